@@ -4,9 +4,16 @@ from collections.abc import Mapping
 from typing import Any
 
 from streamrt.errors import ConfigurationError
-from streamrt.serializers.registry import SchemaRegistryClientConfig
+from streamrt.serializers.base import MessageField, SerializationContext
+from streamrt.serializers.registry import (
+    RegistrySchema,
+    SchemaRegistryClientConfig,
+    open_registry,
+    topic_subject_name_strategy,
+)
+from streamrt.serializers.registry.schema import SchemaType
 
-__all__ = ["registry_options"]
+__all__ = ["registry_options", "would_be_accepted"]
 
 
 def registry_options(
@@ -42,3 +49,15 @@ def registry_options(
             f"the rows are {name} with schemas in a registry, and no registry is known: give its SchemaRegistryClientConfig"
         )
     return given
+
+
+def would_be_accepted(registry: SchemaRegistryClientConfig | None, topic: str, text: str, kind: SchemaType) -> bool:
+    """Return whether a registry would take a schema for the values of a topic; True without a registry.
+
+    Raises:
+        SchemaRegistryError: if the registry refuses the request, or does not answer.
+    """
+    if registry is None:
+        return True
+    subject = topic_subject_name_strategy(SerializationContext(topic, MessageField.VALUE), None)
+    return open_registry(registry).accepts(subject, RegistrySchema(text), kind)

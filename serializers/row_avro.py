@@ -1,6 +1,7 @@
 """Rows as records of Avro, one by one and in batches of Arrow."""
 
 import datetime
+import json
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -29,7 +30,7 @@ from streamrt.serializers.registry import (
     SchemaRegistryClientConfig,
     SchemaRegistrySerializationConfig,
 )
-from streamrt.serializers.registry_options import registry_options
+from streamrt.serializers.registry_options import registry_options, would_be_accepted
 from streamrt.serializers.row_batches import batch_of, has_default, one_by_one, plain_columns, rows_of
 from streamrt.serializers.row_contract import RowFormat
 
@@ -107,6 +108,9 @@ class AvroRowFormat(RowFormat):
     @property
     def options(self) -> Mapping[str, Any]:  # noqa: D102
         return dict(self._options)
+
+    def is_registrable(self, topic: str) -> bool:  # noqa: D102
+        return would_be_accepted(self._registry, topic, json.dumps(self._avro), "AVRO")
 
     @property
     def serializer(self) -> Serializer:  # noqa: D102

@@ -42,6 +42,17 @@ class RowFormat(abc.ABC):
     def deserializer(self) -> Deserializer:
         """The deserializer for values of a topic."""
 
+    def is_registrable(self, topic: str) -> bool:
+        """Return whether the schema registry would take the schema for values of a topic; True without a registry.
+
+        Args:
+            topic: name of the topic.
+
+        Raises:
+            SchemaRegistryError: if the registry refuses the request, or does not answer.
+        """
+        return True
+
     @abc.abstractmethod
     def encode(self, row: Mapping[str, Any] | Sequence[Any], topic: str) -> bytes:
         """Return a row as bytes.

@@ -109,6 +109,28 @@ class SchemaRegistry:
         found = self._ours(answer, "WRITE")
         return RegisteredSchema(schema, kind, found.id, found.guid, subject, found.version, found.rules)
 
+    def accepts(self, subject: str, schema: RegistrySchema, kind: SchemaType) -> bool:
+        """Return whether a schema may come after those of a subject, by its compatibility level. It registers nothing.
+
+        Args:
+            subject: name of the subject; one that does not exist yet accepts each schema.
+            schema: the schema.
+            kind: its format.
+
+        Raises:
+            SchemaRegistryError: if the schema is invalid, or the registry denies access.
+            SchemaRegistryUnavailableError: if the registry does not answer.
+        """
+        what = f"compare a schema with those of the subject {subject!r}"
+        try:
+            return bool(
+                self._call(
+                    what, lambda: self._client.test_compatibility_all_versions(subject, self._theirs(schema, kind))
+                )
+            )
+        except _UnknownSubjectError:
+            return True
+
     def latest(self, subject: str) -> RegisteredSchema:
         """Return the latest schema of a subject.
 
@@ -290,7 +312,7 @@ class SchemaRegistry:
                 f"{start} could not {what}: {reason}; register it first, or set auto_register_schemas=True"
             )
         if code in (_UNKNOWN_SUBJECT, _UNKNOWN_VERSION):
-            return SchemaRegistryError(f"{start} could not {what}: {reason}; register a schema there first")
+            return _UnknownSubjectError(f"{start} could not {what}: {reason}; register a schema there first")
         if status == 404:
             return SchemaRegistryError(f"{start} could not {what}: {reason}; check the path of the url")
         if status == 409:
@@ -319,6 +341,10 @@ class SchemaRegistry:
 
 class _UnknownSchemaError(SchemaRegistryError):
     """The registry itself reports that it has no such schema, so the address is right."""
+
+
+class _UnknownSubjectError(SchemaRegistryError):
+    """The registry has no such subject, or no such version of it."""
 
 
 class _Api:

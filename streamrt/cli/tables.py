@@ -145,6 +145,7 @@ def create(
         "streamrt table alter shop.orders --add \"voucher STRING COMMENT 'code'\"",
         "streamrt table alter shop.orders --drop voucher --expect 3",
         "streamrt table alter shop.orders --widen amount=BIGINT --comment 'paid orders'",
+        "streamrt table alter shop.orders --topic-config retention.ms=86400000",
     ),
 )
 def alter(
@@ -161,6 +162,12 @@ def alter(
     topic: Annotated[str | None, typer.Option(help="Another topic.")] = None,
     url: Annotated[str | None, typer.Option(help="Another URL, of a table in another system.")] = None,
     comment: Annotated[str | None, typer.Option(help="Another comment; an empty one removes it.")] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--topic-config", metavar="OPTION=VALUE", help="Setting of the topic; without a value, the cluster's."
+        ),
+    ] = None,
     expect: Annotated[
         int | None, typer.Option(metavar="VERSION", help="Refuse if the table has another version.")
     ] = None,
@@ -175,6 +182,10 @@ def alter(
             table,
             drop=drop or (),
             widen=dict(_option(text, "COLUMN=TYPE", "--widen") for text in widen or ()),
+            config={
+                name: value or None
+                for name, value in (_option(text, "OPTION=VALUE", "--topic-config") for text in settings or ())
+            },
             expect=expect,
             force=force,
             **changes,

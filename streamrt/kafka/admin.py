@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.admin import ConfigResource, NewPartitions, NewTopic
+from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, NewPartitions, NewTopic
 
 from streamrt.common.backoff import Backoff
 from streamrt.errors import TopicCreationError
@@ -255,6 +255,27 @@ class TopicAdmin(HoldsSecrets):
                 failures.append(request_error(f"topic {name} could not be deleted", error))
         if failures:
             raise KafkaRequestError("; ".join(map(str, failures)), failures[0].code, failures[0].retriable)
+
+    def change_settings(self, topic_name: str, settings: Mapping[str, str | None], timeout: float = 30) -> None:
+        """Change settings of a topic; the others stay as they are.
+
+        Args:
+            topic_name: name of the topic.
+            settings: values by option, such as `{"retention.ms": "3600000"}`; None returns to the cluster's.
+            timeout: seconds to wait for the brokers; above 0.
+
+        Raises:
+            KafkaRequestError: if the brokers refuse, or do not answer in time.
+        """
+        resource = ConfigResource(ConfigResource.Type.TOPIC, topic_name)
+        for name, value in settings.items():
+            operation = AlterConfigOpType.DELETE if value is None else AlterConfigOpType.SET
+            resource.add_incremental_config(ConfigEntry(name, value, incremental_operation=operation))
+        left_s = self._requests.find_controller(timeout)
+        futures = self._requests.client.incremental_alter_configs([resource], request_timeout=left_s)
+        _, error = self._requests.settle(next(iter(futures.values())), left_s + 1)
+        if error is not None:
+            raise request_error(f"the settings of topic {topic_name} could not be changed", error)
 
     def add_partitions(self, topic_name: str, count: int, timeout: float = 30) -> None:
         """Add partitions to a topic, and wait until each has a leader.

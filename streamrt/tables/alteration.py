@@ -60,6 +60,7 @@ def altered(
     connection: str | None = None,
     comment: str | None = None,
     properties: Mapping[str, str | None] | None = None,
+    config: Mapping[str, str | None] | None = None,
 ) -> TableInfo:
     """Return a table after a change.
 
@@ -71,6 +72,7 @@ def altered(
         connection: name of another connection.
         comment: another comment; an empty text removes it.
         properties: properties that change; None removes one.
+        config: settings of the topic that change; None removes one.
 
     Raises:
         SchemaEvolutionError: if rows that exist would not fit, with all reasons.
@@ -84,11 +86,18 @@ def altered(
     if comment is not None:
         made = replace(made, comment=comment or None)
     if properties:
-        merged = {**made.properties, **properties}
-        made = replace(made, properties={name: value for name, value in merged.items() if value is not None})
+        made = replace(made, properties=_merged(made.properties, properties))
+    if config:
+        if info.kind == "external":
+            raise ConfigurationError(f"table {info.name!r} has no topic of its own, whose config could change")
+        made = replace(made, config=_merged(made.config, config))
     if made == info:
         return info
     return replace(made, version=info.version + 1, modified_at=now())
+
+
+def _merged(old: Mapping[str, str], changes: Mapping[str, str | None]) -> dict[str, str]:
+    return {name: value for name, value in {**old, **changes}.items() if value is not None}
 
 
 def _with_schema(info: TableInfo, schema: Schema, force: bool) -> TableInfo:

@@ -11,6 +11,7 @@ from streamrt.errors import (
     CatalogError,
     ConfigurationError,
     InvalidOperationError,
+    SchemaEvolutionError,
     TableExistsError,
 )
 from streamrt.kafka import KafkaError, KafkaRequestError
@@ -24,6 +25,7 @@ from streamrt.tables.catalog_usages import CatalogUsages
 from streamrt.tables.connectors import Connector, table_connector
 from streamrt.tables.creation import (
     TableArguments,
+    change_topic,
     new_table,
     prepare_topic,
     refuse_later_arguments,
@@ -171,6 +173,7 @@ class Catalog(CatalogDatabases, CatalogConnections, CatalogUsages, CatalogTransf
         connection: str | None = None,
         comment: str | None = None,
         properties: Mapping[str, str | None] | None = None,
+        config: Mapping[str, str | None] | None = None,
         expect: int | None = None,
         force: bool = False,
     ) -> TableInfo:
@@ -187,6 +190,8 @@ class Catalog(CatalogDatabases, CatalogConnections, CatalogUsages, CatalogTransf
             connection: another connection.
             comment: another comment; an empty text removes it.
             properties: properties that change; None removes one.
+            config: settings of the topic that change, such as `{"retention.ms": "3600000"}`; None returns to the cluster's.
+                The topic is changed before the catalogue.
             expect: `version` that the table must have; by default, changes of others are kept.
             force: whether rows that exist need not fit the new schema: they cannot be read any more, then.
 
@@ -195,8 +200,11 @@ class Catalog(CatalogDatabases, CatalogConnections, CatalogUsages, CatalogTransf
 
         Raises:
             TableNotFoundError: if there is none.
-            SchemaEvolutionError: if rows that exist would not fit, with all reasons.
+            SchemaEvolutionError: if rows that exist would not fit, with all reasons, or the table's schema registry would
+                refuse the schema (Avro; `force` does not change that).
+            SchemaRegistryError: if the registry cannot be asked.
             CatalogConflictError: if the table has another version than expected.
+            KafkaRequestError: if the brokers refuse a setting.
         """
         name = self._full(name)
         options = {word: value for word, value in (("topic", topic), ("url", url)) if value is not None}
@@ -219,8 +227,13 @@ class Catalog(CatalogDatabases, CatalogConnections, CatalogUsages, CatalogTransf
                 connection=connection,
                 comment=comment,
                 properties=properties,
+                config=config,
             )
             made = with_format_options(made, self._registry)
+            if made.schema_version != found.schema_version:
+                self._require_registrable(made)
+            if config:
+                change_topic(self.links, made, config, self._timeout)
             if topic is not None and self._links is not None:
                 return prepare_topic(self.links, made, None, self._timeout)
             return made
@@ -228,6 +241,20 @@ class Catalog(CatalogDatabases, CatalogConnections, CatalogUsages, CatalogTransf
         made = self._objects.change(self._objects.tables, name, change)
         assert made is not None  # noqa: S101 - `change` returns one
         return self._resolved(made)
+
+    def _require_registrable(self, info: TableInfo) -> None:
+        """Ask the schema registry of a table whether it would take the schema: writers register it with their first row."""
+        resolved = self._resolved(info)
+        if (
+            resolved.topic is None
+            or resolved.schema is None
+            or self.row_format(resolved).is_registrable(resolved.topic)
+        ):
+            return
+        raise SchemaEvolutionError(
+            f"the schema registry would refuse the schema of table {info.name!r}, because it is not compatible with "
+            f"those that topic {resolved.topic!r} had: change it, or the compatibility level of the subject"
+        )
 
     def set_schema(self, name: str, schema: Any, force: bool = False) -> TableInfo:
         """Give a table another schema; see `alter_table`."""

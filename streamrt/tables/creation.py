@@ -9,7 +9,13 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from streamrt.errors import ConfigurationError, SchemaError, TopicConfigurationError
+from streamrt.errors import (
+    ArgumentTypeError,
+    ConfigurationError,
+    SchemaError,
+    TopicConfigurationError,
+    TopicNotFoundError,
+)
 from streamrt.kafka import TopicConfig
 from streamrt.kafka.partitioner import partition_for
 from streamrt.records import TopicPartition
@@ -26,6 +32,7 @@ from streamrt.topics.topic import NAME
 
 __all__ = [
     "TableArguments",
+    "change_topic",
     "new_table",
     "prepare_topic",
     "refuse_later_arguments",
@@ -189,6 +196,30 @@ def prepare_topic(links: TableLinks, info: TableInfo, replication_factor: int | 
     else:
         _adopt(links, info, topic, wanted, found)
     return replace(info, topic=topic, num_partitions=found.num_partitions)
+
+
+def change_topic(links: TableLinks, info: TableInfo, settings: Mapping[str, str | None], timeout: float) -> None:
+    """Change settings of the topic of a table.
+
+    Raises:
+        TopicConfigurationError: if the topic could not hold the table any more.
+        TopicNotFoundError: if it does not exist.
+        KafkaRequestError: if the brokers refuse.
+    """
+    topic = resolved_topic(info)
+    if topic is None:
+        return
+    for name, value in settings.items():
+        if not isinstance(name, str) or not isinstance(value, str | None):
+            raise ArgumentTypeError("alter_table(config=...) must have texts as names and values, or None as a value")
+    policy = settings.get("cleanup.policy", "compact")
+    if info.kind == "primary-key" and policy != "compact":
+        raise TopicConfigurationError(
+            f"the primary-key table {info.name!r} needs cleanup.policy=compact: with {policy}, it would lose rows"
+        )
+    if links.admin().inspect_topics([topic], timeout)[topic] is None:
+        raise TopicNotFoundError(f"topic {topic!r} of table {info.name!r} does not exist: create it, or drop the table")
+    links.admin().change_settings(topic, settings, timeout)
 
 
 def _adopt(links: TableLinks, info: TableInfo, topic: str, wanted: TopicConfig, found: TopicConfig) -> None:

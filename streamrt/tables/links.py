@@ -22,6 +22,9 @@ class TableAdmin(Protocol):
     ) -> None:
         """Create topics."""
 
+    def change_settings(self, topic_name: str, settings: Mapping[str, str | None], timeout: float = 30) -> None:
+        """Change settings of a topic; None returns to the cluster's."""
+
     def delete_topics(self, topic_names: Collection[str], timeout: float = 30) -> None:
         """Delete topics."""
 

@@ -159,6 +159,14 @@ class _MemoryAdmin:
                 self._links._topics.setdefault(topic.name, _Topic(actual, [_Partition() for _ in range(count)]))
             self._links._changed.notify_all()
 
+    def change_settings(self, topic_name: str, settings: Mapping[str, str | None], timeout: float = 30) -> None:
+        with self._links._changed:
+            topic = self._links._topics.get(topic_name)
+            if topic is None:
+                raise KafkaRequestError(f"the settings of topic {topic_name} could not be changed: it does not exist")
+            merged = {**topic.config.extra_config, **settings}
+            topic.config.extra_config = {name: value for name, value in merged.items() if value is not None}
+
     def delete_topics(self, topic_names: Collection[str], timeout: float = 30) -> None:
         with self._links._changed:
             for name in topic_names:

@@ -9,6 +9,7 @@ from streamrt.testing.row_formats import ROW_VALUES, RowFormatConformance
 pytestmark = pytest.mark.slow
 
 
+@pytest.mark.rows("FL-121")
 class TestJSONRows(RowFormatConformance):
     refused = (b"", b"null", b"[1]", b'"x"', b"{", b'{"c0": {"x"}', b'{"c0": 1}{"c0": 2}', b"\xff", b'{"c0": NaN}')
 
@@ -16,6 +17,7 @@ class TestJSONRows(RowFormatConformance):
         return row_format("json", schema)
 
 
+@pytest.mark.rows("FL-121")
 class TestAvroRows(RowFormatConformance):
     types = tuple(word for word in ROW_VALUES if word != "MAP<BIGINT, STRING>")
 

@@ -12,12 +12,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from confluent_kafka.schema_registry import ConfigCompatibilityLevel, ServerConfig
 
 from streamrt import Catalog, ConnectionConfig
-from streamrt.errors import KafkaBrokerUnavailableError, TopicConfigurationError
-from streamrt.tables import CatalogStore, KafkaCatalog
+from streamrt.errors import KafkaBrokerUnavailableError, SchemaEvolutionError, TopicConfigurationError
+from streamrt.serializers.registry import SchemaRegistryClientConfig, open_registry
+from streamrt.tables import CatalogStore, KafkaCatalog, MemoryCatalog
 from streamrt.tables.kafka_links import KafkaLinks
 from streamrt.testing.catalogs import CatalogStoreConformance
+from streamrt.testing.memory_topics import MemoryLinks
+from streamrt.testing.registry import EmbeddedSchemaRegistry
 from tests.support import LONG, ROOT, Kafka, unique
 
 
@@ -40,7 +44,7 @@ class TestKafkaCatalog(CatalogStoreConformance):
         return store
 
 
-@pytest.mark.rows("FL-022", "FL-035", "FL-036", "FL-046", "FL-047", "DK-096")
+@pytest.mark.rows("FL-022", "FL-035", "FL-036", "FL-046", "FL-047", "DK-011", "DK-096")
 def test_tables_have_topics(kafka: Kafka, caplog: pytest.LogCaptureFixture) -> None:
     topic, database = unique("catalog"), unique("shop")
     with Catalog(ConnectionConfig(bootstrap_servers=kafka.address), store=KafkaCatalog(topic), connect=True) as catalog:
@@ -54,6 +58,11 @@ def test_tables_have_topics(kafka: Kafka, caplog: pytest.LogCaptureFixture) -> N
         assert found is not None
         assert (found.num_partitions, found.extra_config["retention.ms"]) == (3, "60000")
         assert table.topic.name == f"{database}.orders"
+
+        catalog.alter_table(f"{database}.orders", config={"retention.ms": "120000"})
+        changed = kafka.admin.inspect_topics([f"{database}.orders"])[f"{database}.orders"]
+        assert changed is not None
+        assert changed.extra_config["retention.ms"] == "120000"
 
         # Partitions that are added later count.
         kafka.admin.add_partitions(f"{database}.orders", 4)
@@ -118,3 +127,24 @@ def test_programs_that_are_killed_lose_and_repeat_no_change(kafka: Kafka, tmp_pa
 
 def noted(log: Path) -> list[int]:
     return [int(line) for line in log.read_text().split()] if log.exists() else []
+
+
+@pytest.mark.rows("DK-097")
+def test_the_registry_decides_whether_a_schema_may_change(schema_registry: EmbeddedSchemaRegistry) -> None:
+    registry = SchemaRegistryClientConfig(url=schema_registry.url)
+    catalog = Catalog(store=MemoryCatalog(), links=MemoryLinks(), schema_registry=registry)
+    table = catalog.create_table(unique("orders"), "id INT", format="avro")
+    # Nothing is registered yet, so everything may come first.
+    catalog.alter_table(table.name, add="name STRING")
+    table.refresh()
+    table.append([{"id": 1, "name": "ann"}])
+    # Programs that have not been upgraded shall read new rows, too.
+    level = ServerConfig(compatibility=ConfigCompatibilityLevel.FULL)
+    open_registry(registry).client.set_config(f"{table.info.topic}-value", level)
+    for force in (False, True):
+        with pytest.raises(SchemaEvolutionError, match=r"the schema registry would refuse .*compatibility level"):
+            catalog.alter_table(table.name, widen={"id": "BIGINT"}, force=force)
+    catalog.alter_table(table.name, add="voucher STRING")
+    table.refresh()
+    table.append([{"id": 2, "voucher": "spring"}])
+    assert [row["voucher"] for row in table.scan().rows()] == [None, "spring"]

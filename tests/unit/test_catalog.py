@@ -11,6 +11,7 @@ import pytest
 
 from streamrt import Catalog
 from streamrt.errors import (
+    ArgumentTypeError,
     ArgumentValueError,
     CatalogConflictError,
     CatalogError,
@@ -25,6 +26,7 @@ from streamrt.errors import (
     TableExistsError,
     TableNotFoundError,
     TopicConfigurationError,
+    TopicNotFoundError,
 )
 from streamrt.kafka import TopicConfig
 from streamrt.kafka.topic_config import Broker
@@ -282,6 +284,28 @@ def test_other_things_of_a_table_change(catalog: Catalog) -> None:
         catalog.alter_table("shop.rides", topic="x")
     with pytest.raises(TableNotFoundError):
         catalog.alter_table("shop.none", comment="x")
+
+
+def test_settings_of_a_topic_change(catalog: Catalog, links: MemoryLinks) -> None:
+    catalog.create_table("shop.orders", COLUMNS, config={"retention.ms": "60000", "segment.ms": "1000"})
+    info = catalog.alter_table("shop.orders", config={"retention.ms": "120000", "segment.ms": None})
+    found = links.admin().inspect_topics(["shop.orders"])["shop.orders"]
+    assert found is not None
+    assert info.config == found.extra_config == {"retention.ms": "120000"}
+    wrong: Any = {"retention.ms": 5}
+    with pytest.raises(ArgumentTypeError, match="texts as names and values"):
+        catalog.alter_table("shop.orders", config=wrong)
+    catalog.create_table("shop.keyed", "id INT, PRIMARY KEY (id)")
+    with pytest.raises(
+        TopicConfigurationError, match=r"needs cleanup\.policy=compact: with delete, it would lose rows"
+    ):
+        catalog.alter_table("shop.keyed", config={"cleanup.policy": "delete"})
+    catalog.create_table("shop.rides", "id INT", connector=HTTPSSE("https://one/x"))
+    with pytest.raises(ConfigurationError, match="has no topic of its own"):
+        catalog.alter_table("shop.rides", config={"retention.ms": "1"})
+    links.admin().delete_topics(["shop.orders"])
+    with pytest.raises(TopicNotFoundError, match=r"topic 'shop\.orders' of table 'shop\.orders' does not exist"):
+        catalog.alter_table("shop.orders", config={"retention.ms": "1"})
 
 
 @pytest.mark.rows("DK-084")

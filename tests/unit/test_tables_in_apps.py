@@ -270,6 +270,7 @@ def test_a_run_tells_the_catalogue_what_it_uses_and_needs_no_right_to(
         assert not any(thread.name == "streamrt-usage" for thread in threading.enumerate())
 
 
+@pytest.mark.rows("DK-071")
 def test_copies_of_tables(tables: Tables) -> None:
     app = make_app(tables)
     orders, large = tables.table("shop.orders"), tables.table("shop.large")
