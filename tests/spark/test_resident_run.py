@@ -37,7 +37,7 @@ def test_a_task_whose_process_is_killed_goes_on(
         # Without an id, the group waits until the session of the dead member is over.
         text = text.replace(
             "from streamrt import Application",
-            "from streamrt import Application\nfrom streamrt.spark import application",
+            "from streamrt.spark import application\nfrom streamrt import Application",
         )
         text = text.replace(
             "\napp = ", "\nreal, application.instance_id = application.instance_id, lambda *_: None\napp = "
