@@ -58,6 +58,8 @@ def detected(catalog: Catalog, timeout: float = 10.0) -> dict[str, Any]:
         "missing": texts.missing_columns,
         "types": None if typed.schema is None else typed.schema.types,
         "nothing": nothing.schema,
+        # Columns of texts read what is no text as its JSON.
+        "counters": [row["counter"] for row in guess.scan(["counter"]).rows()],
     }
 
 

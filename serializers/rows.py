@@ -59,7 +59,7 @@ class RowDeserializer(Deserializer):
     """Reads rows of a schema from JSON objects.
 
     Columns that an object does not have get their default, or None; what it has beside the columns is left out, so that a
-    newer program may write more.
+    newer program may write more. A `STRING` column holds the JSON of a value that is no text.
 
     Args:
         schema: what rows must fit.

@@ -126,7 +126,8 @@ class RowCheck:
 
 def column_check(column: Column, from_json: bool = False) -> Check:
     """Return the check for values of a column, None among them."""
-    inner = text_of(column.length) if column.dtype == pa.string() else check_for(column.dtype, from_json)
+    is_text = column.dtype == pa.string()
+    inner = text_of(column.length, from_json) if is_text else check_for(column.dtype, from_json)
 
     def check(value: Any) -> Any:
         if value is not None:

@@ -13,6 +13,7 @@ import operator
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+import orjson
 import pyarrow as pa
 
 __all__ = ["Check", "MisfitError", "check_for", "text_of"]
@@ -46,8 +47,10 @@ def check_for(dtype: pa.DataType, from_json: bool = False) -> Check:
 
     Args:
         dtype: type of a column.
-        from_json: whether values come from JSON, where bytes are base64, and all keys of maps texts.
+        from_json: whether values come from JSON, where bytes are base64, all keys of maps texts, and texts may be any JSON.
     """
+    if from_json and dtype == pa.string():
+        return _json_text
     if pa.types.is_integer(dtype):
         return _integers(dtype.bit_width)
     if pa.types.is_floating(dtype):
@@ -70,13 +73,14 @@ def check_for(dtype: pa.DataType, from_json: bool = False) -> Check:
     return _CHECKS[dtype]
 
 
-def text_of(longest: int | None) -> Check:
+def text_of(longest: int | None, from_json: bool = False) -> Check:
     """Return the check for texts with a number of characters at most."""
+    as_text = _json_text if from_json else _text
     if longest is None:
-        return _text
+        return as_text
 
     def check(value: Any) -> str:
-        text = _text(value)
+        text = as_text(value)
         if len(text) > longest:
             raise MisfitError(f"a text with {longest} characters at most")
         return text
@@ -150,6 +154,11 @@ def _text(value: Any) -> str:
         except UnicodeEncodeError:
             raise MisfitError("a text that UTF-8 can hold") from None
     return value
+
+
+def _json_text(value: Any) -> str:
+    # So that a schema whose columns are all texts reads every object.
+    return _text(value) if isinstance(value, str) else orjson.dumps(value).decode()
 
 
 def _bytes(value: Any) -> bytes:

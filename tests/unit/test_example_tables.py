@@ -39,6 +39,7 @@ def test_endpoints(catalog: Catalog) -> None:
         "missing": ["zip"],
         "types": ("BIGINT", "STRING", "BOOLEAN"),
         "nothing": None,
+        "counters": ["1", "2", "3"],
     }
     copies = catalog.table("geo.copies")
     with pytest.raises(module.Killed):

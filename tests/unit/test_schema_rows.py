@@ -14,6 +14,7 @@ from streamrt import Application
 from streamrt.errors import SerializationError
 from streamrt.schema import Schema
 from streamrt.serializers import MessageField, SerializationContext
+from streamrt.serializers.row_formats import row_format
 from streamrt.serializers.rows import RowDeserializer, RowSerializer
 from streamrt.testing import TopologyTestDriver
 from tests.support import LONG
@@ -104,6 +105,19 @@ def test_numbers_that_json_does_not_have_are_refused(word: str) -> None:
     value = {"D": float("nan"), "A": [float("inf")], "S": {"x": float("nan")}, "M": {"a": float("-inf")}}[word[0]]
     with pytest.raises(SerializationError, match="must be finite"):
         RowSerializer(Schema({"c": word}))({"c": value}, CONTEXT)
+
+
+def test_texts_hold_json_that_is_no_text() -> None:
+    schema = Schema("id STRING, few VARCHAR(3), tags ARRAY<STRING>")
+    read = RowDeserializer(schema)
+    value = b'{"id": {"a": [1, null, "\\u00e9"]}, "few": 1.5, "tags": [true, "x", null, 2]}'
+    row = {"id": '{"a":[1,null,"\u00e9"]}', "few": "1.5", "tags": ["true", "x", None, "2"]}
+    assert read(value, CONTEXT) == row
+    assert row_format("json", schema).decode_batch([value, b"{}"], "t").to_pylist() == [row, dict.fromkeys(row)]
+    with pytest.raises(SerializationError, match=r"'few' \(VARCHAR\(3\)\) must be a text with 3 characters at most"):
+        read(b'{"few": 12.25}', CONTEXT)
+    with pytest.raises(SerializationError, match=r"'id' \(STRING\) must be a text"):
+        RowSerializer(schema)({"id": 7}, CONTEXT)
 
 
 def test_columns_of_newer_writers_are_left_out() -> None:
