@@ -211,9 +211,11 @@ class _Reader:
         if len(sized):
             # Behind a negative number of items is that of their bytes.
             at[sized], _ = self.longs(at[sized])
-        if (at > ends).any():
+        count = np.abs(count)
+        # The lowest number has no positive one.
+        if (at > ends).any() or (count < 0).any():
             raise OddError
-        return at, np.abs(count)
+        return at, count
 
     # -- Plain types -----------------------------------------------------------------------------------------------
 

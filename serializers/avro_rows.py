@@ -87,6 +87,8 @@ def _values(array: pa.Array, declared: Any) -> _Part:
     if pa.types.is_timestamp(dtype):
         return _longs(_years(array).view(pa.int64()).to_numpy())
     if dtype in (pa.string(), pa.binary()):
+        # Texts of Arrow need not be UTF-8, and nothing could read such rows.
+        array.validate(full=True)
         return _texts(array.cast(pa.binary()))
     if pa.types.is_fixed_size_binary(dtype) and not pa.types.is_decimal(dtype):
         joined = b"".join(array.to_pylist())

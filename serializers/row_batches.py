@@ -10,7 +10,7 @@ from streamrt.errors import SerializationError
 from streamrt.schema import Column, Schema
 from streamrt.schema.columns import NO_DEFAULT
 
-__all__ = ["batch_of", "has_default", "one_by_one", "plain_columns", "rows_of"]
+__all__ = ["batch_of", "has_default", "objects_of", "one_by_one", "plain_columns", "rows_of"]
 
 Given = TypeVar("Given")
 Made = TypeVar("Made")
@@ -34,6 +34,8 @@ def rows_of(batch: pa.RecordBatch) -> Iterator[dict[str, Any]]:
         SerializationError: if Python has no such value.
     """
     try:
+        if any(map(_has_odd_times, batch.columns)):
+            raise ValueError
         yield from batch.to_pylist()
     except _NO_OBJECTS:
         for number in range(batch.num_rows):
@@ -44,12 +46,47 @@ def _row_of(batch: pa.RecordBatch) -> dict[str, Any]:
     row = {}
     for name, column in zip(batch.schema.names, batch.columns, strict=True):
         try:
-            row[name] = column[0].as_py()
+            row[name] = objects_of(column)[0]
         except _NO_OBJECTS:
             raise SerializationError(f"column {name!r} ({column.type}) has a value that Python cannot hold") from None
     return row
 
 
+def objects_of(array: pa.Array) -> list[Any]:
+    """Return the values of an array.
+
+    Raises:
+        ValueError: if Python has no such value. Arrow raises other errors, too: ArithmeticError and its own.
+    """
+    if _has_odd_times(array):
+        raise ValueError
+    objects: list[Any] = array.to_pylist()
+    return objects
+
+
+def _has_odd_times(array: pa.Array) -> bool:
+    """Whether there is a time of day below 0 or of 24 hours or more, which Arrow would hand out as another one."""
+    dtype = array.type
+    if pa.types.is_time(dtype):
+        numbers = array.view(pa.int32() if pa.types.is_time32(dtype) else pa.int64())
+        bounds = pc.min_max(numbers).as_py()
+        return bounds["min"] is not None and (bounds["min"] < 0 or bounds["max"] >= _DAYS_OF[dtype.unit])
+    if not _has_times(dtype):
+        return False
+    if pa.types.is_struct(dtype):
+        return any(map(_has_odd_times, array.flatten()))
+    if pa.types.is_map(dtype):
+        return _has_odd_times(array.keys) or _has_odd_times(array.items)
+    return _has_odd_times(array.flatten())
+
+
+def _has_times(dtype: pa.DataType) -> bool:
+    if not pa.types.is_nested(dtype):
+        return bool(pa.types.is_time(dtype))
+    return any(_has_times(dtype.field(number).type) for number in range(dtype.num_fields))
+
+
+_DAYS_OF = {"s": 86_400, "ms": 86_400_000, "us": 86_400_000_000, "ns": 86_400_000_000_000}
 _NO_OBJECTS = (pa.ArrowException, ArithmeticError, ValueError)
 
 
@@ -92,7 +129,7 @@ def _plain(array: pa.Array, column: Column) -> pa.Array | None:
             return None
     if column.length is not None and (pc.max(pc.utf8_length(array)).as_py() or 0) > column.length:
         return None
-    return None if _may_miss(dtype) else array
+    return None if _may_miss(dtype) or _has_odd_times(array) else array
 
 
 def _may_miss(dtype: pa.DataType) -> bool:

@@ -10,11 +10,13 @@ import datetime
 import decimal
 import math
 import operator
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import orjson
 import pyarrow as pa
+
+from streamrt.schema.iso8601 import parse_date, parse_datetime, parse_time
 
 __all__ = ["Check", "MisfitError", "check_for", "text_of"]
 
@@ -188,7 +190,7 @@ def _bytes_of(length: int, read: Check) -> Check:
 
 def _date(value: Any) -> datetime.date:
     if isinstance(value, str):
-        value = _parsed(datetime.date.fromisoformat, value, "a date, or one as ISO 8601 text")
+        value = _parsed(parse_date, value, "a date, or one as ISO 8601 text")
     if isinstance(value, datetime.date) and not isinstance(value, datetime.datetime):
         return value
     raise MisfitError("a date without a time")
@@ -196,7 +198,7 @@ def _date(value: Any) -> datetime.date:
 
 def _time(value: Any) -> datetime.time:
     if isinstance(value, str):
-        value = _parsed(datetime.time.fromisoformat, value, "a time of day, or one as ISO 8601 text")
+        value = _parsed(parse_time, value, "a time of day, or one as ISO 8601 text in milliseconds")
     if not isinstance(value, datetime.time) or value.tzinfo is not None:
         raise MisfitError("a time of day without a time zone")
     if value.microsecond % 1000:
@@ -223,9 +225,7 @@ def _instant(value: Any) -> datetime.datetime:
 
 def _datetime(value: Any) -> datetime.datetime:
     if isinstance(value, str):
-        # Python 3.10 does not know the Z.
-        text = value[:-1] + "+00:00" if value.endswith(("Z", "z")) else value
-        value = _parsed(datetime.datetime.fromisoformat, text, "a time, or one as ISO 8601 text")
+        value = _parsed(parse_datetime, value, "a time, or one as ISO 8601 text with microseconds at most")
     if not isinstance(value, datetime.datetime) or value != value:
         raise MisfitError("a time with a date")
     # Those of pandas have nanoseconds, too.
@@ -279,7 +279,7 @@ def _lists(check_item: Check) -> Check:
 
 def _maps(check_key: Check, check_item: Check) -> Check:
     def check(value: Any) -> dict[Any, Any]:
-        pairs: Iterable[tuple[Any, Any]]
+        pairs: Collection[tuple[Any, Any]]
         if isinstance(value, Mapping):
             pairs = value.items()
         elif isinstance(value, list) and all(isinstance(pair, tuple) and len(pair) == 2 for pair in value):
@@ -287,7 +287,10 @@ def _maps(check_key: Check, check_item: Check) -> Check:
             pairs = value
         else:
             raise MisfitError("a mapping")
-        return {_within(".keys()", check_key, key): _within("[]", check_item, item) for key, item in pairs}
+        made = {_within(".keys()", check_key, key): _within("[]", check_item, item) for key, item in pairs}
+        if len(made) != len(pairs):
+            raise MisfitError("a mapping with each key once")
+        return made
 
     return check
 

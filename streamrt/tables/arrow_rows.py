@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from streamrt.errors import ArgumentTypeError, SchemaMismatchError
 from streamrt.schema import Column, Schema
 from streamrt.schema.columns import NO_DEFAULT
+from streamrt.serializers.row_batches import objects_of
 
 __all__ = ["Frame"]
 
@@ -63,7 +64,7 @@ class Frame:
         lists = {}
         types = {each.name: each.dtype for each in schema.fields}
         for name, values in self.columns.items():
-            taken = values if isinstance(values, list) else values.to_pylist()
+            taken = values if isinstance(values, list) else _objects(name, values)
             if self.whole_floats and name in types and pa.types.is_integer(types[name]):
                 taken = [int(value) if isinstance(value, float) and value.is_integer() else value for value in taken]
             lists[name] = taken
@@ -114,6 +115,19 @@ def _of_pandas(series: Any) -> "pa.ChunkedArray | list[Any]":
     except (pa.ArrowException, OverflowError, TypeError, ValueError):
         return [None if absent else value for value, absent in zip(series, series.isna(), strict=True)]
     return made if isinstance(made, pa.ChunkedArray) else pa.chunked_array([made])
+
+
+def _objects(name: str, values: pa.ChunkedArray) -> list[Any]:
+    objects: list[Any] = []
+    for chunk in values.chunks:
+        try:
+            objects += objects_of(chunk)
+        except (pa.ArrowException, ArithmeticError, ValueError):
+            raise SchemaMismatchError(
+                f"column {name!r} ({values.type}) has a value that Python cannot hold, in the rows from "
+                f"{len(objects)} to {len(objects) + len(chunk) - 1}"
+            ) from None
+    return objects
 
 
 def _missing(column: Column, count: int) -> pa.ChunkedArray:

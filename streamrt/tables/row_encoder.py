@@ -99,10 +99,11 @@ class RowEncoder:
         try:
             frame = Frame.of(rows)
             table = frame.fitted(self.schema, self._given.names)
+            rows_one_by_one = frame.rows(self.schema) if table is None else []
         except SchemaMismatchError as error:
             raise self._located(error) from None
         if table is None:
-            return self.rows(frame.rows(self.schema))
+            return self.rows(rows_one_by_one)
         encoded: list[EncodedRow] = []
         for batch in table.combine_chunks().to_batches():
             encoded += self._batch(batch, len(encoded))
