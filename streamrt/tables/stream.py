@@ -89,6 +89,8 @@ class TableStream:
         self._refresh_s = refresh_s
         self._refreshed_at = time.monotonic()
         self._at = dict(start.at)
+        # First offsets of partitions that were added to the topic since.
+        self._added_at: dict[int, int] = {}
         self._pending: collections.deque[_Part] = collections.deque()
         self._paused: set[int] = set()
         self._lock = threading.RLock()
@@ -113,7 +115,7 @@ class TableStream:
             SerializationError: if the next record is no row.
             OffsetOutOfRangeError: if records were deleted before they were read.
         """
-        with self._lock:
+        with self._lock, self._whole():
             while not self._closing.is_set():
                 found = self._take(1) if self._has_pending(math.inf) else []
                 if found:
@@ -133,7 +135,7 @@ class TableStream:
             StaleTokenError: if the topic was deleted and created again.
             InvalidOperationError: if the stream is closed.
         """
-        with self._lock:
+        with self._lock, self._whole():
             deadline, most = self._begin(timeout, max_records)
             found: list[ScanRecord] = []
             while not found and self._has_pending(deadline):
@@ -156,7 +158,7 @@ class TableStream:
             StaleTokenError: if the topic was deleted and created again.
             InvalidOperationError: if the stream is closed.
         """
-        with self._lock:
+        with self._lock, self._whole():
             deadline, most = self._begin(timeout, max_records)
             found: list[RecordBatch] = []
             while not found and self._has_pending(deadline):
@@ -292,6 +294,20 @@ class TableStream:
         most = self._max_records if max_records is None else _number_of_rows(max_records)
         return math.inf if timeout is None else time.monotonic() + timeout, most
 
+    @contextlib.contextmanager
+    def _whole(self) -> Iterator[None]:
+        """Return to the position of before if an interrupt, such as Ctrl+C, keeps rows from being returned."""
+        before = self._at.copy()
+        try:
+            yield
+        except Exception:
+            # No row was taken.
+            raise
+        except BaseException:
+            # Of partitions that were added meanwhile, all was read here.
+            self._move({number: before.get(number, self._added_at.get(number, at)) for number, at in self._at.items()})
+            raise
+
     def _has_pending(self, deadline: float) -> bool:
         """Return whether there is a record to return, and wait for it."""
         while not self._pending and not self._closing.is_set():
@@ -308,10 +324,6 @@ class TableStream:
             self._pending.extend(_Part(partition.partition, records) for partition, records in found)
         except (OffsetOutOfRangeError, KafkaRequestError):
             self._require_same_topic()
-            raise
-        except BaseException:
-            # Records that an interrupt, such as Ctrl+C, has cut off are fetched again.
-            self._move(self._at.copy())
             raise
         if not found:
             # Only markers of transactions, or records that are gone, are before such an end.
@@ -415,8 +427,9 @@ class TableStream:
             if new:
                 # All their records are newer than the subscription.
                 at = dict(self._positions.look(new).low)
-                self._at.update(at)
                 self._add(at)
+                self._added_at.update(at)
+                self._at.update(at)
                 logger.info("topic %s has new partitions, which are read from their beginning: %s", self._topic, new)
 
     def _require_same_topic(self) -> None:

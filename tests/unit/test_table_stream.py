@@ -265,6 +265,35 @@ def test_interrupt_loses_no_record() -> None:
         assert sorted(found) == [2, 10, 11, 12]
 
 
+@pytest.mark.parametrize("method", ["poll", "poll_batches", "__next__"])
+def test_interrupt_between_rows_that_are_not_returned_loses_none(
+    method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    events = table(partitions=2)
+    write(events, ids(3), 0)
+    write(events, ids(3, 10), 1)
+    with events.subscribe(start="earliest", max_records=10) as stream:
+        name = "batch" if method == "poll_batches" else "record"
+        decode = getattr(RowReader, name)
+        decoded: list[Any] = []
+
+        def interrupted(self: RowReader, *given: Any) -> Any:
+            decoded.append(decode(self, *given))
+            if len(decoded) == 2 or method == "__next__":
+                raise KeyboardInterrupt
+            return decoded[-1]
+
+        with monkeypatch.context() as patch:
+            patch.setattr(RowReader, name, interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                getattr(stream, method)()
+        assert stream.position == events.offsets("earliest")
+        found: list[int] = []
+        while len(found) < 6:
+            found += known_ids(stream.poll(60))
+        assert sorted(found) == [0, 1, 2, 10, 11, 12]
+
+
 def test_position_passes_markers_of_transactions() -> None:
     events = table()
     write(events, ids(1), transactional=True)
