@@ -74,8 +74,9 @@ test-long: jars  ## Run tests with more cases, more kills and more time.
 	@STREAMRT_LONG_TESTS=1 $(BIN)/python -m pytest tests/unit tests/sim tests/kafka/test_schema_registry.py tests/connectors tests/spark
 
 # PyFlink pins other versions of what Spark's client needs, so it has an environment of its own.
-oracle: $(VENV)/.installed $(ORACLE)/.installed  ## Compare process functions and windows with PyFlink's operators.
+oracle: $(VENV)/.installed $(ORACLE)/.installed  ## Compare process functions and windows with PyFlink's operators, and with its mini-cluster.
 	@$(BIN)/python -m tests.oracle --flink $(ORACLE)/bin/python
+	@$(BIN)/python -m tests.oracle.minicluster --flink $(ORACLE)/bin/python
 
 # The server comes from Maven, as 86 MB of jars, and runs with 350 MB of memory while tables are compared.
 oracle-fluss: $(VENV)/.installed $(ORACLE_FLUSS)/.installed  ## Compare tables with those of an Apache Fluss cluster.

@@ -65,10 +65,10 @@ Results = list[list[Any]]
 def run(case: Case) -> Results:
     """Return what PyFlink puts out at each step of a case."""
     if case["kind"] == "process":
-        operator = Operator(Kind.KEYED_PROCESS, _Player(case))
+        operator = Operator(Kind.KEYED_PROCESS, Player(case))
     else:
         operator = Operator(Kind.WINDOW, _window(case))
-    clock, delay, found = BEFORE_ALL, case["delay"] + _session_delay(case), []
+    clock, delay, found = BEFORE_ALL, case["delay"] + session_delay(case), []
     for kind, *step in case["steps"]:
         results: list[Any] = []
         if kind == "e":
@@ -90,7 +90,7 @@ def run(case: Case) -> Results:
     return found
 
 
-def _session_delay(case: Case) -> int:
+def session_delay(case: Case) -> int:
     """Sessions of `final()` wait a gap longer, for what could still extend them."""
     return case["assigner"][1] + 1 if case["kind"] == "final" and case["assigner"][0] == "session" else 0
 
@@ -117,7 +117,7 @@ class _Mean(AggregateFunction):
         return [one[0] + other[0], one[1] + other[1]]
 
 
-class _Player(KeyedProcessFunction):
+class Player(KeyedProcessFunction):
     """Plays the actions of elements and timers."""
 
     def __init__(self, case: Case) -> None:
@@ -134,13 +134,13 @@ class _Player(KeyedProcessFunction):
         }
 
     def process_element(self, value: Any, ctx: Any) -> Iterator[Any]:
-        for result in play(value, _Call(self.states, ctx), self._past):
+        for result in play(value, Call(self.states, ctx), self._past):
             yield self._put(result, ctx)
 
     def on_timer(self, timestamp: int, ctx: Any) -> Iterator[Any]:
         service = ctx.timer_service()
         yield ["main", ctx.get_current_key(), ["timer", ctx.time_domain().name, service.current_watermark()], timestamp]
-        for result in play(self._timers.get(str(timestamp), ()), _Call(self.states, ctx), self._past):
+        for result in play(self._timers.get(str(timestamp), ()), Call(self.states, ctx), self._past):
             yield self._put(result, ctx)
 
     def _put(self, result: Any, ctx: Any) -> Any:
@@ -150,7 +150,7 @@ class _Player(KeyedProcessFunction):
         return ["main", ctx.get_current_key(), result, ctx.timestamp()]
 
 
-class _Call:
+class Call:
     """A call of PyFlink, as `play` needs it."""
 
     def __init__(self, states: dict[str, Any], ctx: Any) -> None:
@@ -232,7 +232,7 @@ class _Sliding(SlidingEventTimeWindows):
         return super().assign_windows(element, timestamp, context)[::-1]
 
 
-def _assigner(name: str, *options: int) -> Any:
+def make_assigner(name: str, *options: int) -> Any:
     if name == "count":
         count, step = options
         return CountTumblingWindowAssigner(count) if count == step else CountSlidingWindowAssigner(count, step)
@@ -248,9 +248,9 @@ def _assigner(name: str, *options: int) -> Any:
     }[name](*options)
 
 
-def _trigger(name: str, *options: Any) -> Any:
+def make_trigger(name: str, *options: Any) -> Any:
     if name == "purging":
-        return PurgingTrigger(_trigger(*options[0]))
+        return PurgingTrigger(make_trigger(*options[0]))
     made: Any = {
         "event": EventTimeTrigger,
         "processing": ProcessingTimeTrigger,
@@ -267,16 +267,16 @@ def _trigger(name: str, *options: Any) -> Any:
 
 
 def _window(case: Case) -> WindowOperationDescriptor:
-    assigner = _assigner(*case["assigner"])
+    assigner = make_assigner(*case["assigner"])
     merging = case["assigner"][0] in ("session", "dynamic", "session-processing")
     state: Any
     if case.get("function") == "aggregate":
-        state = AggregatingStateDescriptor("window-contents", _Tuples(), ANY)
-        function: Any = InternalSingleValueProcessWindowFunction(_Results(merging))
+        state = AggregatingStateDescriptor("window-contents", Tuples(), ANY)
+        function: Any = InternalSingleValueProcessWindowFunction(WindowResults(merging))
     else:
         state = ListStateDescriptor("window-contents", ANY)
-        function = InternalIterableProcessWindowFunction(_Results(merging))
-    trigger = _trigger(*case["trigger"]) if "trigger" in case else assigner.get_default_trigger(None)
+        function = InternalIterableProcessWindowFunction(WindowResults(merging))
+    trigger = make_trigger(*case["trigger"]) if "trigger" in case else assigner.get_default_trigger(None)
     return WindowOperationDescriptor(
         assigner,
         trigger,
@@ -288,7 +288,7 @@ def _window(case: Case) -> WindowOperationDescriptor:
     )
 
 
-class _Tuples(AggregateFunction):
+class Tuples(AggregateFunction):
     """Gathers the elements in one accumulator."""
 
     def create_accumulator(self) -> Any:
@@ -304,7 +304,7 @@ class _Tuples(AggregateFunction):
         return (*one, *other)
 
 
-class _Results(ProcessWindowFunction):
+class WindowResults(ProcessWindowFunction):
     """Puts out the bounds and elements of a window, the watermark, and how often it has been called."""
 
     def __init__(self, merging: bool) -> None:

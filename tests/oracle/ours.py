@@ -50,7 +50,7 @@ def run(case: Case, **settings: Any) -> Results:
     app = application(**settings)
     topic = app.topic("in", key_deserializer="str", key_serializer="str")
     found: list[Any] = []
-    _BUILD[case["kind"]](app.dataframe(topic), case, case["clock"], found)
+    BUILD[case["kind"]](app.dataframe(topic), case, case["clock"], found)
     results = []
     highest = -1
     with TopologyTestDriver(app) as driver:
@@ -70,7 +70,7 @@ def run(case: Case, **settings: Any) -> Results:
     return results
 
 
-def _gather(frame: StreamingDataFrame, found: list[Any], shape: Callable[[Any, Any, int], Any]) -> None:
+def gather(frame: StreamingDataFrame, found: list[Any], shape: Callable[[Any, Any, int], Any]) -> None:
     def note(value: Any, key: Any, timestamp: int, headers: Any) -> None:
         if key != TICKER:
             found.append(shape(value, key, timestamp))
@@ -81,7 +81,7 @@ def _gather(frame: StreamingDataFrame, found: list[Any], shape: Callable[[Any, A
 # -- Process functions -------------------------------------------------------------------------------------------------
 
 
-class _Player(ProcessFunction):
+class Player(ProcessFunction):
     """Plays the actions of elements and timers."""
 
     outputs = ("side",)
@@ -92,14 +92,14 @@ class _Player(ProcessFunction):
 
     def process_element(self, value: Any, ctx: Context) -> Iterator[Any]:
         if value:
-            yield from filter(None, play(value, _Call(ctx), self._past))
+            yield from filter(None, play(value, Call(ctx), self._past))
 
     def on_timer(self, timestamp: int, ctx: TimerContext) -> Iterator[Any]:
         yield ["timer", ctx.time_domain.name, ctx.current_watermark]
-        yield from filter(None, play(self._timers.get(str(timestamp), ()), _Call(ctx), self._past))
+        yield from filter(None, play(self._timers.get(str(timestamp), ()), Call(ctx), self._past))
 
 
-class _Call:
+class Call:
     """A call of StreamRT, as `play` needs it."""
 
     def __init__(self, ctx: Context) -> None:
@@ -164,13 +164,13 @@ class _Map:
 
 def _process(sdf: StreamingDataFrame, case: Case, clock: Clock, found: list[Any]) -> None:
     frame = sdf.process(
-        _Player(case),
+        Player(case),
         clock=clock,
         grace_ms=timedelta(milliseconds=case["delay"]),
         when_all_idle="hold" if clock == "watermark" else None,
     )
-    _gather(frame, found, lambda value, key, timestamp: ["main", key, value, timestamp])
-    _gather(frame.side_output("side"), found, lambda value, key, timestamp: ["side", key, value, timestamp])
+    gather(frame, found, lambda value, key, timestamp: ["main", key, value, timestamp])
+    gather(frame.side_output("side"), found, lambda value, key, timestamp: ["side", key, value, timestamp])
 
 
 # -- Windows that are emitted once -------------------------------------------------------------------------------------
@@ -195,15 +195,15 @@ def _final(sdf: StreamingDataFrame, case: Case, clock: Clock, found: list[Any]) 
 
 
 def _emit(frame: StreamingDataFrame, found: list[Any]) -> None:
-    _gather(frame, found, lambda value, key, timestamp: ["main", key, value["start"], value["end"], value["value"]])
-    _gather(frame.side_output("late"), found, lambda value, key, timestamp: ["late", key, value])
+    gather(frame, found, lambda value, key, timestamp: ["main", key, value["start"], value["end"], value["value"]])
+    gather(frame.side_output("late"), found, lambda value, key, timestamp: ["late", key, value])
 
 
 def _counted(sdf: StreamingDataFrame, case: Case, clock: Clock, found: list[Any]) -> None:
     _, count, step = case["assigner"]
     definition = sdf.tumbling_count_window(count) if count == step else sdf.hopping_count_window(count, step)
     frame = definition.reduce(_append, lambda value: [value]).final()
-    _gather(frame, found, lambda value, key, timestamp: ["main", key, value["value"]])
+    gather(frame, found, lambda value, key, timestamp: ["main", key, value["value"]])
 
 
 # -- Windows with triggers ---------------------------------------------------------------------------------------------
@@ -303,12 +303,12 @@ def _triggered(sdf: StreamingDataFrame, case: Case, clock: Clock, found: list[An
         definition = definition.reduce(_append, lambda value: [value], lambda one, other: [*one, *other])
     window = definition.process(_Results(assigner, aggregated))
     frame = window.trigger(_trigger(assigner, *case["trigger"]), closing_strategy=clock)
-    _gather(frame, found, lambda value, key, timestamp: ["main", key, *value])
+    gather(frame, found, lambda value, key, timestamp: ["main", key, *value])
     if case["kind"] == "triggered":
-        _gather(frame.side_output("late"), found, lambda value, key, timestamp: ["late", key, value])
+        gather(frame.side_output("late"), found, lambda value, key, timestamp: ["late", key, value])
 
 
-_BUILD: dict[str, Callable[[StreamingDataFrame, Case, Clock, list[Any]], None]] = {
+BUILD: dict[str, Callable[[StreamingDataFrame, Case, Clock, list[Any]], None]] = {
     "process": _process,
     "final": _final,
     "counted": _counted,

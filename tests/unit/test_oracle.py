@@ -1,10 +1,13 @@
-"""Recorded cases of PyFlink's operators, which StreamRT answers in the same way: see `tests.oracle`."""
+"""Recorded cases of PyFlink, which StreamRT answers in the same way: see `tests.oracle`."""
 
 import json
 
 import pytest
 
 from tests.oracle.compare import expected, plain
+from tests.oracle.minicluster import recorded as minicluster
+from tests.oracle.minicluster.ours import run as run_script
+from tests.oracle.minicluster.scripts import SCRIPTS
 from tests.oracle.ours import run
 from tests.oracle.recorded import NUMBERS, load
 from tests.support import LONG, PROCESSING_MODES
@@ -21,3 +24,12 @@ def test_streamrt_puts_out_what_pyflink_did(kind: str, processing_mode: str) -> 
     for case, flink in cases:
         found = plain(case, json.loads(json.dumps(run(case))))
         assert found == expected(case, flink), case
+
+
+@pytest.mark.slow
+def test_streamrt_puts_out_what_a_mini_cluster_did(processing_mode: str) -> None:
+    recorded = minicluster.load()
+    assert list(recorded) == list(SCRIPTS)
+    for name, case in SCRIPTS.items():
+        wanted, found = minicluster.comparable(case, recorded[name], run_script(case))
+        assert found == wanted, name

@@ -1,0 +1,11 @@
+"""PyFlink's mini-cluster as an oracle: whole jobs with JVM, state, timers and workers, beside StreamRT's test driver.
+
+The other comparisons of `tests.oracle` drive PyFlink's operators without a JVM, over state and timers of their own. Here,
+nothing of PyFlink is replaced. The cases are the same dicts, with event time alone, and two kinds of steps more:
+
+* `["o", key, timestamp, value]`: an element of the other input, where there are two.
+* `["end"]`: the inputs end, so that windows close and timers fire.
+
+Results are a list of pairs, `[[output, key], rows]`: rows of one output and one key are in order; rows of different keys
+are in none, in either system.
+"""
