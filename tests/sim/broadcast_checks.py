@@ -103,8 +103,8 @@ class BroadcastChecks(Checks):
                 raise Wrong(f"{task} has not processed {sorted(missing)}")
             expected: dict[int, list[Pair]] = {}
             for key, value in Model(self._sim.setup, stream).run(sequence):
-                at = partition_for(key, self._sim.broker.topics[OUT])
-                expected.setdefault(at, []).append((key, {**value, "p": task.partition}))
+                number = partition_for(key, self._sim.broker.topics[OUT])
+                expected.setdefault(number, []).append((key, {**value, "p": task.partition}))
             for at in self._places(OUT):
                 found = [
                     (entry.key or b"", value) for entry, value in self._outputs(at) if value["p"] == task.partition
