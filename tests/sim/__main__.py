@@ -45,6 +45,7 @@ def main() -> int:
     parser.add_argument("--base", type=int, help="the first seed; by default a random one")
     parser.add_argument("--processing", choices=GUARANTEES, help="with a process function; not with all modes")
     parser.add_argument("--asynchronous", choices=GUARANTEES, help="with asynchronous calls; not with all modes")
+    parser.add_argument("--broadcasting", choices=GUARANTEES, help="with broadcast state; not with all modes")
     parser.add_argument("--keep-going", action="store_true", help="go on after a failure")
     options = parser.parse_args()
     setup = None
@@ -52,6 +53,8 @@ def main() -> int:
         setup = Setup(options.processing == "exactly-once", True, False, False, processing=True)
     if options.asynchronous is not None:
         setup = Setup(options.asynchronous == "exactly-once", True, False, False, asynchronous=True)
+    if options.broadcasting is not None:
+        setup = Setup(options.broadcasting == "exactly-once", True, False, False, broadcasting=True)
     if options.seed is not None:
         simulation = simulate(options.mode, options.seed, setup)
         print(f"seed {options.seed} is right: {simulation.setup}, {simulation.counts}")

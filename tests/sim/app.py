@@ -23,6 +23,7 @@ from streamrt.state import Stamp, State
 from streamrt.state.layout import BYTES_KEY, DATA_SPACE, JSON_KEY, Expiring, decode_value, record_prefix
 from streamrt.state.spec import StoreSpec
 from streamrt.topics import changelog_topic_name
+from tests.sim.broadcasting import COPIES, Judge, JudgeModel
 from tests.sim.broker import TOMBSTONES_KEPT_MS, Entry
 from tests.sim.calls import CAPACITY, later
 from tests.sim.processing import KEPT_SPACES, Remind, RemindModel
@@ -169,6 +170,7 @@ class Setup:
         regrouped: whether there is a third stage behind a second `group_by`.
         processing: whether the first stage is a process function, and all there is.
         asynchronous: whether asynchronous calls are above the first stage.
+        broadcasting: whether the records of a second topic are broadcast to a process function, which is all there is.
         second: whether the first stage has a second store.
         merged: whether the first stage reads two topics; then there is no second one.
         sink: class of the sink of the first stage; None for none.
@@ -183,9 +185,27 @@ class Setup:
     regrouped: bool = False
     processing: bool = False
     asynchronous: bool = False
+    broadcasting: bool = False
+
+    @property
+    def timed(self) -> bool:
+        """Whether there are timers."""
+        return self.processing or self.broadcasting
+
+    @property
+    def has_own_objects(self) -> bool:
+        """Whether each process needs a copy of its own of the operators."""
+        return self.sink is not None or self.broadcasting
+
+    @property
+    def has_several_inputs(self) -> bool:
+        """Whether tasks have several inputs."""
+        return self.merged or self.broadcasting
 
     @property
     def sources(self) -> tuple[str, ...]:
+        if self.broadcasting:
+            return (SOURCE, OTHER, COPIES)
         if self.regrouped:
             return (SOURCE, REPARTITION, AGAIN)
         return (SOURCE, OTHER) if self.merged else (SOURCE, REPARTITION) if self.grouped else (SOURCE,)
@@ -193,12 +213,16 @@ class Setup:
     @property
     def streams(self) -> dict[str, tuple[str, ...]]:
         """The topics of each stream."""
+        if self.broadcasting:
+            return {OTHER: (OTHER,), f"{SOURCE}--{COPIES}": (SOURCE, COPIES)}
         return {f"{SOURCE}--{OTHER}": self.sources} if self.merged else {topic: (topic,) for topic in self.sources}
 
     def sinks(self, topic: str) -> tuple[str, ...]:
         """Return the topics that the records of a source or of a stream lead to."""
         if topic == AGAIN:
             return (AGAIN_OUT,)
+        if self.broadcasting:
+            return (COPIES,) if topic == OTHER else (OUT,)
         if topic == REPARTITION:
             return (GROUPED_OUT, AGAIN) if self.regrouped else (GROUPED_OUT,)
         return (OUT, REPARTITION) if self.grouped else (OUT,)
@@ -219,7 +243,11 @@ def specification(setup: Setup, partitions: int) -> TaskSpec:
     sdf = app.dataframe(app.topic(SOURCE))
     sdf = sdf.concat(app.dataframe(app.topic(OTHER))) if setup.merged else sdf
     sdf = sdf.apply_async(later, timeout=60_000, capacity=CAPACITY) if setup.asynchronous else sdf
-    sdf = sdf.process(Remind(), clock="partition") if setup.processing else _first_stage(sdf, setup)
+    if setup.broadcasting:
+        rules = app.dataframe(app.topic(OTHER)).broadcast()
+        sdf = sdf.connect(rules).process(Judge(), clock="partition")
+    else:
+        sdf = sdf.process(Remind(), clock="partition") if setup.processing else _first_stage(sdf, setup)
     sdf.to_topic(app.topic(OUT))
     if setup.sink is not None:
         sdf.sink(setup.sink())
@@ -230,6 +258,8 @@ def specification(setup: Setup, partitions: int) -> TaskSpec:
             again = grouped.group_by("h").apply(Paced(tally), stateful=True, metadata=True)
             again.to_topic(app.topic(AGAIN_OUT, key_serializer="json"))
     spec = definition_of(app).task_spec(count_outputs=True)
+    if setup.broadcasting:
+        spec = replace(spec, topology=spec.topology.resolve({SOURCE: partitions, OTHER: partitions}))
     sources = {}
     for topic, members in setup.streams.items():
         if not spec.topology.stores(topic):
@@ -241,7 +271,7 @@ def specification(setup: Setup, partitions: int) -> TaskSpec:
         ids = ",".join(f"id of {member}" for member in members)
         sources[topic] = ScopeInfo(ids, partitions, changelogs, members if len(members) > 1 else ())
     state = StateSettings(GROUP, Path("unused"), None, sources)
-    first_counts = dict.fromkeys(set(setup.sources) - set(REPARTITIONS), partitions)
+    first_counts = dict.fromkeys(set(setup.sources) - {*REPARTITIONS, COPIES}, partitions)
     return replace(spec, state=state, commit_metadata=CommitMetadata.of(state, setup.streams, None, first_counts))
 
 
@@ -314,7 +344,7 @@ class Model:
     """
 
     def __init__(self, setup: Setup, stream: str) -> None:
-        self._processing = RemindModel() if setup.processing else None
+        self._processing = JudgeModel() if setup.broadcasting else RemindModel() if setup.processing else None
         self._grouped = stream in REPARTITIONS
         self._functions: list[Callable[..., dict[str, Any]]] = [tally]
         if not self._grouped and not setup.stateful:

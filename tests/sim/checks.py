@@ -35,6 +35,9 @@ class Checks:
     def __init__(self, sim: "Simulation") -> None:
         self._sim = sim
 
+    def begun(self, origin: str) -> None:
+        """Hear that an attempt begins, or a resident task works on."""
+
     def failure(self, report: Report) -> None:
         """Refuse failures that end the application though nothing happened that it could not live with."""
         failure = report.failure

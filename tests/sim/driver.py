@@ -262,7 +262,7 @@ class Driver:
         tasks: list[list[Chunk]] = []
         for task in self.tasks:
             chunks = [chunk for place in sim.spec.topology.inputs(task) for chunk in self._chunks(place)]
-            if sim.setup.merged:
+            if len(sim.spec.topology.inputs(task)) > 1:
                 # A shuffle brings them together.
                 rng.shuffle(chunks)
             if chunks and (sim.calm or rng.random() < 0.8):
@@ -326,7 +326,8 @@ class Driver:
         rng = self.sim.rng
         records = list(self.sim.broker.logs[place].read(self.positions[place], 1 << 62))
         # Of several inputs, a batch may have records of one only.
-        records = records[: rng.randint(0 if self.sim.setup.merged and not self.sim.calm else 1, self.sim.largest)]
+        least = 0 if self.sim.setup.has_several_inputs and not self.sim.calm else 1
+        records = records[: rng.randint(least, self.sim.largest)]
         if len(records) > 2 and rng.random() < 0.3:
             cut = rng.randrange(1, len(records))
             return [chunk_of(place, records[:cut]), chunk_of(place, records[cut:])]
@@ -337,7 +338,7 @@ class Driver:
         seconds = float("inf") if self.sim.calm or rng.random() < 0.85 else -1.0
         if self.sim.slow_ms:
             seconds = SLICE_S
-        if self.sim.setup.processing:
+        if self.sim.setup.timed:
             # Nobody ticks here, so timers fire in one portion.
             seconds = float("inf")
         outputs = None if self.sim.calm or rng.random() < 0.85 else rng.randint(1, 3)

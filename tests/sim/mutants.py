@@ -33,6 +33,7 @@ from streamrt.runtime.tasks.task_executor import TaskExecutor
 from streamrt.runtime.tasks.work_cycle import WorkCycle
 from streamrt.state.changelog import POSITION_KEY
 from tests.sim.app import Setup, TransactionalSimSink
+from tests.sim.broadcast_mutants import BROADCAST, BROADCAST_MUTANTS
 from tests.sim.call_mutants import ASYNCHRONOUS, CALL_MUTANTS
 from tests.sim.clients import SimClients, SimTransaction
 from tests.sim.deployments import DeploymentSimulation
@@ -523,6 +524,7 @@ MUTANTS: Mapping[str, tuple[str, bool, tuple[Patch, ...]]] = {
     **TOKEN_MUTANTS,
     **PROCESS_MUTANTS,
     **CALL_MUTANTS,
+    **BROADCAST_MUTANTS,
 }
 """By what is wrong: the mistake of the simulated clients, the guarantee, and what is replaced in the code."""
 
@@ -535,10 +537,13 @@ def simulation_of(name: str, seed: int) -> Simulation:
         "deployed": DeploymentSimulation,
         f"resident {PROCESSING}": ResidentSimulation,
         f"resident {ASYNCHRONOUS}": ResidentSimulation,
+        f"resident {BROADCAST}": ResidentSimulation,
         "tokens": TokenSimulation,
         "resident tokens": ResidentTokenSimulation,
     }
     kind = kinds.get(name.partition(",")[0], Simulation)
+    if BROADCAST in name.partition(",")[0]:
+        return kind(seed, Setup(transactional, True, False, False, broadcasting=True), mutant=mistake)
     if ASYNCHRONOUS in name:
         return kind(seed, Setup(transactional, True, False, False, asynchronous=True), mutant=mistake)
     if PROCESSING in name:

@@ -417,7 +417,7 @@ class ResidentSimulation(Simulation):
 
     def _run(self) -> None:
         slice_s = SLICE_S if self.slow_ms else self._slice_s
-        if self.setup.processing:
+        if self.setup.timed:
             # Nobody ticks here, so timers fire in one portion.
             slice_s = float("inf")
         with replaced(resident_module, "_SLICE_S", slice_s), replaced(resident_module, "_RESTORE_S", slice_s):

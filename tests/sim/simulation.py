@@ -31,6 +31,7 @@ from tests.sim.app import (
     changelogs,
     specification,
 )
+from tests.sim.broadcast_checks import BroadcastChecks
 from tests.sim.broker import Broker
 from tests.sim.calls import simulated_calls
 from tests.sim.checks import Checks
@@ -144,14 +145,17 @@ class Simulation:
         self.setup = setup or drawn
         rate = rng.choice((0.003, 0.01, 0.02, 0.04))
         self.faults = faults or Faults(rate, self.setup.transactional or rng.random() < 0.4, None, rng.randint(1, 30))
-        self.partitions = rng.choice((1, 2, 2, 3)) if not self.setup.grouped else 2
+        self.partitions = 2 if self.setup.grouped else rng.choice((1, 2, 2, 3))
+        if self.setup.broadcasting:
+            # With one, there is no topic of copies.
+            self.partitions = max(2, self.partitions)
         self.largest = rng.choice((2, 4, 8, 30))
         self.spec = specification(self.setup, self.partitions)
-        self._pickled = b"" if self.setup.sink is None else self.spec.dumps()
+        self._pickled = self.spec.dumps() if self.setup.has_own_objects else b""
         self.changelogs = changelogs(self.spec)
         topics = dict.fromkeys((*self.setup.sources, *self.changelogs.values()), self.partitions)
         for topic in self.setup.sources:
-            topics.update(dict.fromkeys(self.setup.sinks(topic), 2))
+            topics.update({sink: topics.get(sink, 2) for sink in self.setup.sinks(topic)})
         self.broker = Broker(rng, topics, fencing=mutant != "fencing")
         self.inputs = [
             TopicPartition(topic, number) for topic in self.setup.sources for number in range(self.partitions)
@@ -160,7 +164,7 @@ class Simulation:
         self.machines = [Machine(number) for number in range(rng.choice((1, 2, 3)))]
         self.calm = True
         self.counts = Counts()
-        self.checks = Checks(self)
+        self.checks = BroadcastChecks(self) if self.setup.broadcasting else Checks(self)
         self.trace: list[str] = []
         # Of their own random numbers, as above.
         self.fatal = random.Random(f"fatal {seed}")
@@ -168,8 +172,11 @@ class Simulation:
         self.deletions = self._retention.choice((0.0, 0.0, 0.02, 0.1))
         self.growth = random.Random(f"growth {seed}")
         # State depends on the number of partitions, and merges on which records are there.
-        alone = not (self.setup.stateful or self.setup.grouped or self.setup.merged)
+        alone = not (self.setup.stateful or self.setup.grouped or self.setup.has_several_inputs)
         self._additions = self.growth.choice((0, 1, 2)) if alone else 0
+        self._latecomers = random.Random(f"latecomers {seed}")
+        self._waves = self._latecomers.randint(1, 5) if self.setup.broadcasting else 0
+        """How often more records come."""
         slow = random.Random(f"pause {seed}")
         self.slow_ms = slow.choice((0,) * 14 + (100, 1_000))
         """How long functions take for a record."""
@@ -214,6 +221,8 @@ class Simulation:
             replay = f"python -m tests.sim --mode {self.mode} --seed {self.seed}"
             if self.setup.asynchronous:
                 replay += f" --asynchronous {kind}"
+            if self.setup.broadcasting:
+                replay += f" --broadcasting {kind}"
             if self.setup.processing:
                 replay += f" --processing {kind}"
             raise Violation(
@@ -295,12 +304,17 @@ class Simulation:
         """Write records to the source, some in the transactions of others, which leave markers."""
         for unique in range(len(self.homes) + 1, len(self.homes) + count + 1):
             key = b"key%d" % rng.randrange(5)
-            topic = rng.choice((SOURCE, OTHER)) if self.setup.merged else SOURCE
+            topic = rng.choice((SOURCE, OTHER)) if self.setup.has_several_inputs else SOURCE
             place = TopicPartition(topic, partition_for(key, self.partitions))
             self.homes[unique] = place
-            value = orjson.dumps({"u": unique, "g": f"g{rng.randrange(3)}", "h": f"h{unique // 2 % 2}"})
+            value: dict[str, Any] = {"u": unique, "g": f"g{rng.randrange(3)}", "h": f"h{unique // 2 % 2}"}
             # Event times that are not in order.
-            self.broker.append(place, key, value, 1_000 + 10 * unique + rng.randrange(-20, 20))
+            timestamp = 1_000 + 10 * unique + rng.randrange(-20, 20)
+            if self.setup.broadcasting:
+                value["broadcast"] = topic == OTHER
+                # Some have the same.
+                timestamp -= timestamp % 10
+            self.broker.append(place, key, orjson.dumps(value), timestamp)
             if rng.random() < 0.15:
                 self.broker.append_marker(place)
 
@@ -329,8 +343,8 @@ class Simulation:
         return process
 
     def _spec_of(self, process: Process) -> TaskSpec:
-        """Return what a process runs: it has sinks of its own."""
-        if self.setup.sink is None:
+        """Return what a process runs: it has sinks and functions of its own, if these keep what belongs to the process."""
+        if not self.setup.has_own_objects:
             return self.spec
 
         def step(where: str) -> None:
@@ -352,6 +366,7 @@ class Simulation:
         self.counts.attempts += 1
         process.busy = True
         process.attempt = f"a{self.counts.attempts}"
+        self.checks.begun(process.attempt)
         self._stack.append((process, attempt))
         try:
             yield
@@ -376,7 +391,7 @@ class Simulation:
             # A task that raises takes its process along, which ends in good order.
             self.kill(process)
             return None
-        if process.tasks.spec.topology is self.spec.topology or self.setup.sink is not None:
+        if process.tasks.spec.topology is self.spec.topology or self.setup.has_own_objects:
             # A version that is over may end as it likes.
             self.checks.failure(report)
         trouble = "".join((*report.interrupted.values(), *report.locked.values())) or (
@@ -514,6 +529,9 @@ class Simulation:
         self._retain()
         if self._additions and self.growth.random() < 0.1:
             self.grow()
+        if self._waves and self._latecomers.random() < 0.2:
+            self._waves -= 1
+            self._input(self._latecomers, self._latecomers.randint(1, 8))
         if not often and rng.random() < 0.5:
             return
         kind = rng.choice(("late", "late", "compact", "compact", "disk", "disk", "time"))
@@ -536,7 +554,7 @@ class Simulation:
 
         Of merged inputs it deletes none: the order in which they are merged depends on what is there.
         """
-        if self.setup.merged or self._retention.random() >= self.deletions:
+        if self.setup.has_several_inputs or self._retention.random() >= self.deletions:
             return
         place = TopicPartition(SOURCE, self._retention.randrange(self.partitions))
         log = self.broker.logs[place]
