@@ -85,7 +85,7 @@ class _Broadcast(BroadcastProcessFunction):
         yield from self._player.on_timer(timestamp, ctx)
 
 
-_FUNCTIONS = {"connected": _Connected, "broadcast": _Broadcast}
+_FUNCTIONS: dict[str, Any] = {"connected": _Connected, "broadcast": _Broadcast}
 
 
 def _two_inputs(sdf: StreamingDataFrame, other: StreamingDataFrame, case: Case, found: list[Any]) -> None:
