@@ -36,7 +36,7 @@ def run(elements: int, keys: int) -> float:
     settings = Configuration()
     settings.set_string("python.executable", sys.executable)
     settings.set_string("python.client.executable", sys.executable)
-    # By default, workers keep 1,000 entries of state: with as many keys, each record would be a call to the JVM.
+    # Workers keep 1,000 entries of state by default. The figures must not depend on that.
     settings.set_string("python.state.cache-size", str(10 * keys))
     env = StreamExecutionEnvironment.get_execution_environment(settings)
     env.set_parallelism(1)
