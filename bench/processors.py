@@ -5,9 +5,13 @@
 - `map`: one entry of a map state against a dict that is one value, for growing numbers of entries.
 - `timers`: keys with a timer each, in RocksDB: to register them, to delete half of them, to fire the rest.
 
+- `pyflink`: a count in a task beside one in a slot of PyFlink; needs `--flink`, the Python of an environment with
+  PyFlink, such as the one of `make oracle`.
+
 Ratios are those of figures of one run, so that the load of the machine counts little.
 
     python -m bench.processors --case apply
+    python -m bench.processors --case pyflink --flink build/oracle/bin/python
 """
 
 import argparse
@@ -18,7 +22,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from bench import common
+from bench import beside_pyflink, common
 from streamrt import Application, Context, ProcessFunction, TimerContext
 from streamrt.app import definition_of
 from streamrt.records import Headers, Tick
@@ -352,9 +356,14 @@ def main() -> None:
     options.add_argument("--records", type=int, default=20_000, help="records per run")
     options.add_argument("--keys", type=int, default=1_000, help="different keys")
     options.add_argument("--timers", type=int, default=1_000_000, help="keys with a timer")
-    options.add_argument("--case", choices=CASES, help="only one case")
+    options.add_argument("--case", choices=(*CASES, "pyflink"), help="only one case")
+    options.add_argument("--flink", metavar="PYTHON", help="for pyflink: the Python of an environment with PyFlink")
+    options.add_argument("--elements", type=int, default=500_000, help="for pyflink: records of a run")
+    options.add_argument("--rounds", type=int, default=3, help="for pyflink: measured runs of each side")
     chosen = options.parse_args()
-    cases = {"apply": compare, "map": compare_maps, "timers": measure_timers}
+    if chosen.case == "pyflink" and not chosen.flink:
+        options.error("--case pyflink needs --flink, the Python of an environment with PyFlink")
+    cases = {"apply": compare, "map": compare_maps, "timers": measure_timers, "pyflink": beside_pyflink.compare}
     for name in (chosen.case,) if chosen.case else CASES:
         cases[name](chosen)
 
