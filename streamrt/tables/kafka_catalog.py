@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from streamrt.common.backoff import Backoff
 from streamrt.errors import (
+    CatalogConflictError,
     CatalogError,
     InvalidOperationError,
     OffsetOutOfRangeError,
@@ -236,6 +237,12 @@ class KafkaCatalog(CatalogStore):
                 failure: Exception = error
                 if not backoff.pause():
                     break
+            except CatalogConflictError:
+                raise
+            except BaseException:
+                # Such as an interrupt: the next change would commit this one with it.
+                self._drop_sender()
+                raise
             else:
                 self._wait_for(written[-1])
                 return written[-1]

@@ -250,6 +250,21 @@ def test_a_writer_that_died_holds_readers_up_for_a_moment_and_writers_not(monkey
     assert [each.value for each in connected(links).list().values()] == [b'{"n":2}']
 
 
+def test_a_change_that_was_interrupted_is_not_in_the_next_one() -> None:
+    links = _Interfering()
+    store = connected(links)
+    version = store.put(KEY, b'{"n":1}', None)
+
+    def interrupt(_: RecordSender) -> None:
+        raise KeyboardInterrupt
+
+    links.at_commit = [interrupt]
+    with pytest.raises(KeyboardInterrupt):
+        store.put(KEY, b'{"n":2}', version)
+    store.put("database/a", b"{}", None)
+    assert {key: each.value for key, each in store.list().items()} == {KEY: b'{"n":1}', "database/a": b"{}"}
+
+
 def everything(links: MemoryLinks) -> list[tuple[TopicPartition, InputBatch]]:
     feed = links.feed()
     feed.add({TopicPartition(CATALOG_TOPIC, 0): 0})
