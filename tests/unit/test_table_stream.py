@@ -266,9 +266,7 @@ def test_interrupt_loses_no_record() -> None:
 
 
 @pytest.mark.parametrize("method", ["poll", "poll_batches", "__next__"])
-def test_interrupt_between_rows_that_are_not_returned_loses_none(
-    method: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_interrupt_between_rows_that_are_not_returned_loses_none(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
     events = table(partitions=2)
     write(events, ids(3), 0)
     write(events, ids(3, 10), 1)
