@@ -69,6 +69,8 @@ class LinksCases:
             with contextlib.closing(links.sender(transactional_id=f"{topic_name}-id")) as second:
                 second.produce(topic_name, b"2", None)
                 second.commit()
+                # Only the answer to a request tells it.
+                assert first.usable
                 with pytest.raises(TransactionError) as error:
                     first.commit()
                 assert error.value.fenced

@@ -214,11 +214,13 @@ class _MemorySender:
         self._id = transactional_id
         self._transaction: _Transaction | None = None
         self._closed = False
+        # Whether a request was answered by an error: as that of Kafka, the sender does not know before.
+        self._failed = False
         self._reports: list[tuple[Delivered, int, int, int]] = []
 
     @property
     def usable(self) -> bool:
-        return not self._closed and self._owns()
+        return not self._closed and not self._failed
 
     def produce(
         self,
@@ -294,6 +296,7 @@ class _MemorySender:
 
     def _require_id(self) -> None:
         if not self._owns():
+            self._failed = True
             raise TransactionError(
                 f"the transaction of {self._id} failed: another producer has taken its id (fenced)", True
             )
@@ -352,6 +355,9 @@ class _MemoryFeed:
                 continue
             log = self._links._partition(partition)
             if not log.low <= position <= log.high:
+                if batches:
+                    # The next poll raises it.
+                    continue
                 raise OffsetOutOfRangeError(
                     f"offset {position} of {partition} does not exist any more: it has {log.low} to {log.high}"
                 )

@@ -2,7 +2,11 @@
 
 import pytest
 
+from streamrt.errors import OffsetOutOfRangeError
+from streamrt.kafka import TopicConfig
+from streamrt.records import TopicPartition
 from streamrt.testing.memory_topics import MemoryLinks
+from streamrt.topics import Topic
 from tests.links_cases import LinksCases
 from tests.support import unique
 
@@ -17,3 +21,14 @@ class TestMemoryLinks(LinksCases):
     @pytest.fixture
     def topic_name(self) -> str:
         return unique("topic")
+
+    def test_records_of_others_come_before_the_error_of_a_partition(self, links: MemoryLinks) -> None:
+        links.admin().create_topics([Topic("events", config=TopicConfig(2, 1))])
+        zero, one = TopicPartition("events", 0), TopicPartition("events", 1)
+        links.sender().produce("events", b"0", None, partition=0)
+        feed = links.feed()
+        feed.add({zero: 0, one: 7})
+        feed.resume([zero, one])
+        assert [(partition, batch.values) for partition, batch in feed.poll(60, 10)] == [(zero, [b"0"])]
+        with pytest.raises(OffsetOutOfRangeError):
+            feed.poll(60, 10)
