@@ -15,7 +15,13 @@ _NAME = re.compile(r"env:[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 _SECRET_KEY = "secret"  # noqa: S105 - the name, and no secret
 # Names of options, headers and parameters of URLs that hold secrets, wherever systems have them.
 _SECRET_NAME = re.compile(
-    r"pass(word|wd|phrase)?$|secret|token|credential|authorization|cookie|private.?key|api.?key|(^|[_.-])access_key$|(^|[_.-])sig(nature)?$",
+    r"pass(word|wd|phrase)?$|pwd$|secret|token|credential|authorization|cookie|private.?key|api.?key|account.?key|"
+    r"(^|[_.-])access_key$|(^|[_.-])sig(nature)?$|(^|[_.-])sas$|conn(ection)?.?str(ing)?$|dsn$",
+    re.IGNORECASE,
+)
+# Secrets within texts: a password in a URL, and parts of connection strings.
+_SECRET_TEXT = re.compile(
+    r"[a-z][a-z0-9+.-]*://[^/?#\s]*:[^/?#\s@]+@|(password|pwd|accountkey|sharedaccesskey|accesskey)\s*=\s*[^;&\s]",
     re.IGNORECASE,
 )
 
@@ -113,7 +119,8 @@ def _stored(what: str, name: str, value: Any) -> Any:
     if isinstance(value, SecretRef):
         return {_SECRET_KEY: str(value)}
     if isinstance(value, str):
-        if value and names_secret(name) and _VARIABLE.sub("", value):
+        plain = _VARIABLE.sub("", value)
+        if plain and (names_secret(name) or _SECRET_TEXT.search(plain)):
             raise ConfigurationError(
                 f"{what} has a secret in {name!r}, and a catalogue keeps none: give SecretRef.env(NAME) or "
                 "SecretRef.file(PATH)"
@@ -123,7 +130,9 @@ def _stored(what: str, name: str, value: Any) -> Any:
     if value is None or isinstance(value, (bool, int, float)):
         return value
     if isinstance(value, Mapping) and all(isinstance(each, str) for each in value) and set(value) != {_SECRET_KEY}:
-        return {inner: _stored(what, inner, each) for inner, each in value.items()}
+        # All that is in a secret is one.
+        is_secret = names_secret(name)
+        return {inner: _stored(what, f"{inner}.{name}" if is_secret else inner, each) for inner, each in value.items()}
     if isinstance(value, (list, tuple)):
         return [_stored(what, name, each) for each in value]
     raise ConfigurationError(
