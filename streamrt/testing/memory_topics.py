@@ -349,7 +349,7 @@ class _MemoryFeed:
         self._positions.clear()
 
     def _take(self, most: int) -> list[tuple[TopicPartition, InputBatch]]:
-        batches = []
+        batches: list[tuple[TopicPartition, InputBatch]] = []
         for partition, position in self._positions.items():
             if partition in self._paused or most <= 0:
                 continue
