@@ -69,6 +69,9 @@ class Deliveries:
         self._next = {} if start is None else start.partition_map(topic)
         self._accepted = 0
         self._settled = 0
+        self._number = 0
+        # Numbers of rows of which it is unknown whether the sender has them.
+        self._abandoned: set[int] = set()
         self._closed = False
         # By reason, how many rows, and the numbers of the first ones.
         self._lost: dict[str, int] = {}
@@ -77,13 +80,23 @@ class Deliveries:
     def accept(self, outcome: _Outcome) -> Delivered:
         """Count a row; return what to call with its outcome."""
         with self._lock:
-            number, self._accepted = self._accepted, self._accepted + 1
+            number, self._number = self._number, self._number + 1
+            self._accepted += 1
         return functools.partial(self._settle, number, outcome)
 
-    def withdraw(self) -> None:
-        """Forget the row that was accepted last, because the sender has refused it."""
+    def withdraw(self, refused: bool) -> None:
+        """Forget the row that was accepted last.
+
+        Args:
+            refused: whether the sender has refused it. If not, an interrupt leaves open whether it has the row, whose
+                outcome, which may come yet, must not count for another one.
+        """
         with self._lock:
             self._accepted -= 1
+            if refused:
+                self._number -= 1
+            else:
+                self._abandoned.add(self._number - 1)
 
     @property
     def outstanding(self) -> int:
@@ -168,6 +181,9 @@ class Deliveries:
         if error is not None and self._closed:
             error = self.dropped()
         with self._lock:
+            if number in self._abandoned:
+                self._abandoned.discard(number)
+                self._accepted += 1
             self._settled += 1
             if error is not None:
                 self._lost[str(error)] = self._lost.get(str(error), 0) + 1

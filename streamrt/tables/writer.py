@@ -410,8 +410,8 @@ class TableWriter:
             self._sender.produce(
                 self._topic, encoded.value, encoded.key, encoded.timestamp, partition=partition, on_delivery=told
             )
-        except BaseException:
-            self._deliveries.withdraw()
+        except BaseException as error:
+            self._deliveries.withdraw(refused=isinstance(error, Exception))
             raise
         self._uncommitted += 1
 

@@ -599,6 +599,29 @@ class TestOutcomes:
             writer.close()
         writer.close()
 
+    def test_row_whose_append_was_interrupted_counts_for_no_other(
+        self, events: Table, sender: Unreliable, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        writer = events.writer()
+        produce = sender.produce
+
+        def interrupted(*given: Any, **options: Any) -> None:
+            produce(*given, **options)
+            raise KeyboardInterrupt
+
+        with monkeypatch.context() as patch:
+            patch.setattr(sender, "produce", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                writer.append(LATEST)
+        sender.deliver()
+        sender.poll()
+        writer.append(LATEST)
+        with pytest.raises(DeliveryTimeoutError, match=r"1 row of table"):
+            writer.flush(timeout=0.01)
+        sender.deliver()
+        assert writer.flush().partition_map("demo.events") == {0: 2}
+        writer.close()
+
     def test_producer_that_is_broken(self, events: Table, sender: Unreliable) -> None:
         writer = events.writer()
         writer.append(LATEST)
