@@ -131,15 +131,27 @@ class TopicPositions:
                 )
         return sorted(wanted)
 
+    def require_same(self, topic_id: str | None) -> None:
+        """Refuse a topic that was created again since its id was asked for.
+
+        Raises:
+            StaleTokenError: if it was.
+            TopicNotFoundError: if the topic does not exist.
+        """
+        if topic_id is not None and self.topic_id() != topic_id:
+            raise self.stale()
+
     def look(self, partitions: Collection[int]) -> Bounds:
         """Return what offsets partitions have now."""
         wanted = [TopicPartition(self._topic, number) for number in partitions]
+        # The id first: of a topic that is created again meanwhile, offsets then belong to no topic that exists.
+        topic_id = self.topic_id()
         # The last stable offset first: it is then never above the end.
         committed = self._admin.offset_bounds(wanted, self._timeout, isolation_level="read_committed")
         found = self._admin.offset_bounds(wanted, self._timeout)
         low = {each.partition: offset for each, (offset, _) in found.items()}
         return Bounds(
-            self.topic_id(),
+            topic_id,
             low,
             {each.partition: max(stable, low[each.partition]) for each, (_, stable) in committed.items()},
             {each.partition: high for each, (_, high) in found.items()},

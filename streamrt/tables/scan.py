@@ -301,6 +301,7 @@ class TableScan:
         }
         if not ends:
             return
+        self._positions.require_same(self._start.topic_id)
         position = {each: self._start.at[each.partition] for each in ends}
         few = self._limit is not None and self._limit <= _FEW_RECORDS
         most = min(_RECORDS, self._limit or _RECORDS)

@@ -418,10 +418,15 @@ class TableStream:
         """Look, once in a while, for partitions that were added."""
         if time.monotonic() - self._refreshed_at < self._refresh_s:
             return
-        self._refreshed_at = time.monotonic()
-        self._require_same_topic()
-        if not self._follows_new:
-            return
+        try:
+            self._require_same_topic()
+            if self._follows_new:
+                self._read_new_partitions()
+        finally:
+            # Afterwards: brokers that do not answer are not asked again at once.
+            self._refreshed_at = time.monotonic()
+
+    def _read_new_partitions(self) -> None:
         with contextlib.suppress(KafkaRequestError):
             new = [number for number in range(self._positions.count()) if number not in self._at]
             if new:
@@ -434,8 +439,7 @@ class TableStream:
 
     def _require_same_topic(self) -> None:
         with contextlib.suppress(KafkaRequestError):
-            if self._topic_id is not None and self._positions.topic_id() != self._topic_id:
-                raise self._positions.stale()
+            self._positions.require_same(self._topic_id)
 
 
 def _number_of_rows(max_records: object) -> int:

@@ -260,6 +260,7 @@ def test_topic_that_was_created_again() -> None:
     events = table()
     write(events, ids(2))
     token = str(events.offsets())
+    before = events.scan()
     admin = events._home.links.admin()
     admin.delete_topics(["events"])
     with pytest.raises(TopicNotFoundError, match=r"topic 'events' of table 'demo\.events' does not exist"):
@@ -268,6 +269,8 @@ def test_topic_that_was_created_again() -> None:
     write(events, ids(3))
     with pytest.raises(StaleTokenError, match="was deleted and created again"):
         events.scan(start=token)
+    with pytest.raises(StaleTokenError, match="was deleted and created again"):
+        list(before.rows())
     assert events.scan(start={0: 2}).count() == 1
 
 
