@@ -84,13 +84,16 @@ class TopicPositions:
         """Seconds to wait for each answer."""
         return self._timeout
 
-    def topic_id(self) -> str | None:
+    def topic_id(self, timeout: float | None = None) -> str | None:
         """Return Kafka's id of the topic.
+
+        Args:
+            timeout: seconds to wait for the answer; by default, those of all answers.
 
         Raises:
             TopicNotFoundError: if the topic does not exist.
         """
-        found = self._admin.topic_ids([self._topic], self._timeout)[self._topic]
+        found = self._admin.topic_ids([self._topic], self._timeout if timeout is None else timeout)[self._topic]
         if found is None:
             raise self._missing()
         return found

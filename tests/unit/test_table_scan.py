@@ -2,6 +2,7 @@
 
 import contextlib
 import logging
+import time
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from streamrt.errors import (
 from streamrt.kafka import KafkaRequestError, TopicConfig
 from streamrt.records import TopicPartition
 from streamrt.schema import Schema
+from streamrt.tables import scan as table_scan
 from streamrt.tables.positions import Start
 from streamrt.tables.rows import ChangeType
 from streamrt.tables.table import Table
@@ -254,6 +256,38 @@ def test_compacted_gaps() -> None:
     assert (batch.partition, batch.first_offset, batch.last_offset) == (0, 1, 8)
     assert [row["id"] for row in events.scan(start={0: 3}, until={0: 4}).rows()] == []
     assert [row["id"] for row in events.scan(start={0: 3}, until={0: 6}).rows()] == [5]
+
+
+@pytest.mark.parametrize("limit", [None, 6])
+@pytest.mark.parametrize("marked", [False, True])
+def test_topic_that_is_created_again_during_a_scan(
+    limit: int | None, marked: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(table_scan, "_RECORDS", 3)
+    events = table()
+    write(events, ids(7), transactional=marked)
+    scan = events.scan(limit=limit)
+    rows = scan.rows()
+    found = [next(rows)["id"]]
+    admin = events._home.links.admin()
+    admin.delete_topics(["events"])
+    admin.create_topics([Topic("events", config=TopicConfig(1, 1))])
+    write(events, ids(9, 100), transactional=marked)
+    with pytest.raises(StaleTokenError, match="was deleted and created again"):
+        found.extend(row["id"] for row in rows)
+    assert found[:3] == [0, 1, 2]
+    assert len(found) < 7
+
+
+def test_rows_that_take_long_are_no_silence_of_brokers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(table_scan, "_RECORDS", 1)
+    events = table(home=Home(timeout=0.02))
+    write(events, ids(3))
+    found = []
+    for row in events.scan().rows():
+        found.append(row["id"])
+        time.sleep(0.05)
+    assert found == [0, 1, 2]
 
 
 def test_topic_that_was_created_again() -> None:

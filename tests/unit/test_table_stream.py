@@ -4,7 +4,7 @@ import contextlib
 import random
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any, cast
 
 import pytest
@@ -18,10 +18,13 @@ from streamrt.errors import (
     SchemaError,
     SerializationError,
     StaleTokenError,
+    TopicNotFoundError,
 )
 from streamrt.kafka import TopicConfig
+from streamrt.kafka.client import KafkaRequestError
 from streamrt.records import TopicPartition
 from streamrt.tables.decoding import RowReader
+from streamrt.tables.links import TableAdmin
 from streamrt.tables.positions import TopicPositions
 from streamrt.tables.rows import ChangeType, ScanRecord, ScanRecords
 from streamrt.tables.stream import TableStream
@@ -29,7 +32,7 @@ from streamrt.tables.table import Table
 from streamrt.testing.memory_topics import MemoryLinks
 from streamrt.topics import Topic
 from tests.support import LONG, wait_until
-from tests.table_home import CompactedLinks, Home, ids, table, write
+from tests.table_home import NOW, CompactedLinks, Home, ids, table, write
 
 
 def known_ids(records: Any) -> list[int]:
@@ -105,7 +108,7 @@ def test_change_types() -> None:
 @pytest.mark.rows("FL-087", "FL-088", "FL-101", "FL-102", "FL-104", "FL-105", "FL-106", "FL-107", "FL-108")
 def test_polls_of_arrow() -> None:
     events = table(partitions=2, home=Home(CompactedLinks([1])))
-    with events.subscribe(["score", "id"], start="earliest", metadata=True, max_records=4) as stream:
+    with events.subscribe(["score", "id"], start="earliest", metadata=True, max_records=3) as stream:
         empty = stream.poll_arrow(0)
         assert empty.num_rows == 0
         assert empty.schema.names == ["score", "id", "_change_type", "_offset", "_timestamp", "_partition"]
@@ -247,8 +250,7 @@ def test_interrupt_loses_no_record() -> None:
     events = table(partitions=2)
     write(events, ids(3), 0)
     write(events, ids(3, 10), 1)
-    with events.subscribe(start="earliest", max_records=2) as stream:
-        assert known_ids(stream.poll(60)) == [0, 1]
+    with events.subscribe(start={0: 2, 1: 0}, max_records=2) as stream:
         poll = stream._feed.poll
 
         def interrupted(timeout_s: float, records: int) -> Any:
@@ -307,7 +309,11 @@ def test_records_that_were_deleted_before_they_were_read() -> None:
     write(events, ids(3))
     with events.subscribe(start="earliest", max_records=1) as stream:
         assert known_ids(stream.poll(60)) == [0]
-        events._home.links.admin().delete_records({TopicPartition("events", 0): 2})  # type: ignore[attr-defined]
+        # What was fetched is there.
+        assert known_ids(stream.poll(60)) == [1]
+        assert known_ids(stream.poll(60)) == [2]
+        write(events, ids(3))
+        events._home.links.admin().delete_records({TopicPartition("events", 0): 5})  # type: ignore[attr-defined]
         with pytest.raises(OffsetOutOfRangeError):
             stream.poll(60)
 
@@ -350,14 +356,144 @@ def test_partitions_that_are_added() -> None:
         assert stream.partitions == [0, 1, 2]
 
 
-def test_topic_that_is_created_again_meanwhile() -> None:
+def recreate(events: Table, rows: int, partitions: int = 1) -> None:
+    """Delete the topic, create it again, and write rows with ids from 100 on."""
+    admin = events._home.links.admin()
+    admin.delete_topics(["events"])
+    admin.create_topics([Topic("events", config=TopicConfig(partitions, 1))])
+    write(events, ids(rows, 100))
+
+
+READS: dict[str, Any] = {
+    "poll": lambda stream: stream.poll(0),
+    "poll_arrow": lambda stream: stream.poll_arrow(0),
+    "poll_batches": lambda stream: stream.poll_batches(0),
+    "next": next,
+}
+
+
+@pytest.mark.parametrize("read", READS)
+@pytest.mark.parametrize("rows", [0, 1, 2, 5])
+def test_no_record_of_a_topic_that_was_created_again_is_returned(read: str, rows: int) -> None:
     events = table()
-    with attentive(events) as stream:
-        stream.poll(0)
-        events._home.links.admin().delete_topics(["events"])
-        events._home.links.admin().create_topics([Topic("events", config=TopicConfig(1, 1))])
+    write(events, ids(2))
+    with events.subscribe(start="earliest") as stream:
+        assert known_ids(stream.poll(60)) == [0, 1]
+        state = str(stream.position)
+        recreate(events, rows)
+        if rows in (0, 1):
+            # The position is above the end.
+            with pytest.raises(StaleTokenError, match="created again"):
+                stream.poll(0)
+        elif rows == 2:
+            # Nothing tells that it is another one: the position is its end.
+            assert not stream.poll(0)
+            write(events, ids(1, 102))
+        for _ in range(3):
+            with pytest.raises(StaleTokenError, match="created again"):
+                READS[read](stream)
+        assert str(stream.position) == state
         with pytest.raises(StaleTokenError, match="created again"):
+            events.subscribe(start=state)
+
+
+def test_topic_that_is_created_again_between_a_fetch_and_its_rows() -> None:
+    events = table()
+    write(events, ids(2))
+    with events.subscribe(start="earliest", max_records=1) as stream:
+        assert known_ids(stream.poll(60)) == [0]
+        recreate(events, 3)
+        # It was of the former topic when brokers were asked.
+        assert known_ids(stream.poll(60)) == [1]
+        with pytest.raises(StaleTokenError):
             stream.poll(0)
+
+
+@pytest.mark.parametrize("start", ["earliest", "latest", "token", "time"])
+def test_seek_begins_with_the_topic_that_was_created_again(start: Any) -> None:
+    events = table(partitions=2)
+    write(events, ids(2), 0)
+    with events.subscribe(start="earliest") as stream:
+        stream.poll(60)
+        former = stream.position
+        stream.pause([1])
+        recreate(events, 3, partitions=3)
+        with pytest.raises(StaleTokenError):
+            stream.poll(0)
+        others: tuple[Any, ...] = (former, {0: 0})
+        for refused in others:
+            with pytest.raises(StaleTokenError, match="created again"):
+                stream.seek(refused)
+        with pytest.raises(StaleTokenError):
+            stream.poll(0)
+        places: dict[str, Any] = {"token": events.offsets("earliest"), "time": NOW.replace(year=1970, month=1, day=1)}
+        stream.seek(places.get(start, start))
+        assert stream.partitions == [0, 1, 2]
+        assert str(stream.position) == str(events.offsets("latest" if start == "latest" else "earliest"))
+        assert known_ids(stream.poll(0 if start == "latest" else 60)) == ([] if start == "latest" else [100, 101, 102])
+        write(events, ids(1, 200), 1)
+        write(events, ids(1, 300), 2)
+        assert known_ids(stream.poll(60)) == [300]
+        stream.resume()
+        assert known_ids(stream.poll(60)) == [200]
+        assert stream.position == events.offsets()
+
+
+def test_seek_of_chosen_partitions_in_a_topic_that_was_created_again() -> None:
+    events = table(partitions=2)
+    with events.subscribe(start="earliest", partitions=[1]) as stream:
+        recreate(events, 3)
+        with pytest.raises(ArgumentValueError, match="has no partition 1: its partitions are 0 to 0"):
+            stream.seek("earliest")
+        recreate(events, 3, partitions=2)
+        stream.seek("earliest")
+        assert stream.partitions == [1]
+        events._home.links.admin().delete_topics(["events"])
+        with pytest.raises(TopicNotFoundError, match="does not exist"):
+            stream.seek("latest")
+
+
+class SilentLinks(MemoryLinks):
+    """Topics in memory whose brokers answer no question for the id while `error` is set."""
+
+    error: KafkaRequestError | None = None
+
+    def admin(self) -> TableAdmin:
+        """Return the administration."""
+        admin: Any = super().admin()
+        topic_ids = admin.topic_ids
+
+        def asked(names: Collection[str], timeout: float = 30) -> dict[str, str | None]:
+            if self.error is not None:
+                raise self.error
+            return cast("dict[str, str | None]", topic_ids(names, timeout))
+
+        admin.topic_ids = asked
+        return cast("TableAdmin", admin)
+
+
+def test_rows_wait_until_brokers_say_that_the_topic_is_the_same() -> None:
+    links = SilentLinks()
+    events = table(home=Home(links, timeout=0.05))
+    write(events, ids(3))
+    with events.subscribe(start="earliest") as stream:
+        links.error = KafkaRequestError("no answer", retriable=True)
+        assert not stream.poll(0)
+        assert stream.position == events_at_first(events)
+        with pytest.raises(
+            KafkaRequestError, match=r"brokers did not say for 0.05 s whether their topic .*: no answer"
+        ):
+            stream.poll(60)
+        links.error = KafkaRequestError("not allowed")
+        with pytest.raises(KafkaRequestError, match="not allowed"):
+            stream.poll(60)
+        links.error = None
+        assert known_ids(stream.poll(60)) == [0, 1, 2]
+
+
+def events_at_first(events: Table) -> Offsets:
+    """Return the first offsets without the id of the topic, which brokers do not tell."""
+    return Offsets({("events", 0): 0}, {"events": events._home.links._topics["events"].id})  # type: ignore[attr-defined]
 
 
 @pytest.mark.rows("DK-018", "FL-086", "FL-091")
