@@ -218,7 +218,7 @@ class ReadableTable:
             OffsetOutOfRangeError: if an offset is no longer, or not yet, in the topic.
             TopicNotFoundError: if the topic does not exist.
             InvalidOperationError: if the table has no topic, and is no HTTP stream.
-            SourceError: if the server of an HTTP stream refuses.
+            SourceError: if the server of an HTTP stream refuses, or the stream breaks off before the first event.
 
         Example:
             ```python
