@@ -612,6 +612,25 @@ def test_exception_ends_the_listener_and_is_kept() -> None:
     assert calls == [0, 1]
 
 
+@pytest.mark.parametrize("raised", [SystemExit("enough"), KeyboardInterrupt(), GeneratorExit()])
+def test_exit_ends_the_listener_and_is_reported(raised: BaseException, caplog: pytest.LogCaptureFixture) -> None:
+    events = table()
+    write(events, ids(4))
+    called = threading.Event()
+
+    def leave(frame: Any, number: int) -> None:
+        called.set()
+        raise raised
+
+    listener = events.on_changes(leave, start="earliest", max_rows=2)
+    assert called.wait(60)
+    wait_until(lambda: not listener.running, 60)
+    assert listener.error is raised
+    assert listener.position == events.offsets("earliest")
+    listener.stop()
+    assert f"ends with frame 0: {type(raised).__name__}" in caplog.text
+
+
 def test_listener_that_stops_itself_and_bad_records() -> None:
     events = table()
     write(events, [*ids(2), b"{"])
