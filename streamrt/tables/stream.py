@@ -102,6 +102,7 @@ class TableStream:
         self._lock = threading.RLock()
         self._closing = threading.Event()
         self._feed = self._new_feed(self._at)
+        self._feed_is_intact = True
 
     # -- Rows ----------------------------------------------------------------------------------------------------
 
@@ -257,8 +258,9 @@ class TableStream:
             chosen = self._known(partitions)
             # What was fetched and not returned is fetched again.
             self._move({number: self._at[number] for number in chosen})
-            self._feed.pause(self._named(chosen))
-            self._paused.update(chosen)
+            with self._changing_feed():
+                self._feed.pause(self._named(chosen))
+                self._paused.update(chosen)
 
     def resume(self, partitions: Collection[int] | None = None) -> None:
         """Return rows of partitions again, from where they were paused.
@@ -273,8 +275,9 @@ class TableStream:
         with self._lock:
             self._require_open()
             chosen = self._known(partitions)
-            self._paused.difference_update(chosen)
-            self._feed.resume(self._named(chosen))
+            with self._changing_feed():
+                self._feed.resume(self._named(chosen))
+                self._paused.difference_update(chosen)
 
     # -- Life ----------------------------------------------------------------------------------------------------
 
@@ -322,16 +325,19 @@ class TableStream:
             # No row was taken.
             raise
         except BaseException:
+            self._feed_is_intact = False
             # Of partitions that were added meanwhile, all was read here.
-            self._move({number: before.get(number, self._added_at.get(number, at)) for number, at in self._at.items()})
+            self._at = {number: before.get(number, self._added_at.get(number, at)) for number, at in self._at.items()}
             raise
 
     def _has_pending(self, deadline: float) -> bool:
         """Return whether there is a record to return, and wait for it."""
+        self._mend_feed()
         while not self._pending and not self._closing.is_set():
             left = deadline - time.monotonic()
             slice_s = min(max(left, 0.0), _SLICE_S)
             self._refresh()
+            self._mend_feed()
             if not self._fetched:
                 self._fetch(slice_s)
             if self._fetched:
@@ -426,25 +432,48 @@ class TableStream:
 
     def _begin_again(self, start: Positions) -> None:
         """Read another topic of the same name; its client must not know the former one."""
-        former, self._feed = self._feed, self._new_feed(start.at)
+        self._begin_at(start.at)
         self._watch = TopicWatch(self._positions, start.topic_id)
-        self._at = dict(start.at)
         self._added_at.clear()
+        self._paused.intersection_update(self._at)
+
+    def _begin_at(self, at: Mapping[int, int]) -> None:
+        """Read partitions, and no other ones, by a new feed."""
+        former, self._feed = self._feed, self._new_feed(at)
+        self._at = dict(at)
         self._fetched.clear()
         self._pending.clear()
-        self._paused.intersection_update(self._at)
+        self._feed_is_intact = True
         former.close()
 
+    def _mend_feed(self) -> None:
+        """Replace a feed that may not be at the positions."""
+        if not self._feed_is_intact and not self._closing.is_set():
+            self._begin_at(self._at)
+
+    @contextlib.contextmanager
+    def _changing_feed(self) -> Iterator[None]:
+        """Change the feed, and afterwards what is known of it, both or neither: after an error, a new one replaces it."""
+        try:
+            yield
+        except BaseException:
+            self._feed_is_intact = False
+            raise
+
     def _add(self, at: dict[int, int]) -> None:
-        self._feed.add(self._offsets(at))
-        self._feed.resume(self._named(at))
+        with self._changing_feed():
+            self._feed.add(self._offsets(at))
+            self._feed.resume(self._named(at))
+            self._added_at.update(at)
+            self._at.update(at)
 
     def _move(self, at: dict[int, int]) -> None:
-        self._fetched = [part for part in self._fetched if part.partition not in at]
-        self._pending = collections.deque(part for part in self._pending if part.partition not in at)
-        for number, offset in at.items():
-            self._feed.seek(TopicPartition(self._topic, number), offset)
-            self._at[number] = offset
+        with self._changing_feed():
+            self._fetched = [part for part in self._fetched if part.partition not in at]
+            self._pending = collections.deque(part for part in self._pending if part.partition not in at)
+            for number, offset in at.items():
+                self._feed.seek(TopicPartition(self._topic, number), offset)
+            self._at.update(at)
 
     def _offsets(self, at: Mapping[int, int]) -> dict[TopicPartition, int]:
         return {TopicPartition(self._topic, number): offset for number, offset in at.items()}
@@ -489,8 +518,6 @@ class TableStream:
                     return
                 at = dict(bounds.low)
                 self._add(at)
-                self._added_at.update(at)
-                self._at.update(at)
                 logger.info("topic %s has new partitions, which are read from their beginning: %s", self._topic, new)
 
 

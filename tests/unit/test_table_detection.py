@@ -107,7 +107,7 @@ def test_what_cannot_be_looked_at() -> None:
 EVENT = b'data: {"a": 1}\n\n'
 
 
-class Body(httpx.SyncByteStream):
+class Body(httpx.SyncByteStream):  # type: ignore[misc]
     """What a server sends, up to an error or, without one, until the stream is closed."""
 
     def __init__(self, parts: list[bytes], error: Exception | None = None, then: Callable[[], object] = int) -> None:

@@ -4,7 +4,7 @@ import contextlib
 import random
 import threading
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, cast
 
 import pytest
@@ -24,8 +24,8 @@ from streamrt.kafka import TopicConfig
 from streamrt.kafka.client import KafkaRequestError
 from streamrt.records import TopicPartition
 from streamrt.tables.decoding import RowReader
-from streamrt.tables.links import TableAdmin
-from streamrt.tables.positions import TopicPositions
+from streamrt.tables.links import RecordFeed, TableAdmin
+from streamrt.tables.positions import Start, TopicPositions
 from streamrt.tables.rows import ChangeType, ScanRecord, ScanRecords
 from streamrt.tables.stream import TableStream
 from streamrt.tables.table import Table
@@ -329,14 +329,14 @@ def grown(events: Table, partitions: int) -> None:
 
 
 @contextlib.contextmanager
-def attentive(events: Table, follows_new: bool = True) -> Iterator[TableStream]:
+def attentive(events: Table, follows_new: bool = True, start: Start = "latest") -> Iterator[TableStream]:
     """Yield a stream that looks for new partitions at each poll."""
     home = events._home
     positions = TopicPositions(home.links.admin(), "events", "demo.events", 60)
-    start = positions.starts("latest", positions.look(positions.chosen(None)))
+    starts = positions.starts(start, positions.look(positions.chosen(None)))
     reader = RowReader(home.row_format(events.info), "events")
     with TableStream(
-        home.links, positions, start, reader, max_records=10, follows_new=follows_new, refresh_s=0
+        home.links, positions, starts, reader, max_records=10, follows_new=follows_new, refresh_s=0
     ) as stream:
         yield stream
 
@@ -354,6 +354,84 @@ def test_partitions_that_are_added() -> None:
         grown(events, 4)
         stream.poll(0)
         assert stream.partitions == [0, 1, 2]
+
+
+class FailingLinks(MemoryLinks):
+    """Topics in memory, with readers that fail once after the call of a method that is named in `failing`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.failing: dict[str, BaseException] = {}
+        self.closed = 0
+
+    def feed(self, options: Mapping[str, Any] | None = None) -> RecordFeed:
+        """Return a reader."""
+        feed: Any = super().feed(options)
+        close = feed.close
+
+        def counted() -> None:
+            self.closed += 1
+            close()
+
+        feed.close = counted
+        for name in ("add", "resume", "seek", "pause"):
+            setattr(feed, name, self._failing(name, getattr(feed, name)))
+        return cast("RecordFeed", feed)
+
+    def _failing(self, name: str, call: Callable[..., Any]) -> Callable[..., Any]:
+        def called(*given: Any) -> None:
+            call(*given)
+            if name in self.failing:
+                raise self.failing.pop(name)
+
+        return called
+
+
+@pytest.mark.parametrize("error", [KafkaRequestError("no"), InvalidOperationError("no"), KeyboardInterrupt()])
+@pytest.mark.parametrize("method", ["add", "resume"])
+def test_partitions_are_added_whole_or_not_at_all(method: str, error: BaseException) -> None:
+    links = FailingLinks()
+    events = table(home=Home(links))
+    write(events, ids(1))
+    with attentive(events, start="earliest") as stream:
+        grown(events, 2)
+        write(events, ids(2, 20), 1)
+        links.failing[method] = error
+        found: list[int] = []
+        with contextlib.suppress(KeyboardInterrupt, InvalidOperationError):
+            found += known_ids(stream.poll(0))
+        assert not links.failing
+        while len(found) < 3:
+            found += known_ids(stream.poll(60))
+        assert sorted(found) == [0, 20, 21]
+        assert stream.partitions == [0, 1]
+        assert stream.position == events.offsets()
+        assert links.closed == 1
+
+
+@pytest.mark.parametrize("error", [KafkaRequestError("no"), KeyboardInterrupt()])
+@pytest.mark.parametrize("action", ["seek", "pause", "resume"])
+def test_position_is_kept_when_a_change_of_it_fails(action: str, error: BaseException) -> None:
+    links = FailingLinks()
+    events = table(partitions=2, home=Home(links))
+    write(events, ids(3), 0)
+    write(events, ids(3, 10), 1)
+    with events.subscribe(start="earliest", max_records=1) as stream:
+        assert known_ids(stream.poll(60)) == [0]
+        if action == "resume":
+            stream.pause()
+        before = stream.position
+        links.failing[action] = error
+        with pytest.raises(type(error)):
+            stream.seek("latest") if action == "seek" else getattr(stream, action)()
+        assert stream.position == before
+        if action == "resume":
+            assert not stream.poll(0)
+            stream.resume()
+        found: list[int] = []
+        while len(found) < 5:
+            found += known_ids(stream.poll(60))
+        assert sorted(found) == [1, 2, 10, 11, 12]
 
 
 def recreate(events: Table, rows: int, partitions: int = 1) -> None:
@@ -642,11 +720,15 @@ def test_listener_that_stops_itself_and_bad_records() -> None:
     assert listener.position.partition_map("events") == {0: 2}
     stopped: list[bool] = []
 
+    has_begun = threading.Event()
+
     def stop_at_once(frame: Any, number: int) -> None:
+        has_begun.wait(60)
         own.stop()
         stopped.append(True)
 
     own = events.on_changes(stop_at_once, start={0: 1}, max_rows=1)
+    has_begun.set()
     wait_until(lambda: not own.running and stopped, 60)
     assert own.error is None
 
