@@ -113,8 +113,12 @@ class TopicPositions:
         """Return the partitions that are meant: those given, or those that starts name by number, or all.
 
         Raises:
-            ArgumentValueError: if the topic does not have one, or one of the starts names others.
+            ArgumentValueError: if the topic does not have one, one of the starts names others, or there are none.
         """
+        if partitions is not None and not partitions:
+            raise ArgumentValueError("partitions must name one partition or more: leave it out for all")
+        if any(is_by_number(spec) and not spec for spec in specs):
+            raise ArgumentValueError("offsets by partition must name one partition or more")
         count = self.count()
         named: list[set[int]] = [set(spec) for spec in specs if is_by_number(spec)]
         wanted = set(range(count)) if partitions is None else set(partitions)

@@ -67,6 +67,7 @@ def test_what_goes_wrong(run: Any) -> None:
     assert run("scan", name, "--format", "parquet").code == 2
     assert run("write", name, "--format", "parquet").code == 2
     assert run("scan", name, "--from", "soon").code == 2
+    assert run("scan", name, "--columns", "").code == 2
     assert "no column 'nope'" in run("scan", name, "--columns", "nope").sentence
     assert "offset 9" in run("scan", name, "--from", "9").sentence
     assert "there is no table" in run("scan", "default.nowhere").sentence

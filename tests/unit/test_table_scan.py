@@ -52,7 +52,7 @@ def test_a_log_table_in_every_form() -> None:
     limited = events.scan([1, 0], start={0: 1}, limit=1).to_arrow()
     assert limited.schema.names == ["name", "id"]
     assert limited.to_pylist() == [{"name": "n1", "id": 1}]
-    assert list(events.scan()) == list(events.scan(columns=[]).rows()) == ids(3)
+    assert list(events.scan()) == list(events.scan(columns=None).rows()) == ids(3)
     records = list(events.scan(["name"]).records())
     assert [(each.offset, each.timestamp, each.key, each.partition) for each in records] == [
         (0, 1_000, b"key", 0),
@@ -65,7 +65,7 @@ def test_a_log_table_in_every_form() -> None:
 
 
 @pytest.mark.rows("FL-060", "FL-061", "DK-019")
-@pytest.mark.parametrize("columns", [["nope"], [3], [-1], ["id", "id"], "id", {"id"}])
+@pytest.mark.parametrize("columns", [["nope"], [3], [-1], ["id", "id"], [], "id", {"id"}])
 def test_columns_that_are_refused(columns: Any) -> None:
     with pytest.raises((SchemaError, ArgumentValueError, ArgumentTypeError)):
         table().scan(columns)
@@ -211,6 +211,14 @@ def test_limit_counts_rows_and_not_skipped_records() -> None:
 
 
 @pytest.mark.rows("FL-086")
+@pytest.mark.parametrize("options", [{"columns": []}, {"partitions": []}, {"start": {}}, {"columns": ()}])
+@pytest.mark.parametrize("method", ["scan", "subscribe", "on_changes"])
+def test_empty_lists_are_refused(method: str, options: dict[str, Any]) -> None:
+    given: dict[str, Any] = {"callback": print, **options} if method == "on_changes" else options
+    with pytest.raises(ArgumentValueError, match=r"must name one (column|partition) or more"):
+        getattr(table(), method)(**given)
+
+
 def test_aborted_and_open_transactions_are_not_seen() -> None:
     events = table()
     write(events, ids(2), transactional=True)

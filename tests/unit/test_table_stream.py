@@ -10,6 +10,7 @@ from typing import Any, cast
 import pytest
 
 from streamrt import Offsets
+from streamrt.cli.table_rows import place_of
 from streamrt.errors import (
     ArgumentTypeError,
     ArgumentValueError,
@@ -354,6 +355,24 @@ def test_partitions_that_are_added() -> None:
         grown(events, 4)
         stream.poll(0)
         assert stream.partitions == [0, 1, 2]
+
+
+def test_offsets_of_the_command_line_follow_partitions_that_are_added() -> None:
+    events = table()
+    write(events, ids(12))
+    for text, expected in (("-3", [9, 10, 11]), ("9", [9, 10, 11]), ("-99", list(range(12)))):
+        with events.subscribe(start=place_of(events, text, None, "--from")) as stream:
+            assert known_ids(stream.poll(60)) == expected
+    chosen = events.subscribe(start=place_of(events, "-3", [0], "--from"), partitions=[0])
+    stream = events.subscribe(start=place_of(events, "-1", None, "--from"))
+    with chosen, stream:
+        chosen._refresh_s = stream._refresh_s = 0
+        assert known_ids(stream.poll(60)) == [11]
+        grown(events, 2)
+        write(events, ids(2, 20), 1)
+        assert known_ids(stream.poll(60)) == [20, 21]
+        assert known_ids(chosen.poll(60)) == [9, 10, 11]
+        assert (stream.partitions, chosen.partitions) == ([0, 1], [0])
 
 
 class FailingLinks(MemoryLinks):
