@@ -12,7 +12,7 @@ from streamrt.cli.catalogs import CatalogOption, open_catalog
 from streamrt.cli.interrupts import UntilInterrupted
 from streamrt.cli.output import JsonOption, examples, note, plural, print_json, quiet_pipe
 from streamrt.cli.values import parse_time_ms
-from streamrt.errors import SchemaMismatchError, SerializationError
+from streamrt.errors import ConfigurationError, SchemaMismatchError, SerializationError
 
 if TYPE_CHECKING:
     from streamrt.tables import Table
@@ -101,7 +101,11 @@ def scan(
             on_error="skip" if skip_errors else "fail",
         )
         if scan_format is ScanFormat.parquet and output is not None:
-            note(f"wrote {plural(found.to_parquet(output), 'row')} to {output}")
+            try:
+                written = found.to_parquet(output)
+            except OSError as error:
+                raise ConfigurationError(f"{output} cannot be written: {error.strerror or error}") from None
+            note(f"wrote {plural(written, 'row')} to {output}")
         else:
             batches = (each.batch for each in found.batches())
             with open_output(output) as file:

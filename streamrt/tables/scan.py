@@ -5,14 +5,13 @@ import contextlib
 import math
 import os
 import time
-import uuid
 from collections.abc import Generator, Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from streamrt.common.collection import collection_paused
+from streamrt.common.files import replacing
 from streamrt.errors import (
     ArgumentTypeError,
     ArgumentValueError,
@@ -257,10 +256,11 @@ class TableScan:
     def to_parquet(self, path: str | os.PathLike[str]) -> int:
         """Write the rows into a Parquet file, and return their number. Memory does not grow with them.
 
-        A file of this name is replaced when all rows are written; after an error it is unchanged.
+        A file of this name is replaced when all rows are written and on disk; after an error, or if the process dies, it is
+        unchanged. A process that is killed leaves `.<name>.<number>.tmp` beside it.
 
         Args:
-            path: the file.
+            path: the file; not a directory or a device.
 
         Raises:
             SerializationError: if a record is no row.
@@ -268,17 +268,11 @@ class TableScan:
         """
         from pyarrow import parquet
 
-        target = Path(path)
-        unfinished = target.with_name(f".{target.name}.{uuid.uuid4().hex}.tmp")
         count = 0
-        try:
-            with parquet.ParquetWriter(unfinished, self.arrow_schema) as writer:
-                for group in self._groups():
-                    writer.write_table(group)
-                    count += group.num_rows
-            unfinished.replace(target)
-        finally:
-            unfinished.unlink(missing_ok=True)
+        with replacing(path) as unfinished, parquet.ParquetWriter(unfinished, self.arrow_schema) as writer:
+            for group in self._groups():
+                writer.write_table(group)
+                count += group.num_rows
         return count
 
     def __iter__(self) -> Iterator[dict[str, Any]]:

@@ -2,6 +2,8 @@
 
 import contextlib
 import logging
+import os
+import stat
 import time
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -396,6 +398,30 @@ def test_parquet_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [target]
     assert events.scan(limit=0).to_parquet(target) == 0
     assert parquet.read_schema(target).names == ["id", "name", "score"]
+
+
+def test_parquet_is_on_disk_before_it_replaces_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    events = table()
+    write(events, ids(3))
+    target, link = tmp_path / "events.parquet", tmp_path / "latest.parquet"
+    link.symlink_to(target)
+    seen: list[tuple[int, bool]] = []
+    fsync = os.fsync
+
+    def noted(opened: int) -> None:
+        fsync(opened)
+        status = os.fstat(opened)
+        seen.append((status.st_size if stat.S_ISREG(status.st_mode) else 0, target.exists()))
+
+    monkeypatch.setattr(os, "fsync", noted)
+    assert events.scan().to_parquet(link) == 3
+    assert seen == [(target.stat().st_size, False), (0, True)]
+    assert link.is_symlink()
+    assert sorted(tmp_path.iterdir()) == [target, link]
+    for wrong in (tmp_path, Path(os.devnull), tmp_path / "nowhere" / "file"):
+        with pytest.raises(OSError, match="Errno"):
+            events.scan().to_parquet(wrong)
+    assert sorted(tmp_path.iterdir()) == [target, link]
 
 
 def test_reading_ends_with_the_loop() -> None:
