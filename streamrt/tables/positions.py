@@ -115,14 +115,15 @@ class TopicPositions:
         Raises:
             ArgumentValueError: if the topic does not have one, one of the starts names others, or there are none.
         """
-        if partitions is not None and not partitions:
+        given = None if partitions is None else set(partitions)
+        if given is not None and not given:
             raise ArgumentValueError("partitions must name one partition or more: leave it out for all")
         if any(is_by_number(spec) and not spec for spec in specs):
             raise ArgumentValueError("offsets by partition must name one partition or more")
         count = self.count()
         named: list[set[int]] = [set(spec) for spec in specs if is_by_number(spec)]
-        wanted = set(range(count)) if partitions is None else set(partitions)
-        if partitions is None and named:
+        wanted = set(range(count)) if given is None else given
+        if given is None and named:
             wanted = named[0]
         for number in sorted(wanted.union(*named), key=str):
             if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number < count:

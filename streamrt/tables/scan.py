@@ -168,7 +168,7 @@ class TableScan:
                             if not left:
                                 return
 
-    def batches(self) -> Iterator[RecordBatch]:
+    def batches(self) -> Generator[RecordBatch, None, None]:
         """Yield the rows as batches of Arrow, of one partition each; raises what `rows` does."""
         reader = self._reader = self._readers()
         left = self._limit
@@ -210,14 +210,16 @@ class TableScan:
         """
         found: list[RecordBatch] = []
         size = 0
-        for each in self.batches():
-            size += each.batch.nbytes
-            if size > max_bytes:
-                raise ResultTooLargeError(
-                    f"the rows take more than {max_bytes:,} bytes in memory: read them by batches() or to_parquet(), choose "
-                    "columns or a range, or allow more by max_bytes="
-                )
-            found.append(each)
+        # Closed at once: the traceback of an error would keep the connections.
+        with contextlib.closing(self.batches()) as batches:
+            for each in batches:
+                size += each.batch.nbytes
+                if size > max_bytes:
+                    raise ResultTooLargeError(
+                        f"the rows take more than {max_bytes:,} bytes in memory: read them by batches() or to_parquet(), "
+                        "choose columns or a range, or allow more by max_bytes="
+                    )
+                found.append(each)
         found.sort(key=lambda each: (each.partition, each.first_offset))
         return pa.Table.from_batches([each.batch for each in found], self.arrow_schema)
 
@@ -269,8 +271,12 @@ class TableScan:
         from pyarrow import parquet
 
         count = 0
-        with replacing(path) as unfinished, parquet.ParquetWriter(unfinished, self.arrow_schema) as writer:
-            for group in self._groups():
+        with (
+            replacing(path) as unfinished,
+            parquet.ParquetWriter(unfinished, self.arrow_schema) as writer,
+            contextlib.closing(self._groups()) as groups,
+        ):
+            for group in groups:
                 writer.write_table(group)
                 count += group.num_rows
         return count
@@ -282,16 +288,17 @@ class TableScan:
         ranges = ", ".join(f"{number}: {low} to {high}" for number, (low, high) in self.bounds.items())
         return f"<TableScan of {self._start.topic!r}, offsets {ranges}>"
 
-    def _groups(self) -> Iterator[pa.Table]:
+    def _groups(self) -> Generator[pa.Table, None, None]:
         """Yield tables that are large enough for a row group, and small enough for memory."""
         held: list[pa.RecordBatch] = []
         size = 0
-        for each in self.batches():
-            held.append(each.batch)
-            size += each.batch.nbytes
-            if size >= _ROW_GROUP_BYTES:
-                yield pa.Table.from_batches(held, self.arrow_schema)
-                held, size = [], 0
+        with contextlib.closing(self.batches()) as batches:
+            for each in batches:
+                held.append(each.batch)
+                size += each.batch.nbytes
+                if size >= _ROW_GROUP_BYTES:
+                    yield pa.Table.from_batches(held, self.arrow_schema)
+                    held, size = [], 0
         yield pa.Table.from_batches(held, self.arrow_schema)
 
     def _read(self) -> Generator[tuple[int, InputBatch], None, None]:

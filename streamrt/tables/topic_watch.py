@@ -3,6 +3,7 @@
 import contextlib
 import time
 
+from streamrt.errors import TopicNotFoundError
 from streamrt.kafka.client import KafkaRequestError
 from streamrt.tables.positions import TopicPositions
 
@@ -10,6 +11,8 @@ __all__ = ["TopicWatch"]
 
 _ANSWER_S = 5.0
 """Longest wait for one answer: `close` cannot end it."""
+_ABSENT_S = 5.0
+"""Seconds for which brokers may say that the topic does not exist: one that starts may not know its topics yet."""
 
 
 class TopicWatch:
@@ -50,28 +53,38 @@ class TopicWatch:
             self._compare()
 
     def confirm(self) -> bool:
-        """Ask whether the records that came before this call are of the topic; return False if brokers do not answer.
+        """Ask whether the records that came before this call are of the topic; return False if brokers do not know yet.
 
         Raises:
             StaleTokenError: if the topic was created again.
-            TopicNotFoundError: if it does not exist.
+            TopicNotFoundError: if it does not exist, for several seconds.
             KafkaRequestError: if brokers refuse to answer, or have not for as long as the catalogue waits for answers.
         """
         try:
             self._compare()
+        except TopicNotFoundError:
+            if self._is_unanswered_for(min(_ABSENT_S, self._positions.timeout)):
+                raise
+            return False
         except KafkaRequestError as error:
-            now = time.monotonic()
-            since = self._unanswered_since = self._unanswered_since or now
             if not error.retriable:
                 raise
-            if now - since > self._positions.timeout:
-                self._unanswered_since = None
+            if self._is_unanswered_for(self._positions.timeout):
                 raise KafkaRequestError(
                     f"records came, but brokers did not say for {self._positions.timeout:g} s whether their topic is still "
                     f"the same, so they were not returned: {error}; read again when brokers answer",
                     error.code,
                     retriable=True,
                 ) from error
+            return False
+        self._unanswered_since = None
+        return True
+
+    def _is_unanswered_for(self, seconds: float) -> bool:
+        """Return whether brokers have not told the id for so long; then it is counted anew."""
+        now = time.monotonic()
+        since = self._unanswered_since = self._unanswered_since or now
+        if now - since <= seconds:
             return False
         self._unanswered_since = None
         return True

@@ -444,8 +444,11 @@ def test_reading_ends_with_the_loop() -> None:
     for _ in events.scan().rows():
         break
     assert closed == [True]
+    with pytest.raises(ResultTooLargeError) as raised:
+        events.scan().to_arrow(max_bytes=1)
+    assert closed == [True, True], raised.traceback
     next(events.scan().batches())
-    assert closed == [True, True]
+    assert closed == [True] * 3
 
 
 def test_arrow_and_python_agree() -> None:

@@ -551,9 +551,10 @@ def test_seek_of_chosen_partitions_in_a_topic_that_was_created_again() -> None:
 
 
 class SilentLinks(MemoryLinks):
-    """Topics in memory whose brokers answer no question for the id while `error` is set."""
+    """Topics in memory whose brokers do not tell the id of a topic, by an error or as if they did not know it."""
 
     error: KafkaRequestError | None = None
+    is_starting = False
 
     def admin(self) -> TableAdmin:
         """Return the administration."""
@@ -563,7 +564,7 @@ class SilentLinks(MemoryLinks):
         def asked(names: Collection[str], timeout: float = 30) -> dict[str, str | None]:
             if self.error is not None:
                 raise self.error
-            return cast("dict[str, str | None]", topic_ids(names, timeout))
+            return {name: None if self.is_starting else known for name, known in topic_ids(names, timeout).items()}
 
         admin.topic_ids = asked
         return cast("TableAdmin", admin)
@@ -585,6 +586,12 @@ def test_rows_wait_until_brokers_say_that_the_topic_is_the_same() -> None:
         with pytest.raises(KafkaRequestError, match="not allowed"):
             stream.poll(60)
         links.error = None
+        links.is_starting = True
+        assert not stream.poll(0)
+        with pytest.raises(TopicNotFoundError, match="does not exist"):
+            stream.poll(60)
+        assert not stream.poll(0)
+        links.is_starting = False
         assert known_ids(stream.poll(60)) == [0, 1, 2]
 
 
