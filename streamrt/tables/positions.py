@@ -80,6 +80,11 @@ class TopicPositions:
         self._timeout = timeout
 
     @property
+    def table(self) -> str:
+        """Name of the table."""
+        return self._table
+
+    @property
     def timeout(self) -> float:
         """Seconds to wait for each answer."""
         return self._timeout

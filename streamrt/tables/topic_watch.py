@@ -1,6 +1,7 @@
 """`TopicWatch`: notices that a topic was created again, before records of the new one are returned."""
 
 import contextlib
+import logging
 import time
 
 from streamrt.errors import TopicNotFoundError
@@ -8,6 +9,8 @@ from streamrt.kafka.client import KafkaRequestError
 from streamrt.tables.positions import TopicPositions
 
 __all__ = ["TopicWatch"]
+
+logger = logging.getLogger("streamrt.tables")
 
 _ANSWER_S = 5.0
 """Longest wait for one answer: `close` cannot end it."""
@@ -58,7 +61,7 @@ class TopicWatch:
         Raises:
             StaleTokenError: if the topic was created again.
             TopicNotFoundError: if it does not exist, for several seconds.
-            KafkaRequestError: if brokers refuse to answer, or have not for as long as the catalogue waits for answers.
+            KafkaRequestError: if brokers refuse to answer.
         """
         try:
             self._compare()
@@ -70,12 +73,12 @@ class TopicWatch:
             if not error.retriable:
                 raise
             if self._is_unanswered_for(self._positions.timeout):
-                raise KafkaRequestError(
-                    f"records came, but brokers did not say for {self._positions.timeout:g} s whether their topic is still "
-                    f"the same, so they were not returned: {error}; read again when brokers answer",
-                    error.code,
-                    retriable=True,
-                ) from error
+                logger.warning(
+                    "Rows of table %s wait: brokers have not said for %g s whether its topic is still the same: %s",
+                    self._positions.table,
+                    self._positions.timeout,
+                    error,
+                )
             return False
         self._unanswered_since = None
         return True
