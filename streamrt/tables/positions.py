@@ -109,10 +109,11 @@ class TopicPositions:
         Raises:
             TopicNotFoundError: if the topic does not exist.
         """
-        config = self._admin.inspect_topics([self._topic], self._timeout)[self._topic]
-        if config is None or config.num_partitions is None:
+        # Not by the settings of the topic, which readers need not be allowed to see.
+        count = len(self._admin.partition_replicas(self._topic, self._timeout))
+        if not count:
             raise self._missing()
-        return config.num_partitions
+        return count
 
     def chosen(self, partitions: Collection[int] | None, *specs: Start) -> list[int]:
         """Return the partitions that are meant: those given, or those that starts name by number, or all.

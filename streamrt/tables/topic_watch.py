@@ -1,6 +1,5 @@
 """`TopicWatch`: notices that a topic was created again, before records of the new one are returned."""
 
-import contextlib
 import logging
 import time
 
@@ -45,15 +44,24 @@ class TopicWatch:
         if self._stale:
             raise self._positions.stale()
 
-    def look(self) -> None:
+    def look(self, patient: bool = False) -> None:
         """Ask for the id. That brokers do not answer means nothing.
+
+        Args:
+            patient: whether the topic may not exist for several seconds.
 
         Raises:
             StaleTokenError: if the topic was created again.
             TopicNotFoundError: if it does not exist.
         """
-        with contextlib.suppress(KafkaRequestError):
+        try:
             self._compare()
+            self._unanswered_since = None
+        except TopicNotFoundError:
+            if not patient or self._is_unanswered_for(min(_ABSENT_S, self._positions.timeout)):
+                raise
+        except KafkaRequestError:
+            pass
 
     def confirm(self) -> bool:
         """Ask whether the records that came before this call are of the topic; return False if brokers do not know yet.

@@ -613,6 +613,17 @@ def test_rows_wait_until_brokers_say_that_the_topic_is_the_same(caplog: pytest.L
         assert known_ids(stream.poll(60)) == [0, 1, 2]
 
 
+def test_starting_broker_that_does_not_know_the_topic_yet_ends_no_quiet_subscription() -> None:
+    links = SilentLinks()
+    events = table(home=Home(links))
+    with attentive(events) as stream:
+        links.is_starting = True
+        assert not stream.poll(0.05)
+        links.is_starting = False
+        write(events, ids(1))
+        assert known_ids(stream.poll(60)) == [0]
+
+
 def events_at_first(events: Table) -> Offsets:
     """Return the first offsets without the id of the topic, which brokers do not tell."""
     return Offsets({("events", 0): 0}, {"events": events._home.links._topics["events"].id})  # type: ignore[attr-defined]
