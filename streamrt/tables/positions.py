@@ -145,16 +145,6 @@ class TopicPositions:
                 )
         return sorted(wanted)
 
-    def require_same(self, topic_id: str | None) -> None:
-        """Refuse a topic that was created again since its id was asked for.
-
-        Raises:
-            StaleTokenError: if it was.
-            TopicNotFoundError: if the topic does not exist.
-        """
-        if topic_id is not None and self.topic_id() != topic_id:
-            raise self.stale()
-
     def look(self, partitions: Collection[int]) -> Bounds:
         """Return what offsets partitions have now."""
         wanted = [TopicPartition(self._topic, number) for number in partitions]

@@ -181,9 +181,9 @@ class TableStream:
             StaleTokenError: if the topic was deleted and created again.
             InvalidOperationError: if the stream is closed.
         """
-        return pa.Table.from_batches(
-            [each.batch for each in self.poll_batches(timeout, max_records)], self._reader.arrow
-        )
+        with self._lock, self._whole():
+            found = self.poll_batches(timeout, max_records)
+            return pa.Table.from_batches([each.batch for each in found], self._reader.arrow)
 
     # -- Position ------------------------------------------------------------------------------------------------
 

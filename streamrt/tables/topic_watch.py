@@ -13,6 +13,7 @@ logger = logging.getLogger("streamrt.tables")
 
 _ANSWER_S = 5.0
 """Longest wait for one answer: `close` cannot end it."""
+_AGAIN_S = 0.1
 _ABSENT_S = 5.0
 """Seconds for which brokers may say that the topic does not exist: one that starts may not know its topics yet."""
 
@@ -91,6 +92,25 @@ class TopicWatch:
         self._unanswered_since = None
         return True
 
+    def insist(self) -> None:
+        """Ask whether the records that came before this call are of the topic, until brokers answer.
+
+        Raises:
+            StaleTokenError: if the topic was created again.
+            TopicNotFoundError: if it does not exist, for several seconds.
+            KafkaRequestError: if brokers do not answer for as long as the catalogue waits for answers.
+        """
+        while True:
+            try:
+                self._compare(self._positions.timeout)
+            except TopicNotFoundError:
+                if self._is_unanswered_for(min(_ABSENT_S, self._positions.timeout)):
+                    raise
+                time.sleep(_AGAIN_S)
+            else:
+                self._unanswered_since = None
+                return
+
     def _is_unanswered_for(self, seconds: float) -> bool:
         """Return whether brokers have not told the id for so long; then it is counted anew."""
         now = time.monotonic()
@@ -100,9 +120,9 @@ class TopicWatch:
         self._unanswered_since = None
         return True
 
-    def _compare(self) -> None:
+    def _compare(self, timeout: float = _ANSWER_S) -> None:
         self.require_same()
         if self.topic_id is not None:
-            found = self._positions.topic_id(min(_ANSWER_S, self._positions.timeout))
+            found = self._positions.topic_id(min(timeout, self._positions.timeout))
             self._stale = found != self.topic_id
             self.require_same()

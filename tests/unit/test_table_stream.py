@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, cast
 
+import pyarrow as pa
 import pytest
 
 from streamrt import Offsets
@@ -266,6 +267,24 @@ def test_interrupt_loses_no_record() -> None:
         while len(found) < 4:
             found += known_ids(stream.poll(60))
         assert sorted(found) == [2, 10, 11, 12]
+
+
+def test_interrupt_before_a_table_is_returned_loses_no_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    events = table()
+    write(events, ids(3))
+    with events.subscribe(start="earliest") as stream:
+
+        class Interrupted(pa.Table):  # type: ignore[misc]
+            @staticmethod
+            def from_batches(*given: Any) -> Any:
+                raise KeyboardInterrupt
+
+        with monkeypatch.context() as patch:
+            patch.setattr(pa, "Table", Interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                stream.poll_arrow(60)
+        assert stream.position == events.offsets("earliest")
+        assert stream.poll_arrow(60)["id"].to_pylist() == [0, 1, 2]
 
 
 @pytest.mark.parametrize("method", ["poll", "poll_batches", "__next__"])
@@ -611,6 +630,23 @@ def test_rows_wait_until_brokers_say_that_the_topic_is_the_same(caplog: pytest.L
         assert not stream.poll(0)
         links.is_starting = False
         assert known_ids(stream.poll(60)) == [0, 1, 2]
+
+
+def test_starting_broker_that_does_not_know_the_topic_yet_ends_no_scan() -> None:
+    links = SilentLinks()
+    events = table(home=Home(links))
+    write(events, ids(2))
+    rows = events.scan()
+    links.is_starting = True
+    threading.Timer(0.2, lambda: setattr(links, "is_starting", False)).start()
+    assert rows.count() == 2
+    rows = table(home=Home(links, timeout=0.05)).scan(limit=1)
+    links.is_starting = True
+    with pytest.raises(TopicNotFoundError):
+        rows.count()
+    links.error = KafkaRequestError("no answer", retriable=True)
+    with pytest.raises(KafkaRequestError, match="no answer"):
+        rows.count()
 
 
 def test_starting_broker_that_does_not_know_the_topic_yet_ends_no_quiet_subscription() -> None:
