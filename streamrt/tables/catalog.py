@@ -154,11 +154,15 @@ class Catalog(CatalogDatabases, CatalogConnections, CatalogUsages, CatalogTransf
         if info.connection is not None:
             self.connection(info.connection)
         resolved = resolved_topic(info)
+        self._objects.check(self._objects.tables, name, info)
         if dry_run:
             return Table(replace(info, topic=resolved), self)
         if self._links is not None:
             info = prepare_topic(self.links, info, replication_factor, self._timeout)
-        return self._insert(info, None if found is None else found.version)
+        made = self._insert(info, None if found is None else found.version)
+        if found is not None:
+            self._objects.forget_history(found.value)
+        return made
 
     def alter_table(
         self,
@@ -230,6 +234,7 @@ class Catalog(CatalogDatabases, CatalogConnections, CatalogUsages, CatalogTransf
                 config=config,
             )
             made = with_format_options(made, self._registry)
+            self._objects.check(self._objects.tables, name, made)
             if made.schema_version != found.schema_version:
                 self._require_registrable(made)
             if config:
@@ -293,6 +298,7 @@ class Catalog(CatalogDatabases, CatalogConnections, CatalogUsages, CatalogTransf
             self._refuse_if_used(name)
         topic = self._topic_to_delete(found.value) if delete_data else None
         self._objects.store.delete(self._objects.tables.key(name), found.version)
+        self._objects.forget_history(found.document)
         if topic is not None:
             self.links.admin().delete_topics([topic], self._timeout)
 

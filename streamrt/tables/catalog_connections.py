@@ -35,7 +35,7 @@ class CatalogConnections(CatalogBase):
                 return found
             raise CatalogError(f"connection {name!r} exists already: choose another name, or pass if_exists='replace'")
 
-        self._objects.change(self._objects.connections, name, add)
+        self._objects.change(self._objects.connections, name, add, keep_unknown=if_exists == "ignore")
 
     def connection(self, name: str) -> Connection:
         """Return a connection.

@@ -29,7 +29,7 @@ class CatalogUsages(CatalogBase):
             raise ArgumentValueError("record_usage() needs the name of an application")
         tables = [tuple(sorted({self._full(name) for name in names})) for names in (reads, writes)]
         wanted = ApplicationInfo(application, tables[0], tables[1], now())
-        self._objects.change(self._objects.applications, application, lambda _: wanted)
+        self._objects.change(self._objects.applications, application, lambda _: wanted, keep_unknown=False)
 
     def forget_usage(self, application: str) -> None:
         """Delete what was noted of an application, if anything was."""
