@@ -33,7 +33,15 @@ from streamrt.tables.creation import (
     with_format_options,
 )
 from streamrt.tables.info import TableInfo
-from streamrt.tables.naming import IF_EXISTS, IF_MISSING, check_choice, check_name
+from streamrt.tables.naming import (
+    IF_EXISTS,
+    IF_MISSING,
+    check_changes,
+    check_choice,
+    check_count,
+    check_name,
+    check_text,
+)
 from streamrt.tables.objects import IfExists, IfMissing
 from streamrt.tables.table import Table
 
@@ -211,6 +219,11 @@ class Catalog(CatalogDatabases, CatalogConnections, CatalogUsages, CatalogTransf
             KafkaRequestError: if the brokers refuse a setting.
         """
         name = self._full(name)
+        check_count("alter_table(expect=...)", expect)
+        for word, text in (("topic", topic), ("url", url), ("comment", comment)):
+            check_text(f"alter_table({word}=...)", text)
+        for word, changes in (("properties", properties), ("config", config)):
+            check_changes(f"alter_table({word}=...)", changes)
         options = {word: value for word, value in (("topic", topic), ("url", url)) if value is not None}
         if connection is not None:
             self.connection(connection)

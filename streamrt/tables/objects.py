@@ -144,11 +144,18 @@ class CatalogObjects:
         """Refuse an object that `put` would refuse, before anything is done for it.
 
         Raises:
-            CatalogError: if it is too long for a record.
+            CatalogError: if it is too long for a record, or could not be read again.
         """
         # Histories are as long as they like, in further records.
         latest = dataclasses.replace(value, schema_history={}) if isinstance(value, TableInfo) else value
-        self._documents(kind, name, latest, None)
+        data, _ = self._documents(kind, name, latest, None)
+        try:
+            kind.read(name, data)
+        except CatalogError:
+            raise CatalogError(
+                f"{kind.word} {name!r} has an argument that a catalogue would not read again: nothing was changed; see the "
+                "types of the arguments"
+            ) from None
 
     def change(
         self, kind: Kind[T], name: str, change: Callable[[T | None], T | None], keep_unknown: bool = True
@@ -232,7 +239,10 @@ class CatalogObjects:
         return dumped(kind.word, name, document), made
 
     def _document(self, kind: Kind[Any], name: str, value: Any, former: bytes | None) -> dict[str, Any]:
-        document: dict[str, Any] = orjson.loads(kind.write(value))
+        try:
+            document: dict[str, Any] = orjson.loads(kind.write(value))
+        except TypeError as error:
+            raise CatalogError(f"{kind.word} {name!r} cannot be kept as JSON: {error}") from None
         if former is None:
             return document
         known = orjson.loads(kind.write(kind.read(name, former)))

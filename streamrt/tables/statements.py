@@ -11,12 +11,13 @@ DROP DATABASE [IF EXISTS] name [CASCADE | RESTRICT]
 sqlglot reads the words; the statements are few enough to be followed by hand, so that whatever else is refused where it is.
 """
 
-import logging
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from streamrt.errors import SchemaError
+from streamrt.schema.quiet import quiet_sqlglot
 from streamrt.tables.connectors import CONNECTORS, Connector
 from streamrt.tables.info import DatabaseInfo, TableInfo
 from streamrt.tables.table import Table
@@ -26,6 +27,7 @@ __all__ = ["Execution", "execute"]
 _LONGEST = 100_000
 _STATEMENTS = "CREATE TABLE, ALTER TABLE, DROP TABLE, CREATE DATABASE and DROP DATABASE"
 _OPTIONS = ("connection", "connector", "format", "key", "key.format", "partitions", "replicas", "time", "topic")
+_COUNT = re.compile("[1-9][0-9]{0,5}")
 _PREFIXES = ("config.", "connector.", "format.", "property.")
 
 
@@ -321,7 +323,7 @@ def _options(words: _Words) -> dict[str, Any]:
         words.need("=")
         value_at = words.at
         given[name] = words.value()
-        if name in ("partitions", "replicas") and not (given[name].isdecimal() and 0 < int(given[name]) < 1_000_000):
+        if name in ("partitions", "replicas") and not _COUNT.fullmatch(given[name]):
             raise words.refused(f"the option {name!r} must be a number of 1 or more", value_at)
         if not words.take(","):
             break
@@ -362,12 +364,9 @@ def _tokens(sql: str) -> Sequence[Any]:
 
     if not isinstance(sql, str) or len(sql) > _LONGEST:
         raise SchemaError(f"a statement must be a text of at most {_LONGEST} characters")
-    log = logging.getLogger("sqlglot")
-    before, log.disabled = log.disabled, True
     try:
-        tokens: Sequence[Any] = sqlglot.tokenize(sql, dialect="spark")
+        with quiet_sqlglot():
+            tokens: Sequence[Any] = sqlglot.tokenize(sql, dialect="spark")
     except sqlglot.errors.SqlglotError:
         raise SchemaError("the statement cannot be read: a quote or a comment in it has no end") from None
-    finally:
-        log.disabled = before
     return tokens
