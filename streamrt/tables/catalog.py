@@ -213,7 +213,7 @@ class Catalog(CatalogDatabases, CatalogConnections, CatalogUsages, CatalogTransf
         Raises:
             TableNotFoundError: if there is none.
             SchemaEvolutionError: if rows that exist would not fit, with all reasons, or the table's schema registry would
-                refuse the schema (Avro; `force` does not change that).
+                refuse the schema (Avro, Protobuf; `force` does not change that).
             SchemaRegistryError: if the registry cannot be asked.
             CatalogConflictError: if the table has another version than expected.
             KafkaRequestError: if the brokers refuse a setting.
