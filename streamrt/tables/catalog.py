@@ -403,14 +403,17 @@ class Catalog(CatalogDatabases, CatalogConnections, CatalogUsages, CatalogTransf
         """
         return table_connector(info).resolved()
 
-    def execute(self, sql: str) -> "Execution":
+    def execute(self, sql: str, args: Mapping[str, Any] | None = None) -> "Execution":
         """Do what a statement says: CREATE, ALTER and DROP TABLE, CREATE and DROP DATABASE.
 
         Args:
             sql: one statement; see docs/catalog.md.
+            args: values of the parameters in it, such as `:topic`, by name: texts, and integers for options. Comments and
+                values of options may be parameters.
 
         Raises:
             SchemaError: if it is another statement, or cannot be read; the message has line and column.
+            ArgumentValueError: if a value is for no parameter.
 
         Example:
             >>> from streamrt.tables import MemoryCatalog
@@ -421,7 +424,7 @@ class Catalog(CatalogDatabases, CatalogConnections, CatalogUsages, CatalogTransf
         from streamrt.tables.statements import execute
 
         self._require_open()
-        return execute(self, sql)
+        return execute(self, sql, args)
 
     def _resolved(self, info: TableInfo, strict: bool = True) -> TableInfo:
         try:
