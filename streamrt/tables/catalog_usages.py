@@ -77,8 +77,8 @@ class CatalogUsages(CatalogBase):
                 )
             if cluster is None:
                 logger.warning(
-                    "Table %s is dropped although application %s %s it: the application was started at %s, too long ago to be "
-                    "taken as running.",
+                    "Table %s is dropped although application %s %s it: the application was started at %s, too long ago to "
+                    "be taken as running.",
                     *(table, usage.application, usage.kind, since),
                 )
             elif cluster.group_is_active(usage.application, self._timeout):

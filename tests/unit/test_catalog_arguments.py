@@ -16,6 +16,7 @@ from streamrt.errors import (
     SchemaError,
     StreamRTError,
 )
+from streamrt.kafka import ConnectionConfig
 from streamrt.schema import Schema
 from streamrt.schema.quiet import quiet_sqlglot
 from streamrt.tables import MemoryCatalog, SQSQueue
@@ -86,6 +87,21 @@ def test_changes_that_could_not_be_read_again_are_refused(catalog: Catalog, chan
     with pytest.raises(ArgumentTypeError, match=r"alter_table\("):
         catalog.alter_table("orders", **{"comment": "x", **change})
     assert catalog.load("orders").version == 1
+
+
+def test_connections_to_kafka_are_refused_by_name(catalog: Catalog) -> None:
+    kafka: Any = ConnectionConfig(bootstrap_servers="other:9092")
+    with pytest.raises(ConfigurationError, match=r"a connection to Kafka, which is not there yet: .* own cluster"):
+        catalog.add_connection("other", kafka)
+    other: Any = {"region": "eu-west-1"}
+    with pytest.raises(ArgumentTypeError, match="such as AWSConnection"):
+        catalog.add_connection("other", other)
+    for fail in (
+        lambda: catalog.create_table("a", "id INT", connection="other"),
+        lambda: catalog.execute("CREATE TABLE a (id INT) WITH ('connection' = 'other')"),
+    ):
+        with pytest.raises(ConfigurationError, match="not there yet for topics"):
+            fail()
 
 
 def test_settings_are_plain_numbers() -> None:
