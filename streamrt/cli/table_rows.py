@@ -2,6 +2,7 @@
 
 import contextlib
 import enum
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -304,7 +305,7 @@ def _place(table: "Table", text: str, partitions: list[int] | None, option: str)
 
     if text in ("earliest", "latest") or text.lstrip().startswith("{"):
         return text
-    if text.removeprefix("-").isdecimal():
+    if re.fullmatch("-?[0-9]{1,18}", text):
         low = table.offsets("earliest", partitions)
         high = table.offsets("latest", partitions)
         number = int(text)

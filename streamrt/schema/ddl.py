@@ -1,13 +1,13 @@
 """DDL texts: columns as in `CREATE TABLE`, in Spark's words. sqlglot reads them."""
 
 import decimal
-import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
 
 from streamrt.errors import SchemaError
+from streamrt.schema.quiet import quiet_sqlglot
 from streamrt.schema.types import SCALARS
 
 __all__ = ["parse_columns", "parse_type"]
@@ -65,17 +65,14 @@ def _parsed(text: str) -> Sequence[Any]:
 
     if len(text) > _LONGEST:
         raise SchemaError(f"a schema of {len(text)} characters is too long; {_LONGEST} may be")
-    log = logging.getLogger("sqlglot")
-    before, log.disabled = log.disabled, True
     try:
-        statements = sqlglot.parse(f"CREATE TABLE t ({text}\n)", dialect="spark")
+        with quiet_sqlglot():
+            statements = sqlglot.parse(f"CREATE TABLE t ({text}\n)", dialect="spark")
     except sqlglot.errors.ParseError as error:
         reason = error.errors[0].get("description", "it cannot be read") if error.errors else "it cannot be read"
         raise SchemaError(f"the schema {_shown(text)} is no list of columns: {str(reason).rstrip('.')}") from None
     except (sqlglot.errors.SqlglotError, RecursionError, ValueError):
         raise SchemaError(f"the schema {_shown(text)} is no list of columns") from None
-    finally:
-        log.disabled = before
     statement = statements[0] if len(statements) == 1 else None
     # Whatever else a statement may have was smuggled in behind a parenthesis.
     plain = isinstance(statement, exp.Create) and {k for k, v in statement.args.items() if v} <= {
