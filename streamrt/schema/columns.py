@@ -151,4 +151,6 @@ def _literal(value: Any) -> str:
         return {None: "NULL", True: "TRUE", False: "FALSE"}[value]
     if isinstance(value, (int, float)):
         return str(value)
+    if isinstance(value, bytes):
+        return f"X'{value.hex()}'"
     return "'" + str(value).replace("\\", "\\\\").replace("'", "\\'") + "'"

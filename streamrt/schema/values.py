@@ -9,7 +9,9 @@ import binascii
 import datetime
 import decimal
 import math
+import numbers
 import operator
+import re
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
@@ -28,6 +30,10 @@ Raises:
 """
 
 _UTC = datetime.timezone.utc
+# Python's own `int`, `float` and `Decimal` read digits of all scripts, `_` between them, and blanks around them.
+_DECIMAL_TEXT = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?")
+_JSON_INTEGER = re.compile(r"-?(0|[1-9][0-9]*)")
+_JSON_NUMBER = re.compile(_JSON_INTEGER.pattern + r"(\.[0-9]+)?([eE][+-]?[0-9]+)?")
 
 
 class MisfitError(Exception):
@@ -131,7 +137,7 @@ def _integers(bits: int) -> Check:
 def _float(value: Any) -> float:
     if isinstance(value, float):
         return float(value)
-    if isinstance(value, (str, bytes, bool)) or not hasattr(value, "__float__"):
+    if isinstance(value, bool) or not isinstance(value, (numbers.Real, decimal.Decimal)):
         raise MisfitError("a number")
     try:
         return float(value)
@@ -160,7 +166,13 @@ def _text(value: Any) -> str:
 
 def _json_text(value: Any) -> str:
     # So that a schema whose columns are all texts reads every object.
-    return _text(value) if isinstance(value, str) else orjson.dumps(value).decode()
+    if isinstance(value, str):
+        return _text(value)
+    try:
+        return orjson.dumps(value).decode()
+    except orjson.JSONEncodeError:
+        # orjson reads more levels than it writes.
+        raise MisfitError("a text, or JSON with fewer levels") from None
 
 
 def _bytes(value: Any) -> bytes:
@@ -248,8 +260,8 @@ def _decimals(precision: int, scale: int) -> Check:
     step = decimal.Decimal(1).scaleb(-scale)
 
     def check(value: Any) -> decimal.Decimal:
-        if isinstance(value, bool) or not isinstance(value, (decimal.Decimal, int, str)):
-            raise MisfitError("a Decimal, an integer, or a text with a number")
+        if not isinstance(value, decimal.Decimal):
+            value = _number(value)
         try:
             number = decimal.Decimal(value)
         except (decimal.InvalidOperation, ValueError):
@@ -262,9 +274,23 @@ def _decimals(precision: int, scale: int) -> Check:
             raise MisfitError(f"a number with {precision - scale} digits before the point at most") from None
         if kept != number:
             raise MisfitError(f"a number with {scale} digits behind the point at most")
-        return kept
+        # Arrow and Avro have no negative zero, and equal keys must have equal bytes.
+        return kept if kept else kept.copy_abs()
 
     return check
+
+
+def _number(value: Any) -> int | str:
+    """Return an integer, or a text with a number, from which a decimal can be made."""
+    if isinstance(value, str):
+        if _DECIMAL_TEXT.fullmatch(value):
+            return value
+    elif not isinstance(value, bool):
+        try:
+            return operator.index(value)
+        except TypeError:
+            pass  # it is no integer
+    raise MisfitError("a Decimal, an integer, or a text with a number")
 
 
 def _lists(check_item: Check) -> Check:
@@ -301,9 +327,16 @@ def _text_keys(dtype: pa.DataType, check: Check) -> Check:
         texts: Mapping[str, Any] = {"true": True, "false": False}
         return lambda key: check(texts.get(key))
     if pa.types.is_integer(dtype) or pa.types.is_floating(dtype):
-        parse = int if pa.types.is_integer(dtype) else float
-        return lambda key: check(_parsed(parse, key, "a number"))
+        form, parse = (_JSON_INTEGER, int) if pa.types.is_integer(dtype) else (_JSON_NUMBER, _finite)
+        return lambda key: check(_parsed(parse, key if form.fullmatch(key) else "", "a number, as JSON writes it"))
     return check
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if math.isinf(number):
+        raise ValueError("a float cannot hold it")
+    return number
 
 
 def _structs(fields: Mapping[str, Check], ignore_others: bool) -> Check:
