@@ -520,7 +520,7 @@ class _MessageDeserializer(Deserializer):
         self._given = (schema, messages, registry)
         self._messages = ProtobufDeserializer(messages.type, to_dict=False, schema_registry_client_config=registry)
         self._read = _reader([(each.name, each.dtype) for each in schema.fields])
-        self._check = RowCheck(schema.fields)
+        self._check = RowCheck(schema.fields, decoded=True).mapping
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _MessageDeserializer, self._given

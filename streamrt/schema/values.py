@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from streamrt.schema.iso8601 import parse_date, parse_datetime, parse_time
 
-__all__ = ["Check", "MisfitError", "check_for", "text_of"]
+__all__ = ["EXACT", "Check", "MisfitError", "check_for", "text_of"]
 
 Check = Callable[[Any], Any]
 """Returns a value as its column keeps it.
@@ -28,6 +28,14 @@ Check = Callable[[Any], Any]
 Raises:
     MisfitError: if it does not fit.
 """
+
+EXACT: dict[pa.DataType, type] = {
+    pa.bool_(): bool,
+    pa.float64(): float,
+    pa.binary(): bytes,
+    pa.date32(): datetime.date,
+}
+"""Types of columns that hold all values of a type of Python, those of its subclasses not among them."""
 
 _UTC = datetime.timezone.utc
 # Python's own `int`, `float` and `Decimal` read digits of all scripts, `_` between them, and blanks around them.
@@ -219,6 +227,8 @@ def _time(value: Any) -> datetime.time:
 
 
 def _timestamp(value: Any) -> datetime.datetime:
+    if type(value) is datetime.datetime and value.tzinfo is None:
+        return value
     moment = _datetime(value)
     if moment.tzinfo is not None:
         raise MisfitError("a time without a time zone; TIMESTAMP_LTZ keeps times with one")
@@ -226,6 +236,8 @@ def _timestamp(value: Any) -> datetime.datetime:
 
 
 def _instant(value: Any) -> datetime.datetime:
+    if type(value) is datetime.datetime and value.tzinfo is _UTC:
+        return value
     moment = _datetime(value)
     if moment.tzinfo is None:
         return moment.replace(tzinfo=_UTC)
@@ -298,7 +310,10 @@ def _lists(check_item: Check) -> Check:
         # Arrays of NumPy are no sequences.
         if not isinstance(value, (list, tuple)) and getattr(value, "ndim", 0) != 1:
             raise MisfitError("a list")
-        return [_within("[]", check_item, item) for item in value]
+        try:
+            return [check_item(item) for item in value]
+        except MisfitError as misfit:
+            raise MisfitError(misfit.rule, "[]" + misfit.path) from None
 
     return check
 
@@ -345,7 +360,14 @@ def _structs(fields: Mapping[str, Check], ignore_others: bool) -> Check:
             raise MisfitError(f"a mapping with {', '.join(fields)}")
         if not ignore_others and not fields.keys() >= value.keys():
             raise MisfitError(f"a mapping with no other keys than {', '.join(fields)}")
-        return {name: _within(f".{name}", each, value.get(name)) for name, each in fields.items()}
+        checked = {}
+        name = ""
+        try:
+            for name, each in fields.items():
+                checked[name] = each(value.get(name))
+        except MisfitError as misfit:
+            raise MisfitError(misfit.rule, f".{name}{misfit.path}") from None
+        return checked
 
     return check
 

@@ -335,3 +335,43 @@ def test_times_of_any_zone_are_those_of_utc() -> None:
         for name in ("json", "avro", "protobuf"):
             rows = row_format(name, schema)
             assert rows.decode(rows.encode({"c": moment}, "t"), "t")["c"] == moment
+
+
+@pytest.mark.parametrize("name", ["json", "avro", "protobuf"])
+def test_values_at_the_ends_of_types_are_checked_however_they_come(name: str) -> None:
+    wide = row_format(name, Schema("a BIGINT, b BIGINT, c STRING, d DOUBLE"))
+    narrow = row_format(name, Schema("a TINYINT, b BIGINT, c VARCHAR(3), d FLOAT"))
+    row = {"a": 127, "b": -(1 << 63), "c": "abc", "d": 0.5}
+    if name != "avro":
+        assert narrow.decode(wide.encode(row, "t"), "t") == row
+        for column, value, rule in (
+            ("a", 128, "an integer of 8 bits"),
+            ("c", "abcd", "3 characters"),
+            ("d", 1e300, "32 bits"),
+        ):
+            with pytest.raises(SerializationError, match=rule):
+                narrow.decode(wide.encode({**row, column: value}, "t"), "t")
+    for column, value, rule in (
+        ("a", True, "an integer"),
+        ("b", 1 << 63, "an integer of 64 bits"),
+        ("c", "\ud800", "UTF-8"),
+    ):
+        with pytest.raises(SerializationError, match=rule):
+            wide.encode({**row, column: value}, "t")
+    with pytest.raises(SerializationError, match="an integer of 64 bits"):
+        row_format("json", Schema("b BIGINT")).decode(b'{"b":9223372036854775808}', "t")
+
+
+def test_rows_in_lists_have_the_rules_of_rows_in_mappings() -> None:
+    schema = Schema("a INT NOT NULL, b STRING DEFAULT 'x', c ARRAY<STRUCT<n: INT NOT NULL>>")
+    assert schema.check([1, None, [{"n": 2}]]) == {"a": 1, "b": None, "c": [{"n": 2}]}
+    assert schema.check({"a": 1}) == {"a": 1, "b": "x", "c": None}
+    for row, reason in (
+        ([None, "x", None], r"column 'a' \(INT\) must be not null"),
+        ([1, "x", [{"n": 1}, {}]], r"column 'c\[\].n' .* must be not null"),
+        ([1, "x"], "2 values for 3 columns"),
+        ({"b": "x"}, "column 'a' is missing"),
+        ({"a": 1, "z": 1}, "there is no column 'z'"),
+    ):
+        with pytest.raises(SchemaMismatchError, match=reason):
+            schema.check(row)  # type: ignore[arg-type]
