@@ -374,4 +374,4 @@ def test_rows_in_lists_have_the_rules_of_rows_in_mappings() -> None:
         ({"a": 1, "z": 1}, "there is no column 'z'"),
     ):
         with pytest.raises(SchemaMismatchError, match=reason):
-            schema.check(row)  # type: ignore[arg-type]
+            schema.check(row)
