@@ -13,6 +13,7 @@ from streamrt.config import DEFAULT_TRANSACTION_TIMEOUT_S
 from streamrt.errors import ConfigurationError
 from streamrt.kafka.client import build_client, client_options, error_in, log_error_to
 from streamrt.kafka.connection import ConnectionConfig
+from streamrt.kafka.stamps import client_timestamp
 from streamrt.kafka.transactions import KafkaTransactionalWriter
 from streamrt.kafka.writer import DEFAULTS, lost_record, raised_in_callback, refused_record
 from streamrt.records import Headers
@@ -70,7 +71,7 @@ class KafkaSender:
             topic: target topic.
             value: the value; None is a tombstone.
             key: the key.
-            timestamp: milliseconds since the Unix epoch; None is the wall clock.
+            timestamp: milliseconds since the Unix epoch; None is the wall clock, and 0 is written as 1.
             headers: the headers.
             partition: the partition; without one, the key decides (murmur2), or chance.
             on_delivery: function of the outcome.
@@ -79,8 +80,7 @@ class KafkaSender:
             ProducerError: if the record is refused at once, for example because it is too large.
         """
         options: dict[str, Any] = {"headers": headers} if headers else {}
-        if timestamp is not None:
-            options["timestamp"] = timestamp
+        options["timestamp"] = client_timestamp(timestamp, topic)
         if on_delivery is not None:
             options["on_delivery"] = functools.partial(_tell, on_delivery)
         while True:
@@ -206,7 +206,7 @@ class TransactionalSender:
             topic,
             value,
             key,
-            timestamp or 0,
+            timestamp,
             headers,
             -1 if partition is None else partition,
             None if on_delivery is None else functools.partial(_tell, on_delivery),

@@ -50,6 +50,7 @@ from streamrt.kafka.client import (
 )
 from streamrt.kafka.connection import ConnectionConfig
 from streamrt.kafka.producer import DeliveryCallback
+from streamrt.kafka.stamps import client_timestamp
 from streamrt.kafka.watchdog import StuckCallError, call_within
 from streamrt.kafka.writer import DEFAULTS, lost_record, raised_in_callback, refused_record
 from streamrt.records import Headers, TopicPartition
@@ -222,7 +223,7 @@ class KafkaTransactionalWriter:
             connection, transactional_id("streamrt", "shop", "orders", 0), "shop"
         )
         writer.init(timeout_s=60, topic="orders")
-        writer.produce("totals", b"5", b"customer-1", 0, None)
+        writer.produce("totals", b"5", b"customer-1", None, None)
         writer.commit({TopicPartition("orders", 0): 17})
         ```
     """
@@ -331,7 +332,7 @@ class KafkaTransactionalWriter:
         topic: str,
         value: bytes | None,
         key: bytes | None,
-        timestamp: int,
+        timestamp: int | None,
         headers: Headers | None,
         partition: int = -1,
         on_delivery: DeliveryCallback | None = None,
@@ -346,7 +347,7 @@ class KafkaTransactionalWriter:
             topic: target topic.
             value: the value; None is a tombstone.
             key: the key.
-            timestamp: milliseconds since the Unix epoch; 0 is the wall clock.
+            timestamp: milliseconds since the Unix epoch; None is the wall clock, and 0 is written as 1.
             headers: the headers.
             partition: the partition; with -1, the key determines it.
             on_delivery: function of the outcome, called by a later method of the writer; see `reports_deliveries`.
@@ -355,13 +356,14 @@ class KafkaTransactionalWriter:
             ProducerError: if the record is refused at once, for example because it is too large.
             TransactionError: if the transaction cannot be committed any more.
         """
+        stamp = client_timestamp(timestamp, topic)
         if self._state is not _OPEN:
             self._begin()
         # The client calls one function for a record.
         options = {} if on_delivery is None else {"on_delivery": functools.partial(self._report, on_delivery)}
         while True:
             try:
-                self._producer.produce(topic, value, key, partition, timestamp=timestamp, headers=headers, **options)
+                self._producer.produce(topic, value, key, partition, timestamp=stamp, headers=headers, **options)
             except BufferError:
                 self._poll(_FULL_QUEUE_WAIT_S)
             except KafkaException as error:
