@@ -11,6 +11,7 @@ from streamrt.errors import OffsetOutOfRangeError, ProducerError, TopicCreationE
 from streamrt.kafka.client import KafkaRequestError
 from streamrt.kafka.inputs import InputBatch
 from streamrt.kafka.partitioner import partition_for
+from streamrt.kafka.portion import Portion, produce_each
 from streamrt.kafka.sender import Delivered
 from streamrt.kafka.stamps import client_timestamp
 from streamrt.kafka.topic_config import TopicConfig, TopicDefinition
@@ -254,6 +255,9 @@ class _MemorySender:
             if on_delivery is not None:
                 self._reports.append((on_delivery, partition, offset, sent_at))
             links._changed.notify_all()
+
+    def produce_all(self, topic: str, portion: Portion) -> None:
+        produce_each(self.produce, topic, portion)
 
     def poll(self, timeout: float = 0.0) -> None:
         reports, self._reports = self._reports, []
