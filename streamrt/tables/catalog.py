@@ -50,6 +50,8 @@ if TYPE_CHECKING:
 
 __all__ = ["DEFAULT_DATABASE", "Catalog"]
 
+_ATTEMPTS = 5
+
 
 class Catalog(CatalogDatabases, CatalogConnections, CatalogUsages, CatalogTransfer):
     """Databases and tables by name. It may be used in any thread, and with `with`.
@@ -167,10 +169,21 @@ class Catalog(CatalogDatabases, CatalogConnections, CatalogUsages, CatalogTransf
             return Table(replace(info, topic=resolved), self)
         if self._links is not None:
             info = prepare_topic(self.links, info, replication_factor, self._timeout)
-        made = self._insert(info, None if found is None else found.version)
-        if found is not None:
-            self._objects.forget_history(found.value)
-        return made
+        for _ in range(_ATTEMPTS):
+            try:
+                made = self._insert(info, None if found is None else found.version)
+            except CatalogConflictError:
+                # Another program has created, changed or dropped it since.
+                if if_exists == "error":
+                    raise self._table_exists(name) from None
+                if if_exists == "ignore":
+                    return self.table(name)
+                found = self._objects.store.get(self._objects.tables.key(name))
+            else:
+                if found is not None:
+                    self._objects.forget_history(found.value)
+                return made
+        raise CatalogConflictError(f"table {name!r} was changed by other programs again and again: repeat the call")
 
     def alter_table(
         self,
@@ -435,12 +448,7 @@ class Catalog(CatalogDatabases, CatalogConnections, CatalogUsages, CatalogTransf
             return info
 
     def _insert(self, info: TableInfo, expected: str | None) -> Table:
-        try:
-            self._objects.put(self._objects.tables, info.name, info, expected)
-        except CatalogConflictError:
-            if expected is None:
-                raise self._table_exists(info.name) from None
-            raise
+        self._objects.put(self._objects.tables, info.name, info, expected)
         database = info.name.partition(".")[0]
         if database not in self.databases():
             # It was dropped in the meantime.

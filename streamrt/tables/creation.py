@@ -193,6 +193,8 @@ def prepare_topic(links: TableLinks, info: TableInfo, replication_factor: int | 
     if found is None:
         admin.create_topics([TopicDraft(topic, wanted)], timeout, timeout)
         found = admin.inspect_topics([topic], timeout)[topic] or wanted
+        # Another program may have created it in another way at the same moment.
+        _require_compacted(info, topic, found)
     else:
         _adopt(links, info, topic, wanted, found)
     return replace(info, topic=topic, num_partitions=found.num_partitions)
@@ -220,12 +222,7 @@ def change_topic(links: TableLinks, info: TableInfo, settings: Mapping[str, str 
 
 
 def _adopt(links: TableLinks, info: TableInfo, topic: str, wanted: TopicConfig, found: TopicConfig) -> None:
-    policy = found.extra_config.get("cleanup.policy", "delete")
-    if info.kind == "primary-key" and policy != "compact":
-        raise TopicConfigurationError(
-            f"topic {topic} has cleanup.policy={policy}, and would lose rows of the primary-key table {info.name!r}: set "
-            "cleanup.policy=compact, or choose another topic"
-        )
+    _require_compacted(info, topic, found)
     differences = config_differences(wanted, found)
     if differences:
         logger.warning(
@@ -246,6 +243,15 @@ def _adopt(links: TableLinks, info: TableInfo, topic: str, wanted: TopicConfig, 
                 topic,
                 info.name,
             )
+
+
+def _require_compacted(info: TableInfo, topic: str, found: TopicConfig) -> None:
+    policy = found.extra_config.get("cleanup.policy", "delete")
+    if info.kind == "primary-key" and policy != "compact":
+        raise TopicConfigurationError(
+            f"topic {topic} has cleanup.policy={policy}, and would lose rows of the primary-key table {info.name!r}: set "
+            "cleanup.policy=compact, or choose another topic"
+        )
 
 
 def _misplaced(links: TableLinks, topic: str, count: int) -> tuple[int, int]:
