@@ -14,6 +14,7 @@ from confluent_kafka import Producer as ConfluentProducer
 
 from streamrt.errors import ProducerError
 from streamrt.kafka.client import error_in
+from streamrt.kafka.stamps import client_timestamp
 from streamrt.kafka.writer import lost_record, refused_record
 
 __all__ = ["Portion", "produce_each"]
@@ -188,7 +189,12 @@ class Portion:
             timestamp = None if self.timestamps is None else self.timestamps[place]
             try:
                 producer.produce(
-                    topic, self.values[place], key, partition, on_delivery=self._told, timestamp=timestamp or 0
+                    topic,
+                    self.values[place],
+                    key,
+                    partition,
+                    on_delivery=self._told,
+                    timestamp=client_timestamp(timestamp, topic),
                 )
             except BufferError:
                 return None

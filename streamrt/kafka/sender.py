@@ -13,8 +13,8 @@ from streamrt.config import DEFAULT_TRANSACTION_TIMEOUT_S
 from streamrt.errors import ConfigurationError
 from streamrt.kafka.client import build_client, client_options, error_in, log_error_to
 from streamrt.kafka.connection import ConnectionConfig
-from streamrt.kafka.stamps import client_timestamp
 from streamrt.kafka.portion import Portion
+from streamrt.kafka.stamps import client_timestamp
 from streamrt.kafka.transactions import KafkaTransactionalWriter
 from streamrt.kafka.writer import DEFAULTS, lost_record, raised_in_callback, refused_record
 from streamrt.records import Headers
