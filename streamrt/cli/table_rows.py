@@ -2,6 +2,7 @@
 
 import contextlib
 import enum
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -322,7 +323,7 @@ def place_of(table: "Table", text: str, partitions: list[int] | None, option: st
 
     if text in ("earliest", "latest") or text.lstrip().startswith("{"):
         return text
-    if text.removeprefix("-").isdecimal():
+    if re.fullmatch("-?[0-9]{1,18}", text):
         low = table.offsets("earliest", partitions)
         high = table.offsets("latest", partitions)
         number = int(text)
