@@ -212,7 +212,6 @@ def test_limit_counts_rows_and_not_skipped_records() -> None:
     assert [row["id"] for row in scan.to_arrow().to_pylist()] == [row["id"] for row in scan.rows()] == [0, 1, 2]
 
 
-@pytest.mark.rows("FL-086")
 @pytest.mark.parametrize("options", [{"columns": []}, {"partitions": []}, {"start": {}}, {"columns": ()}])
 @pytest.mark.parametrize("method", ["scan", "subscribe", "on_changes"])
 def test_empty_lists_are_refused(method: str, options: dict[str, Any]) -> None:
@@ -237,6 +236,7 @@ def test_readers_need_not_see_the_settings_of_the_topic() -> None:
     assert len(events.detect_schema().rows) == 2
 
 
+@pytest.mark.rows("FL-086")
 def test_aborted_and_open_transactions_are_not_seen() -> None:
     events = table()
     write(events, ids(2), transactional=True)
