@@ -6,7 +6,7 @@ from typing import Any, Literal, Protocol
 from streamrt.kafka.inputs import InputBatch
 from streamrt.kafka.portion import Portion
 from streamrt.kafka.sender import Delivered
-from streamrt.kafka.topic_config import TopicConfig, TopicDefinition
+from streamrt.kafka.topic_config import PartitionReplicas, TopicConfig, TopicDefinition
 from streamrt.records import Headers, TopicPartition
 
 __all__ = ["RecordFeed", "RecordSender", "TableAdmin", "TableLinks"]
@@ -31,6 +31,9 @@ class TableAdmin(Protocol):
 
     def topic_ids(self, topic_names: Collection[str], timeout: float = 30) -> dict[str, str | None]:
         """Return Kafka's ids of topics."""
+
+    def partition_replicas(self, topic_name: str, timeout: float = 30) -> list[PartitionReplicas]:
+        """Return where the partitions of a topic are; none if it does not exist."""
 
     def offset_bounds(
         self,

@@ -80,6 +80,11 @@ class TopicPositions:
         self._timeout = timeout
 
     @property
+    def table(self) -> str:
+        """Name of the table."""
+        return self._table
+
+    @property
     def timeout(self) -> float:
         """Seconds to wait for each answer."""
         return self._timeout
@@ -104,10 +109,11 @@ class TopicPositions:
         Raises:
             TopicNotFoundError: if the topic does not exist.
         """
-        config = self._admin.inspect_topics([self._topic], self._timeout)[self._topic]
-        if config is None or config.num_partitions is None:
+        # Not by the settings of the topic, which readers need not be allowed to see.
+        count = len(self._admin.partition_replicas(self._topic, self._timeout))
+        if not count:
             raise self._missing()
-        return config.num_partitions
+        return count
 
     def chosen(self, partitions: Collection[int] | None, *specs: Start) -> list[int]:
         """Return the partitions that are meant: those given, or those that starts name by number, or all.
@@ -138,16 +144,6 @@ class TopicPositions:
                     "the partition out of partitions="
                 )
         return sorted(wanted)
-
-    def require_same(self, topic_id: str | None) -> None:
-        """Refuse a topic that was created again since its id was asked for.
-
-        Raises:
-            StaleTokenError: if it was.
-            TopicNotFoundError: if the topic does not exist.
-        """
-        if topic_id is not None and self.topic_id() != topic_id:
-            raise self.stale()
 
     def look(self, partitions: Collection[int]) -> Bounds:
         """Return what offsets partitions have now."""

@@ -325,7 +325,7 @@ class TableScan:
             moved_at = time.monotonic()
             while ends:
                 if time.monotonic() - looked_at > _LOOK_S:
-                    watch.look()
+                    watch.look(patient=True)
                     looked_at = time.monotonic()
                 try:
                     with collection_paused():
@@ -343,7 +343,7 @@ class TableScan:
                     del ends[each]
                 left -= sum(len(records.offsets) for _, records in inside)
                 if not ends or left <= 0:
-                    self._positions.require_same(self._start.topic_id)
+                    watch.insist()
                 yield from inside
                 # After the rows, for which a caller may take any time.
                 if has_moved:

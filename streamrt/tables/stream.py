@@ -19,6 +19,7 @@ from streamrt.errors import (
     InvalidOperationError,
     OffsetOutOfRangeError,
     SerializationError,
+    TopicNotFoundError,
 )
 from streamrt.kafka.client import KafkaRequestError
 from streamrt.kafka.inputs import InputBatch
@@ -180,9 +181,9 @@ class TableStream:
             StaleTokenError: if the topic was deleted and created again.
             InvalidOperationError: if the stream is closed.
         """
-        return pa.Table.from_batches(
-            [each.batch for each in self.poll_batches(timeout, max_records)], self._reader.arrow
-        )
+        with self._lock, self._whole():
+            found = self.poll_batches(timeout, max_records)
+            return pa.Table.from_batches([each.batch for each in found], self._reader.arrow)
 
     # -- Position ------------------------------------------------------------------------------------------------
 
@@ -500,7 +501,7 @@ class TableStream:
         if time.monotonic() - self._refreshed_at < self._refresh_s:
             return
         try:
-            self._watch.look()
+            self._watch.look(patient=True)
             if self._follows_new:
                 self._read_new_partitions()
         finally:
@@ -508,7 +509,7 @@ class TableStream:
             self._refreshed_at = time.monotonic()
 
     def _read_new_partitions(self) -> None:
-        with contextlib.suppress(KafkaRequestError):
+        with contextlib.suppress(KafkaRequestError, TopicNotFoundError):
             new = [number for number in range(self._positions.count()) if number not in self._at]
             if new:
                 # All their records are newer than the subscription.

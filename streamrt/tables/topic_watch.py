@@ -1,6 +1,6 @@
 """`TopicWatch`: notices that a topic was created again, before records of the new one are returned."""
 
-import contextlib
+import logging
 import time
 
 from streamrt.errors import TopicNotFoundError
@@ -9,8 +9,11 @@ from streamrt.tables.positions import TopicPositions
 
 __all__ = ["TopicWatch"]
 
+logger = logging.getLogger("streamrt.tables")
+
 _ANSWER_S = 5.0
 """Longest wait for one answer: `close` cannot end it."""
+_AGAIN_S = 0.1
 _ABSENT_S = 5.0
 """Seconds for which brokers may say that the topic does not exist: one that starts may not know its topics yet."""
 
@@ -42,15 +45,24 @@ class TopicWatch:
         if self._stale:
             raise self._positions.stale()
 
-    def look(self) -> None:
+    def look(self, patient: bool = False) -> None:
         """Ask for the id. That brokers do not answer means nothing.
+
+        Args:
+            patient: whether the topic may not exist for several seconds.
 
         Raises:
             StaleTokenError: if the topic was created again.
             TopicNotFoundError: if it does not exist.
         """
-        with contextlib.suppress(KafkaRequestError):
+        try:
             self._compare()
+            self._unanswered_since = None
+        except TopicNotFoundError:
+            if not patient or self._is_unanswered_for(min(_ABSENT_S, self._positions.timeout)):
+                raise
+        except KafkaRequestError:
+            pass
 
     def confirm(self) -> bool:
         """Ask whether the records that came before this call are of the topic; return False if brokers do not know yet.
@@ -58,7 +70,7 @@ class TopicWatch:
         Raises:
             StaleTokenError: if the topic was created again.
             TopicNotFoundError: if it does not exist, for several seconds.
-            KafkaRequestError: if brokers refuse to answer, or have not for as long as the catalogue waits for answers.
+            KafkaRequestError: if brokers refuse to answer.
         """
         try:
             self._compare()
@@ -70,15 +82,34 @@ class TopicWatch:
             if not error.retriable:
                 raise
             if self._is_unanswered_for(self._positions.timeout):
-                raise KafkaRequestError(
-                    f"records came, but brokers did not say for {self._positions.timeout:g} s whether their topic is still "
-                    f"the same, so they were not returned: {error}; read again when brokers answer",
-                    error.code,
-                    retriable=True,
-                ) from error
+                logger.warning(
+                    "Rows of table %s wait: brokers have not said for %g s whether its topic is still the same: %s",
+                    self._positions.table,
+                    self._positions.timeout,
+                    error,
+                )
             return False
         self._unanswered_since = None
         return True
+
+    def insist(self) -> None:
+        """Ask whether the records that came before this call are of the topic, until brokers answer.
+
+        Raises:
+            StaleTokenError: if the topic was created again.
+            TopicNotFoundError: if it does not exist, for several seconds.
+            KafkaRequestError: if brokers do not answer for as long as the catalogue waits for answers.
+        """
+        while True:
+            try:
+                self._compare(self._positions.timeout)
+            except TopicNotFoundError:
+                if self._is_unanswered_for(min(_ABSENT_S, self._positions.timeout)):
+                    raise
+                time.sleep(_AGAIN_S)
+            else:
+                self._unanswered_since = None
+                return
 
     def _is_unanswered_for(self, seconds: float) -> bool:
         """Return whether brokers have not told the id for so long; then it is counted anew."""
@@ -89,9 +120,9 @@ class TopicWatch:
         self._unanswered_since = None
         return True
 
-    def _compare(self) -> None:
+    def _compare(self, timeout: float = _ANSWER_S) -> None:
         self.require_same()
         if self.topic_id is not None:
-            found = self._positions.topic_id(min(_ANSWER_S, self._positions.timeout))
+            found = self._positions.topic_id(min(timeout, self._positions.timeout))
             self._stale = found != self.topic_id
             self.require_same()

@@ -14,7 +14,7 @@ from streamrt.kafka.partitioner import partition_for
 from streamrt.kafka.portion import Portion, produce_each
 from streamrt.kafka.sender import Delivered
 from streamrt.kafka.stamps import client_timestamp
-from streamrt.kafka.topic_config import TopicConfig, TopicDefinition
+from streamrt.kafka.topic_config import PartitionReplicas, TopicConfig, TopicDefinition
 from streamrt.records import Headers, TopicPartition
 from streamrt.tables.links import RecordFeed, RecordSender, TableAdmin
 
@@ -179,6 +179,12 @@ class _MemoryAdmin:
         with self._links._changed:
             found = {name: self._links._topics.get(name) for name in topic_names}
             return {name: None if topic is None else topic.id for name, topic in found.items()}
+
+    def partition_replicas(self, topic_name: str, timeout: float = 30) -> list[PartitionReplicas]:
+        with self._links._changed:
+            topic = self._links._topics.get(topic_name)
+            count = 0 if topic is None else len(topic.partitions)
+            return [PartitionReplicas(number, 1, [1], [1]) for number in range(count)]
 
     def offset_bounds(
         self,

@@ -221,6 +221,22 @@ def test_empty_lists_are_refused(method: str, options: dict[str, Any]) -> None:
         getattr(table(), method)(**given)
 
 
+def test_readers_need_not_see_the_settings_of_the_topic() -> None:
+    class Links(MemoryLinks):
+        def admin(self) -> Any:
+            admin: Any = super().admin()
+            admin.inspect_topics = lambda *_: pytest.fail("only those who may describe settings can do this")
+            return admin
+
+    events = table(home=Home(Links()))
+    write(events, ids(2))
+    assert events.scan().count() == 2
+    with events.subscribe(start="earliest") as stream:
+        stream._refresh_s = 0
+        assert len(stream.poll(60)) == 2
+    assert len(events.detect_schema().rows) == 2
+
+
 def test_aborted_and_open_transactions_are_not_seen() -> None:
     events = table()
     write(events, ids(2), transactional=True)
