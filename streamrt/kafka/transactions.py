@@ -24,9 +24,7 @@ The life of a writer::
 """
 
 import contextlib
-import enum
 import functools
-import hashlib
 import logging
 import time
 from collections.abc import Callable, Mapping
@@ -51,16 +49,15 @@ from streamrt.kafka.client import (
 from streamrt.kafka.connection import ConnectionConfig
 from streamrt.kafka.producer import DeliveryCallback
 from streamrt.kafka.stamps import client_timestamp
+from streamrt.kafka.transactional_ids import TRANSACTIONAL_ID_PREFIX, transactional_id
 from streamrt.kafka.watchdog import StuckCallError, call_within
 from streamrt.kafka.writer import DEFAULTS, lost_record, raised_in_callback, refused_record
+from streamrt.kafka.writer_state import WriterState
 from streamrt.records import Headers, TopicPartition
 
 __all__ = ["TRANSACTIONAL_ID_PREFIX", "KafkaTransactionalWriter", "WriterState", "transactional_id"]
 
 logger = logging.getLogger("streamrt.kafka")
-
-TRANSACTIONAL_ID_PREFIX = "streamrt"
-"""Common prefix of the transactional ids of all applications."""
 
 TRANSACTION_DEFAULTS: Mapping[str, Any] = {
     **DEFAULTS,
@@ -86,8 +83,6 @@ _LEAST_S = 0.1
 _RETRY_S = 0.05
 _ABORT_S = 10.0
 _CLOSE_S = 1.0
-_ID_LENGTH = 240
-_PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_")
 _CONTRADICTIONS: Mapping[str, Callable[[Any], bool]] = {
     "transactional.id": lambda value: value not in (None, ""),
     "enable.idempotence": lambda value: str(value).lower() in ("false", "0"),
@@ -121,60 +116,6 @@ _ADVICE = {
 }
 
 
-def transactional_id(prefix: str, group: str, topic: str, partition: int) -> str:
-    """Return the transactional id of the task of an input partition, stable and unique for each task.
-
-    Letters, digits, "-" and "_" in names are kept and all other characters escaped, so that dots in names cannot give
-    two tasks the same id. The prefix is unchanged, for ACLs on prefixes. An id of more than 240 characters is
-    truncated, and ends in a hash of the full id.
-
-    Args:
-        prefix: common prefix of all ids of the application.
-        group: the consumer group.
-        topic: the input topic.
-        partition: the input partition.
-
-    Example:
-        >>> transactional_id("streamrt", "shop", "orders.eu", 3)
-        'streamrt.shop.orders~2eeu.3'
-    """
-    whole = ".".join((prefix, _escape(group), _escape(topic), str(partition)))
-    if len(whole) <= _ID_LENGTH:
-        return whole
-    digest = hashlib.sha256(whole.encode("utf-8", "surrogatepass")).hexdigest()
-    # No full id ends like this: in a full id, a dot follows the last "~".
-    return f"{whole[: _ID_LENGTH - len(digest) - 1]}~{digest}"
-
-
-def _escape(name: str) -> str:
-    return "".join(
-        char if char in _PLAIN else "".join(f"~{byte:02x}" for byte in char.encode("utf-8", "surrogatepass"))
-        for char in name
-    )
-
-
-class WriterState(enum.Enum):
-    """Life-cycle state of a `KafkaTransactionalWriter`; see the diagram of this module."""
-
-    NEW = "new"
-    READY = "ready"
-    OPEN = "in a transaction"
-    FAILED = "in a transaction that failed"
-    SPENT = "spent"
-
-    @property
-    def successors(self) -> "frozenset[WriterState]":
-        """States that may follow this one."""
-        return _SUCCESSORS[self]
-
-
-_SUCCESSORS: Mapping[WriterState, frozenset[WriterState]] = {
-    WriterState.NEW: frozenset({WriterState.READY, WriterState.SPENT}),
-    WriterState.READY: frozenset({WriterState.OPEN, WriterState.SPENT}),
-    WriterState.OPEN: frozenset({WriterState.READY, WriterState.FAILED, WriterState.SPENT}),
-    WriterState.FAILED: frozenset({WriterState.SPENT}),
-    WriterState.SPENT: frozenset(),
-}
 _OPEN = WriterState.OPEN
 
 
