@@ -11,7 +11,7 @@ from streamrt.common.copies import copier
 from streamrt.errors import InvalidOperationError, ProcessingError, ProducerError
 from streamrt.models import Headers
 from streamrt.operators.metadata import checked_headers
-from tests.unit.apps import START, Stage, fails, through
+from tests.unit.apps import Stage, fails, through
 
 pytestmark = pytest.mark.usefixtures("processing_mode")
 
