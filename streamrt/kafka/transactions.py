@@ -24,7 +24,6 @@ The life of a writer::
 """
 
 import contextlib
-import enum
 import functools
 import logging
 import time
@@ -54,6 +53,7 @@ from streamrt.kafka.stamps import client_timestamp
 from streamrt.kafka.transactional_ids import TRANSACTIONAL_ID_PREFIX, transactional_id
 from streamrt.kafka.watchdog import StuckCallError, call_within
 from streamrt.kafka.writer import DEFAULTS, lost_record, raised_in_callback, refused_record
+from streamrt.kafka.writer_state import WriterState
 from streamrt.records import Headers, TopicPartition
 
 __all__ = ["TRANSACTIONAL_ID_PREFIX", "KafkaTransactionalWriter", "WriterState", "transactional_id"]
@@ -117,28 +117,6 @@ _ADVICE = {
 }
 
 
-class WriterState(enum.Enum):
-    """Life-cycle state of a `KafkaTransactionalWriter`; see the diagram of this module."""
-
-    NEW = "new"
-    READY = "ready"
-    OPEN = "in a transaction"
-    FAILED = "in a transaction that failed"
-    SPENT = "spent"
-
-    @property
-    def successors(self) -> "frozenset[WriterState]":
-        """States that may follow this one."""
-        return _SUCCESSORS[self]
-
-
-_SUCCESSORS: Mapping[WriterState, frozenset[WriterState]] = {
-    WriterState.NEW: frozenset({WriterState.READY, WriterState.SPENT}),
-    WriterState.READY: frozenset({WriterState.OPEN, WriterState.SPENT}),
-    WriterState.OPEN: frozenset({WriterState.READY, WriterState.FAILED, WriterState.SPENT}),
-    WriterState.FAILED: frozenset({WriterState.SPENT}),
-    WriterState.SPENT: frozenset(),
-}
 _OPEN = WriterState.OPEN
 
 
