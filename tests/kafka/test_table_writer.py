@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 import pytest
+from confluent_kafka.admin import AdminClient, NewPartitions
 
 from streamrt.errors import DeliveryTimeoutError, ProducerError, TransactionError, WriterFencedError
 from streamrt.records import TopicPartition
@@ -86,6 +87,24 @@ def test_frames_keep_their_order_in_a_queue_that_is_full(
     assert len(stored) == 4_030
     if isinstance(schema, Schema):
         assert all(each.timestamp == each.row["at"] for each in stored)
+
+
+@pytest.mark.parametrize("writer_id", [None, "loader"])
+def test_rows_go_to_partitions_that_are_added_later(
+    kafka: Kafka, links: KafkaLinks, monkeypatch: pytest.MonkeyPatch, writer_id: str | None
+) -> None:
+    table = create(links, info_of(EVENTS, unique("shop.orders")))
+    monkeypatch.setattr("streamrt.tables.writer.REFRESH_S", 0.0)
+    with table.writer(options={"assigner": "round-robin"}, id=writer_id) as writer:
+        writer.append({"id": 1}).wait(60)
+        admin = AdminClient({"bootstrap.servers": kafka.address})
+        admin.create_partitions([NewPartitions(table.name, 3)])[table.name].result(60)
+
+        def reaches_all() -> bool:
+            writer.append_rows([{"id": 2}] * 3)
+            return len(writer.flush(60).partition_map(table.name)) == 3
+
+        wait_until(reaches_all, 60, "rows in the new partitions")
 
 
 def test_rows_that_brokers_refuse_are_told(links: KafkaLinks, kafka: Kafka) -> None:

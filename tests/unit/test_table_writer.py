@@ -1,10 +1,14 @@
 """Writers of tables over topics in memory: what is checked, what comes back, and what is told of it."""
 
 import contextlib
+import copy
 import datetime
 import decimal
+import gc
 import json
 import logging
+import os
+import pickle
 import threading
 from collections import Counter
 from collections.abc import Callable
@@ -36,6 +40,7 @@ from streamrt.errors import (
     WriterFencedError,
 )
 from streamrt.kafka import TopicConfig
+from streamrt.kafka.client import KafkaRequestError
 from streamrt.kafka.partitioner import partition_for
 from streamrt.kafka.portion import Portion, produce_each
 from streamrt.kafka.sender import Delivered
@@ -47,7 +52,7 @@ from streamrt.tables.row_encoder import RowEncoder
 from streamrt.tables.table import Table
 from streamrt.tables.writer import TableWriter
 from streamrt.tables.writer_states import WRITERS_TOPIC
-from streamrt.testing.memory_topics import MemoryLinks
+from streamrt.testing.memory_topics import MemoryLinks, _Partition
 from streamrt.topics import Topic
 from tests.support import LONG
 from tests.tables import Home, committed, create, info_of
@@ -65,6 +70,12 @@ def links() -> MemoryLinks:
 @pytest.fixture
 def events(links: MemoryLinks) -> Table:
     return create(links, info_of(EVENTS, "demo.events"))
+
+
+def add_partitions(links: MemoryLinks, topic: str, count: int) -> None:
+    kept = links._topics[topic]
+    kept.partitions.extend(_Partition() for _ in range(count - len(kept.partitions)))
+    kept.config = TopicConfig(count, 1)
 
 
 def rows_in(links: MemoryLinks, table: Table) -> list[dict[str, Any]]:
@@ -395,6 +406,23 @@ class TestRecords:
                 writer.append({"id": number})
         assert Counter(stored.partition for stored in committed(links, table)) == {0: 3, 1: 2, 2: 2}
 
+    def test_rows_go_to_partitions_that_are_added_later(
+        self, links: MemoryLinks, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        table = create(links, info_of(EVENTS, partitions=2))
+        monkeypatch.setattr("streamrt.tables.writer.REFRESH_S", 0.0)
+        with table.writer(options={"assigner": "round-robin"}) as writer:
+            writer.append_rows([{"id": 1}] * 4)
+            add_partitions(links, "shop.orders", 5)
+            writer.append_rows([{"id": 2}] * 5)
+            for _ in range(5):
+                writer.append({"id": 3})
+            token = writer.flush()
+            links.admin().delete_topics(["shop.orders"])
+            with pytest.raises(ProducerError, match=r"0 of the 1 rows of this call were sent"):
+                writer.append_rows([{"id": 4}])
+        assert token.partition_map("shop.orders") == {0: 4, 1: 4, 2: 2, 3: 2, 4: 2}
+
     @pytest.mark.parametrize(
         ("word", "value", "expected"),
         [
@@ -485,6 +513,31 @@ class TestEnd:
         with pytest.raises(ProducerError, match=r"was not delivered before its writer was closed"):
             results[0].wait()
 
+    def test_writers_are_not_pickled_or_copied(self, events: Table) -> None:
+        with events.writer() as writer:
+            for call in (pickle.dumps, copy.copy, copy.deepcopy):
+                with pytest.raises(TypeError, match=r"the writer of table 'demo.events' cannot be pickled or copied"):
+                    call(writer)
+
+    def test_process_that_was_forked(self, links: MemoryLinks, events: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+        writer = events.writer()
+        result = writer.append(LATEST)
+        with monkeypatch.context() as patch:
+            own = os.getpid()
+            patch.setattr(os, "getpid", lambda: own + 1)
+            for call in (lambda: writer.append(LATEST), writer.flush, result.wait):
+                with pytest.raises(InvalidOperationError, match=rf"made in process {own}, and this one .* was forked"):
+                    call()
+            events_elsewhere = events.writer()
+            events_elsewhere.append(LATEST)
+            events_elsewhere.close()
+        writer.flush()
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "getpid", lambda: own + 1)
+            # Neither waits nor drops: the rows are those of the other process.
+            writer.close()
+        assert len(rows_in(links, events)) == 2
+
     def test_states_are_those_of_writers_with_an_id(self, events: Table) -> None:
         with events.writer() as writer:
             with pytest.raises(InvalidOperationError, match=r"a writer without an id has no state"):
@@ -521,6 +574,9 @@ class Unreliable:
 
     def produce_all(self, topic: str, portion: Portion) -> None:
         produce_each(self.produce, topic, portion)
+
+    def partitions(self, topic: str, timeout: float) -> int | None:
+        return self.inner.partitions(topic, timeout)
 
     def lose(self) -> None:
         """Lose the record that came last."""
@@ -603,6 +659,52 @@ class TestOutcomes:
         with pytest.raises(ProducerError, match=r"1 row of table 'demo.events' was not delivered .*: 3\)"):
             writer.close()
         writer.close()
+
+    def test_rows_that_are_late_when_the_writer_is_closed(self, events: Table, sender: Unreliable) -> None:
+        home = Home(events._home.links)
+        home.timeout = 0.01
+        writer = Table(events.info, home).writer()
+        writer.append(LATEST)
+        sender.deliver()
+        late: list[Any] = [writer.append(LATEST), writer.append_rows([LATEST] * 2)]
+        with pytest.raises(DeliveryTimeoutError) as error:
+            writer.close()
+        assert str(error.value) == (
+            "3 rows of table 'demo.events' were not delivered within 0.01 s, and the writer is closed now: brokers may have "
+            "some of them; look in the table which are there, and write the others again; flush(timeout=...) before the "
+            "end waits longer, and a writer with an id writes each row once"
+        )
+        for each in late:
+            with pytest.raises(ProducerError, match=r"was not delivered before its writer was closed"):
+                each.wait(0)
+        writer.close()
+
+    def test_reports_that_an_interrupt_has_hit(self, events: Table, sender: Unreliable) -> None:
+        with events.writer() as writer:
+            writer.append(LATEST)
+            writer.append_rows([LATEST] * 2)
+            # The client has none of them any more, and has told nothing of them.
+            sender.held.clear()
+            with pytest.raises(
+                ProducerError, match=r"not known whether 3 rows .* were delivered, because an interrupt"
+            ):
+                writer.flush(timeout=10)
+            writer.append(LATEST)
+            sender.deliver()
+            assert writer.flush().partition_map("demo.events") == {0: 1}
+
+    def test_writer_that_is_never_closed(
+        self, links: MemoryLinks, events: Table, sender: Unreliable, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        def leave(**options: Any) -> None:
+            writer = events.writer(**options)
+            writer.append_rows([LATEST] * 3)
+
+        with caplog.at_level(logging.WARNING):
+            leave()
+            gc.collect()
+        assert "A writer of table 'demo.events' was never closed" in caplog.text
+        assert "are dropped (3)" in caplog.text
 
     def test_row_whose_append_was_interrupted_counts_for_no_other(
         self, events: Table, sender: Unreliable, monkeypatch: pytest.MonkeyPatch
@@ -800,6 +902,28 @@ class TestCheckpoints:
             Table(events.info, home).writer(id="copier")
         other.commit()
         assert Table(events.info, home).writer(id="copier").state == "1"
+
+    def test_states_that_come_too_slowly(
+        self, links: MemoryLinks, events: Table, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        with events.writer(id="copier") as writer:
+            for number in range(30):
+                writer.checkpoint(str(number))
+        home = Home(links)
+        home.timeout = 0.05
+        poll = type(links.feed()).poll
+
+        def slowly(feed: Any, timeout_s: float, records: int) -> Any:
+            threading.Event().wait(0.02)
+            return poll(feed, timeout_s, 1)
+
+        monkeypatch.setattr(type(links.feed()), "poll", slowly)
+        # A record in less than the timeout, and so many of them that it takes several times as long.
+        why = r"was not read within 0.2\d* s: _streamrt_writers\[0\] has offsets up to 60, and no record came after offset"
+        with pytest.raises(KafkaRequestError, match=why):
+            Table(events.info, home).writer(id="copier")
+        monkeypatch.undo()
+        assert Table(events.info, home).writer(id="copier").state == "29"
 
     def test_sender_that_has_committed_and_can_no_more(
         self, links: MemoryLinks, events: Table, monkeypatch: pytest.MonkeyPatch
