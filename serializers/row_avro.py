@@ -235,41 +235,49 @@ class AvroRowDeserializer(Deserializer):
     def __init__(self, schema: Schema, records: Deserializer) -> None:
         self.schema = schema
         self.records = records
-        self._check = RowCheck(schema.fields)
-        self._taken = [(each.name, _taker(each.dtype)) for each in schema.fields]
+        takers = {each.name: _taker(each.dtype) for each in schema.fields}
+        convert = {name: take for name, take in takers.items() if take is not None}
+        self._check = RowCheck(schema.fields, decoded=True, convert=convert).mapping
 
     def __reduce__(self) -> tuple[Any, ...]:
         return AvroRowDeserializer, (self.schema, self.records)
 
     def __call__(self, value: bytes, ctx: SerializationContext) -> dict[str, Any]:
-        return self._row(self.records(value, ctx))
+        row: dict[str, Any] = self.bind(ctx.topic, ctx.field)(value, ctx.headers)
+        return row
 
     def bind(self, topic: str, field: MessageField) -> BoundDeserializer:
-        read, row = self.records.bind(topic, field), self._row
-        return lambda value, headers: row(read(value, headers))
+        read, check = self.records.bind(topic, field), self._check
 
-    def _row(self, record: Any) -> dict[str, Any]:
-        if not isinstance(record, dict):
-            raise SerializationError(f"a row must be a record of Avro, not {type(record).__name__}")
-        try:
-            return self._check({name: take(record[name]) for name, take in self._taken if name in record})
-        except SchemaMismatchError as error:
-            raise SerializationError(str(error)) from None
+        def deserialize(value: bytes, headers: Any) -> dict[str, Any]:
+            record = read(value, headers)
+            if not isinstance(record, dict):
+                raise SerializationError(f"a row must be a record of Avro, not {type(record).__name__}")
+            try:
+                return check(record)
+            except SchemaMismatchError as error:
+                raise SerializationError(str(error)) from None
+
+        return deserialize
 
 
-def _taker(dtype: pa.DataType) -> Callable[[Any], Any]:
-    """Return what takes values of a type from those of a writer with a wider or an older one."""
+def _taker(dtype: pa.DataType) -> Callable[[Any], Any] | None:
+    """Return what takes values of a type from those of a writer with a wider or an older one; None if they are the same."""
     if pa.types.is_struct(dtype):
-        fields = [(field.name, _taker(field.type)) for field in dtype]
+        fields = [(field.name, _taker(field.type) or _same) for field in dtype]
         # What the writer has besides is left out.
         return lambda value: (
             {name: take(value[name]) for name, take in fields if name in value} if isinstance(value, dict) else value
         )
     if pa.types.is_list(dtype):
         item = _taker(dtype.value_type)
+        if item is None:
+            return None
         return lambda value: [item(each) for each in value] if isinstance(value, list) else value
     if pa.types.is_map(dtype):
         inner = _taker(dtype.item_type)
+        if inner is None:
+            return None
         return lambda value: {key: inner(each) for key, each in value.items()} if isinstance(value, dict) else value
     if dtype == pa.string():
         return lambda value: str(value) if isinstance(value, uuid.UUID) else value
@@ -279,7 +287,11 @@ def _taker(dtype: pa.DataType) -> Callable[[Any], Any]:
             if isinstance(value, datetime.date) and not isinstance(value, datetime.datetime)
             else value
         )
-    return lambda value: value
+    return None
+
+
+def _same(value: Any) -> Any:
+    return value
 
 
 # -- Batches -----------------------------------------------------------------------------------------------------------

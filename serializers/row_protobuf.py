@@ -5,10 +5,14 @@
     ARRAY<T> repeated T · MAP<K, V> map<K, V> · STRUCT<...> a message within the message
 
 So a column may become wider (`INT` to `BIGINT`, `FLOAT` to `DOUBLE`, `DATE` to `TIMESTAMP`) and bytes of both have the same
-type. Where they do not (`INT` to `DOUBLE`), Protobuf would read them as not set; such values are refused.
+type. Where they do not (`INT` to `DOUBLE`), Protobuf would read them as not set; such values are refused. That is why lists
+of integers are not packed: the bytes of packed lists do not say of what they are.
 
-Columns that may be null are `optional`. Fields have numbers, and bytes name nothing else: each column keeps its number while
-the schema changes, so the numbers are options of the format.
+Fields that are neither lists nor maps are `optional`, so that null is no zero. Null cannot be told from a column that is not
+there, though, which has its default; so where there is a default, null is refused.
+
+Fields have numbers, and bytes name nothing else: each column keeps its number while the schema changes, so the numbers are
+options of the format.
 """
 
 import datetime
@@ -33,7 +37,7 @@ from streamrt.serializers.base import (
 from streamrt.serializers.protobuf import ProtobufDeserializer, ProtobufSerializer
 from streamrt.serializers.registry import SchemaRegistryClientConfig, SchemaRegistrySerializationConfig
 from streamrt.serializers.registry_options import registry_options
-from streamrt.serializers.row_batches import batch_of, one_by_one, rows_of
+from streamrt.serializers.row_batches import batch_of, has_default, one_by_one, rows_of
 from streamrt.serializers.row_contract import RowFormat
 from streamrt.serializers.rows import json_value
 
@@ -106,6 +110,9 @@ class ProtobufRowFormat(RowFormat):
     def options(self) -> Mapping[str, Any]:  # noqa: D102
         return {**self._options, "numbers": dict(self._options["numbers"])}
 
+    def is_registrable(self, topic: str) -> bool:  # noqa: D102
+        return self._serializer.is_registrable(topic)
+
     @property
     def serializer(self) -> Serializer:  # noqa: D102
         return self._serializer
@@ -144,10 +151,13 @@ class ProtobufRowFormat(RowFormat):
 def _numbers(schema: Schema, given: Any) -> dict[str, int]:
     """Return the number of each field by its path; those that are gone keep theirs."""
     if not isinstance(given, Mapping) or not all(
-        isinstance(path, str) and isinstance(number, int) and 0 < number <= _MAX_NUMBER
+        isinstance(path, str) and type(number) is int and 0 < number <= _MAX_NUMBER and number not in _RESERVED_NUMBERS
         for path, number in given.items()
     ):
-        raise ConfigurationError("the option 'numbers' of the format 'protobuf' must have a number for each column")
+        raise ConfigurationError(
+            "the option 'numbers' of the format 'protobuf' must have a number for each column, from 1 to "
+            f"{_MAX_NUMBER}, without {_RESERVED_NUMBERS.start} to {_RESERVED_NUMBERS.stop - 1}"
+        )
     numbers = dict(given)
 
     def visit(names: Sequence[str], types: Sequence[pa.DataType], above: str) -> None:
@@ -162,6 +172,8 @@ def _numbers(schema: Schema, given: Any) -> dict[str, int]:
                 highest += 1
                 if highest in _RESERVED_NUMBERS:
                     highest = _RESERVED_NUMBERS.stop
+                if highest > _MAX_NUMBER:
+                    raise SchemaError(f"no number is left for the column {path!r} in Protobuf, which has {_MAX_NUMBER}")
                 numbers[path] = highest
             inner = _struct_in(dtype)
             if inner is not None:
@@ -254,14 +266,20 @@ def _add_fields(
     numbers: Mapping[str, int],
 ) -> bool:
     """Describe fields; return whether a type of another file is used."""
+    from google.protobuf.message import Message
+
     uses_instants = False
     for name, dtype, where in fields:
+        if hasattr(Message, name):
+            raise SchemaError(f"{where} cannot be written in Protobuf: in Python, messages have a method {name!r}")
         field = message.field.add(name=_checked_name(name, where), number=numbers[above + name])
         field.label = field.LABEL_OPTIONAL
         inner = dtype
         if pa.types.is_list(dtype):
             field.label = field.LABEL_REPEATED
             inner = dtype.value_type
+            if pa.types.is_integer(inner):
+                field.options.packed = False
         elif pa.types.is_map(dtype):
             inner = dtype.item_type
             field.label = field.LABEL_REPEATED
@@ -338,12 +356,13 @@ def _set_instant(message: Any, value: datetime.datetime) -> None:
     message.SetInParent()
 
 
-def _instant(message: Any) -> datetime.datetime:
+def _instant(name: str, message: Any) -> datetime.datetime:
     if not 0 <= message.nanos < 1_000_000_000 or message.nanos % 1000:
-        raise ValueError("it is no time in microseconds")
-    moment = (
-        _EPOCH + datetime.timedelta(seconds=message.seconds) + datetime.timedelta(microseconds=message.nanos // 1000)
-    )
+        raise _RowError(f"{name!r} has a time with nanoseconds, which TIMESTAMP_LTZ does not have")
+    try:
+        moment = _EPOCH + datetime.timedelta(seconds=message.seconds, microseconds=message.nanos // 1000)
+    except OverflowError:
+        raise _RowError(f"{name!r} has a time outside of the years 1 to 9999") from None
     return moment.replace(tzinfo=_UTC)
 
 
@@ -424,30 +443,31 @@ def _reader(fields: Sequence[tuple[str, pa.DataType]]) -> Getter:
     """Return what makes a row of a message; what was not set is left out."""
     from google.protobuf.unknown_fields import UnknownFieldSet
 
-    getters = [(name, *_getter(dtype)) for name, dtype in fields]
+    getters = [(name, *_getter(name, dtype)) for name, dtype in fields]
+    names = frozenset(name for name, _ in fields)
 
     def read(message: Any) -> dict[str, Any]:
         for unknown in UnknownFieldSet(message):  # type: ignore[attr-defined]
             known = message.DESCRIPTOR.fields_by_number.get(unknown.field_number)
-            if known is not None:
+            if known is not None and known.name in names:
                 raise _RowError(f"{known.name!r} was written with another type: Protobuf cannot read both")
         return {name: get(getattr(message, name)) for name, many, get in getters if many or message.HasField(name)}
 
     return read
 
 
-def _getter(dtype: pa.DataType) -> tuple[bool, Getter]:
+def _getter(name: str, dtype: pa.DataType) -> tuple[bool, Getter]:
     """Return whether there may be many values, and what makes a column's value of a field's."""
     if pa.types.is_list(dtype):
-        _, item = _getter(dtype.value_type)
+        _, item = _getter(name, dtype.value_type)
         return True, lambda values: [item(each) for each in values]
     if pa.types.is_map(dtype):
-        _, inner = _getter(dtype.item_type)
+        _, inner = _getter(name, dtype.item_type)
         return True, lambda values: {key: inner(values[key]) for key in values}
     if pa.types.is_struct(dtype):
         return False, _reader([(field.name, field.type) for field in dtype])
     # Texts become what they mean when rows are checked.
-    return False, _instant if dtype == pa.timestamp("us", "UTC") else _same
+    return False, functools.partial(_instant, name) if dtype == pa.timestamp("us", "UTC") else _same
 
 
 def _same(value: Any) -> Any:
@@ -471,6 +491,7 @@ class _MessageSerializer(Serializer):
             schema_registry_serialization_config=config,
         )
         self._fill = _filler([(each.name, each.dtype) for each in schema.fields])
+        self._with_default = [each.name for each in schema.fields if has_default(each)]
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _MessageSerializer, self._given
@@ -482,9 +503,15 @@ class _MessageSerializer(Serializer):
         write, message = self._write.bind(topic, field), self._message
         return lambda value, headers: write(message(value), headers)
 
+    def is_registrable(self, topic: str) -> bool:
+        return self._write.is_registrable(topic, MessageField.VALUE)
+
     def _message(self, value: Any) -> Any:
         try:
             row = self._schema.check(value)
+            for name in self._with_default:
+                if row[name] is None:
+                    raise _RowError(f"{name!r} must not be null: it would be read as its default in Protobuf")
             message = self._messages.type()
             self._fill(message, row)
         except SchemaMismatchError as error:
@@ -499,7 +526,7 @@ class _MessageDeserializer(Deserializer):
         self._given = (schema, messages, registry)
         self._messages = ProtobufDeserializer(messages.type, to_dict=False, schema_registry_client_config=registry)
         self._read = _reader([(each.name, each.dtype) for each in schema.fields])
-        self._check = RowCheck(schema.fields)
+        self._check = RowCheck(schema.fields, decoded=True).mapping
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _MessageDeserializer, self._given
@@ -518,7 +545,3 @@ class _MessageDeserializer(Deserializer):
             raise SerializationError(str(error)) from None
         except _RowError as error:
             raise SerializationError(f"column {error}") from None
-        except (ArithmeticError, ValueError) as error:
-            raise SerializationError(
-                f"a field of the message has a value that its column cannot hold: {type(error).__name__}"
-            ) from None

@@ -11,7 +11,14 @@ import pyarrow as pa
 
 from streamrt.errors import SchemaMismatchError, SerializationError
 from streamrt.schema import RowCheck, Schema
-from streamrt.serializers.base import Deserializer, SerializationContext, Serializer
+from streamrt.serializers.base import (
+    BoundDeserializer,
+    BoundSerializer,
+    Deserializer,
+    MessageField,
+    SerializationContext,
+    Serializer,
+)
 
 __all__ = ["RowDeserializer", "RowSerializer", "json_value", "write_json"]
 
@@ -42,6 +49,12 @@ class RowSerializer(Serializer):
         self._floats = [each for each in schema.fields if _has_floats(each.dtype)]
 
     def __call__(self, value: Any, ctx: SerializationContext) -> bytes:  # noqa: D102
+        return self._write(value, None)
+
+    def bind(self, topic: str, field: MessageField) -> BoundSerializer:  # noqa: D102
+        return self._write
+
+    def _write(self, value: Any, headers: Any) -> bytes:
         try:
             row = self.schema.check(value)
             for column in self._floats:
@@ -77,12 +90,18 @@ class RowDeserializer(Deserializer):
 
     def __init__(self, schema: Schema) -> None:
         self.schema = schema
-        self._check = RowCheck(schema.fields, from_json=True)
+        self._check = RowCheck(schema.fields, from_json=True, decoded=True).mapping
 
     def __reduce__(self) -> tuple[Any, ...]:
         return RowDeserializer, (self.schema,)
 
     def __call__(self, value: bytes, ctx: SerializationContext) -> dict[str, Any]:  # noqa: D102
+        return self._read(value, None)
+
+    def bind(self, topic: str, field: MessageField) -> BoundDeserializer:  # noqa: D102
+        return self._read
+
+    def _read(self, value: bytes, headers: Any) -> dict[str, Any]:
         try:
             row = orjson.loads(value)
         except orjson.JSONDecodeError as error:

@@ -80,6 +80,8 @@ class LinksCases:
     def test_topic_that_was_created_again_has_another_id(self, links: TableLinks, topic_name: str) -> None:
         create(links, topic_name)
         first = links.admin().topic_ids([topic_name])[topic_name]
+        assert [each.partition for each in links.admin().partition_replicas(topic_name)] == [0]
+        assert links.admin().partition_replicas(f"{topic_name}-of-nobody") == []
         links.admin().delete_topics([topic_name])
         deadline = time.monotonic() + 60
         while links.admin().inspect_topics([topic_name])[topic_name] is not None and time.monotonic() < deadline:

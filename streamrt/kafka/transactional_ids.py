@@ -1,4 +1,4 @@
-"""The transactional ids of tasks."""
+"""Transactional ids, by which brokers tell an earlier producer of a task from the present one."""
 
 import hashlib
 

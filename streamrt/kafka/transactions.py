@@ -47,6 +47,7 @@ from streamrt.kafka.client import (
     partition_offsets,
 )
 from streamrt.kafka.connection import ConnectionConfig
+from streamrt.kafka.portion import Portion
 from streamrt.kafka.producer import DeliveryCallback
 from streamrt.kafka.stamps import client_timestamp
 from streamrt.kafka.transactional_ids import TRANSACTIONAL_ID_PREFIX, transactional_id
@@ -311,16 +312,34 @@ class KafkaTransactionalWriter:
                 reason = error_in(error)
                 if reason.code() in _REFUSED:
                     raise refused_record(topic, value, key, reason) from error
-                # The error only says that the transaction has failed; an event holds the reason.
-                self._serve(0.0)
-                failure = self._failure(f"the transaction of {self._id} accepts no records", reason)
-                raise failure from (self._errors[0] if self._errors else error)
+                raise self._refusal(reason) from (self._errors[0] if self._errors else error)
             else:
                 break
         self._unpolled += 1
         if self._unpolled >= _POLL_EVERY:
             self._unpolled = 0
             self._poll(self._poll_timeout)
+
+    def produce_all(self, topic: str, portion: Portion) -> None:
+        """Add the records of a portion to the transaction in their order; see `produce`.
+
+        Args:
+            topic: target topic.
+            portion: the records; it is told what becomes of them.
+
+        Raises:
+            ProducerError: if a record is refused at once; `portion.accepted` says how many are not.
+            TransactionError: if the transaction cannot be committed any more.
+        """
+        if self._state is not _OPEN:
+            self._begin()
+        while portion.accepted < len(portion):
+            refused = portion.offer(self._producer, topic, self._on_delivery)
+            if refused is not None and refused[1].code() in _REFUSED:
+                raise portion.refusal(topic, *refused)
+            if refused is not None:
+                raise self._refusal(refused[1])
+            self._poll(_FULL_QUEUE_WAIT_S if portion.accepted < len(portion) else self._poll_timeout)
 
     def poll(self, timeout_s: float = 0.0) -> None:
         """Call `on_delivery` of records whose outcome is known.
@@ -527,6 +546,11 @@ class KafkaTransactionalWriter:
         advice = None if self._errors else _ADVICE.get(reason.code())
         self._failed = TransactionError(f"{what}: {why}" + (f"; {advice}" if advice else ""), fenced)
         return self._failed
+
+    def _refusal(self, reason: KafkaError) -> TransactionError:
+        # The reason only says that the transaction has failed; an event holds why.
+        self._serve(0.0)
+        return self._failure(f"the transaction of {self._id} accepts no records", reason)
 
     def _note_raised(self, error: KafkaException | SystemError) -> None:
         reason = raised_in_callback(error)

@@ -15,7 +15,7 @@ import pyarrow as pa
 from streamrt.errors import SchemaError
 from streamrt.schema.columns import NO_DEFAULT, Column
 from streamrt.schema.ddl import parse_type
-from streamrt.schema.types import type_word
+from streamrt.schema.types import checked_name, type_word
 
 __all__ = ["WORD", "avro_type", "columns_of_avro", "columns_to_avro"]
 
@@ -27,6 +27,9 @@ _EPOCH_DAY = datetime.date(1970, 1, 1)
 _EPOCH = datetime.datetime(1970, 1, 1)
 _MICROSECOND = datetime.timedelta(microseconds=1)
 _MAX_DEPTH = 64
+_MAX_FIELDS = 10_000
+_MAX_SIZE = (1 << 31) - 1
+_DAY_MILLISECONDS = 86_400_000
 
 _TO: dict[pa.DataType, Any] = {
     pa.bool_(): "boolean",
@@ -248,7 +251,7 @@ def _type_of(
         raise SchemaError(f"{where} cannot be a column: it has no type of Avro")
     if logical == "decimal" and kind in ("bytes", "fixed"):
         return _decimal(declared, where), False
-    dtype = _FROM.get((kind, logical))
+    dtype = _FROM.get((kind, logical)) if isinstance(logical, str | None) else None
     if dtype is None and logical is None:
         return _composed(declared, kind, where, named, space, depth), False
     if dtype is None:
@@ -267,6 +270,7 @@ def _named_type(name: str, named: dict[str, Any], space: str | None, where: str)
 
 
 _OPEN = object()
+_COUNT = "how many fields"
 
 
 def _composed(
@@ -278,17 +282,22 @@ def _composed(
     if kind == "map":
         dtype, nullable = _type_of(declared.get("values"), where, named, space, depth + 1)
         return pa.map_(pa.string(), pa.field("value", dtype, nullable))
-    if kind == "fixed" and isinstance(declared.get("size"), int) and declared["size"] > 0:
+    if kind == "fixed" and type(declared.get("size")) is int and 0 < declared["size"] <= _MAX_SIZE:
         _remember(declared, named, space)
         return pa.binary(declared["size"])
     if kind == "record":
         inner = _namespace(declared, space)
         full = _remember(declared, named, space)
         named[full] = _OPEN
-        fields = [
-            pa.field(field["name"], *_type_of(field["type"], f"{where}, {field['name']!r}", named, inner, depth + 1))
-            for field in _fields(declared, where, depth)
-        ]
+        given = _fields(declared, where, depth)
+        # A record that is named twice in each of a few others has billions of fields.
+        named[_COUNT] = named.get(_COUNT, 0) + len(given)
+        if named[_COUNT] > _MAX_FIELDS:
+            raise SchemaError(f"the Avro schema cannot be used: it has more than {_MAX_FIELDS} fields")
+        fields = []
+        for field in given:
+            name = checked_name(field["name"], f"a field of {where}")
+            fields.append(pa.field(name, *_type_of(field["type"], f"{where}, {name!r}", named, inner, depth + 1)))
         named[full] = declared
         if not fields:
             raise SchemaError(f"{where} cannot be a column: the record {declared.get('name')!r} has no fields")
@@ -308,17 +317,15 @@ def _namespace(declared: Mapping[str, Any], space: str | None) -> str | None:
     name, own = declared.get("name"), declared.get("namespace")
     if isinstance(name, str) and "." in name:
         return name.rpartition(".")[0]
-    return own if isinstance(own, str) and own else space
+    if isinstance(own, str):
+        # An empty one is that of names without a namespace.
+        return own or None
+    return space
 
 
 def _decimal(declared: Mapping[str, Any], where: str) -> pa.DataType:
     precision, scale = declared.get("precision"), declared.get("scale", 0)
-    if (
-        not isinstance(precision, int)
-        or not isinstance(scale, int)
-        or not 0 <= scale <= precision <= 38
-        or precision < 1
-    ):
+    if type(precision) is not int or type(scale) is not int or not 0 <= scale <= precision <= 38 or precision < 1:
         raise SchemaError(f"{where} cannot be a column: decimals have 38 digits at most, and a scale within them")
     return pa.decimal128(precision, scale)
 
@@ -326,6 +333,8 @@ def _decimal(declared: Mapping[str, Any], where: str) -> pa.DataType:
 def _default_of(value: Any, dtype: pa.DataType, declared: Any, where: str) -> Any:
     logical = declared.get("logicalType", "") if isinstance(declared, Mapping) else ""
     try:
+        if pa.types.is_temporal(dtype) and type(value) is not int:
+            raise TypeError
         if pa.types.is_decimal128(dtype):
             unscaled = int.from_bytes(value.encode("latin-1"), "big", signed=True)
             return decimal.Decimal(unscaled).scaleb(-dtype.scale, decimal.Context(prec=100))
@@ -334,6 +343,8 @@ def _default_of(value: Any, dtype: pa.DataType, declared: Any, where: str) -> An
         if dtype == pa.date32():
             return _EPOCH_DAY + datetime.timedelta(days=value)
         if dtype == pa.time32("ms"):
+            if not 0 <= value < _DAY_MILLISECONDS:
+                raise OverflowError
             return (_EPOCH + datetime.timedelta(milliseconds=value)).time()
         if pa.types.is_timestamp(dtype):
             moment = _EPOCH + value * _MICROSECOND * (1000 if logical.endswith("millis") else 1)

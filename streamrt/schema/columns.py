@@ -3,13 +3,13 @@
 import enum
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 
 from streamrt.errors import SchemaMismatchError
 from streamrt.schema.types import quoted, type_word
-from streamrt.schema.values import Check, MisfitError, check_for, text_of
+from streamrt.schema.values import EXACT, Check, MisfitError, check_for, text_of
 
 __all__ = ["COLUMN_KEYS", "NO_DEFAULT", "Column", "RowCheck", "column_check"]
 
@@ -77,51 +77,94 @@ class RowCheck:
     Args:
         columns: the columns.
         from_json: whether rows come from JSON; what it has beside the columns is then left out.
+        decoded: whether a reader of bytes made the rows, so that all texts are those of UTF-8; what they have beside the
+            columns is left out.
+        convert: what values of a column are made of those that are given, by name of the column, before they are checked.
 
     Raises:
         SchemaMismatchError: if a row does not fit.
     """
 
-    def __init__(self, columns: Sequence[Column], from_json: bool = False) -> None:
+    def __init__(
+        self,
+        columns: Sequence[Column],
+        from_json: bool = False,
+        *,
+        decoded: bool = False,
+        convert: Mapping[str, Check] | None = None,
+    ) -> None:
         self._columns = {each.name: each for each in columns}
-        self._checks = [(each.name, column_check(each, from_json), _missing(each)) for each in columns]
-        self._ignores_others = from_json
+        self._checks = [_compiled(each, from_json, decoded, (convert or {}).get(each.name)) for each in columns]
+        self._ignores_others = from_json or decoded
 
     def __call__(self, row: Mapping[str, Any] | Sequence[Any]) -> dict[str, Any]:
         """Check a row: a mapping, or a list or tuple with a value for each column."""
         if isinstance(row, Mapping):
-            return self._check_mapping(row)
+            return self.mapping(row)
         if not isinstance(row, (list, tuple)):
             raise SchemaMismatchError(f"a row must be a mapping, a list or a tuple, not {type(row).__name__}")
         if len(row) != len(self._checks):
             raise SchemaMismatchError(f"{len(row)} values for {len(self._checks)} columns")
-        return {
-            name: self._checked(name, check, value) for (name, check, _), value in zip(self._checks, row, strict=True)
-        }
+        return self.mapping(dict(zip(self._columns, row, strict=True)))
 
-    def _check_mapping(self, row: Mapping[str, Any]) -> dict[str, Any]:
+    def mapping(self, row: Mapping[str, Any]) -> dict[str, Any]:
+        """Check a row that is a mapping."""
         checked: dict[str, Any] = {}
         missing = 0
-        for name, check, default in self._checks:
-            value = row.get(name, NO_DEFAULT)
-            if value is NO_DEFAULT:
-                if default is NO_DEFAULT:
+        get = row.get
+        name = ""
+        try:
+            # Each call of a function costs as much as all of a column that needs none.
+            for name, exact, lowest, highest, check, nullable, default in self._checks:
+                value = get(name, NO_DEFAULT)
+                kind = type(value)
+                if kind is exact or (kind is int and lowest <= value <= highest):
+                    checked[name] = value
+                elif value is None and nullable:
+                    checked[name] = None
+                elif value is not NO_DEFAULT:
+                    checked[name] = check(value)
+                elif default is not NO_DEFAULT:
+                    missing += 1
+                    checked[name] = default
+                else:
                     raise SchemaMismatchError(f"column {name!r} is missing, and it must not be null")
-                missing += 1
-                checked[name] = default
-            else:
-                checked[name] = self._checked(name, check, value)
+        except MisfitError as misfit:
+            word = self._columns[name].word
+            raise SchemaMismatchError(f"column {name + misfit.path!r} ({word}) must be {misfit.rule}") from None
         if not self._ignores_others and len(row) + missing != len(checked):
             unknown = sorted(repr(name) for name in row if name not in checked)
             raise SchemaMismatchError(f"there is no column {unknown[0]}; the columns are {', '.join(self._columns)}")
         return checked
 
-    def _checked(self, name: str, check: Check, value: Any) -> Any:
-        try:
-            return check(value)
-        except MisfitError as misfit:
-            word = self._columns[name].word
-            raise SchemaMismatchError(f"column {name + misfit.path!r} ({word}) must be {misfit.rule}") from None
+
+class _NoType:
+    """The type of no value."""
+
+
+_Compiled: TypeAlias = tuple[str, type, int, int, Check, bool, Any]
+"""Name; the type whose values need no check; the least and the greatest integer that needs none; the check; whether None
+is a value; the value of rows that do not give one."""
+
+
+def _compiled(column: Column, from_json: bool, decoded: bool, convert: Check | None) -> _Compiled:
+    check = column_check(column, from_json)
+    exact = EXACT.get(column.dtype, _NoType)
+    if column.dtype == pa.string() and decoded and column.length is None:
+        exact = str
+    if column.dtype == pa.binary() and from_json:
+        exact = _NoType
+    lowest, highest = 1, 0
+    if pa.types.is_integer(column.dtype):
+        highest = (1 << (column.dtype.bit_width - 1)) - 1
+        lowest = ~highest
+    if convert is not None:
+        check = _converted(convert, check)
+    return column.name, exact, lowest, highest, check, column.nullable, _missing(column)
+
+
+def _converted(convert: Check, check: Check) -> Check:
+    return lambda value: check(convert(value))
 
 
 def column_check(column: Column, from_json: bool = False) -> Check:
@@ -151,4 +194,6 @@ def _literal(value: Any) -> str:
         return {None: "NULL", True: "TRUE", False: "FALSE"}[value]
     if isinstance(value, (int, float)):
         return str(value)
+    if isinstance(value, bytes):
+        return f"X'{value.hex()}'"
     return "'" + str(value).replace("\\", "\\\\").replace("'", "\\'") + "'"

@@ -1,14 +1,15 @@
 """DDL texts: columns as in `CREATE TABLE`, in Spark's words. sqlglot reads them."""
 
 import decimal
-import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
 
 from streamrt.errors import SchemaError
-from streamrt.schema.types import SCALARS
+from streamrt.schema.ddl_elements import REQUIRED, mark_required
+from streamrt.schema.quiet import quiet_sqlglot
+from streamrt.schema.types import SCALARS, is_utf8
 
 __all__ = ["parse_columns", "parse_type"]
 
@@ -65,17 +66,16 @@ def _parsed(text: str) -> Sequence[Any]:
 
     if len(text) > _LONGEST:
         raise SchemaError(f"a schema of {len(text)} characters is too long; {_LONGEST} may be")
-    log = logging.getLogger("sqlglot")
-    before, log.disabled = log.disabled, True
+    if not is_utf8(text):
+        raise SchemaError(f"the schema {_shown(text)} has characters that UTF-8 cannot hold")
     try:
-        statements = sqlglot.parse(f"CREATE TABLE t ({text}\n)", dialect="spark")
+        with quiet_sqlglot():
+            statements = sqlglot.parse(f"CREATE TABLE t ({mark_required(text)}\n)", dialect="spark")
     except sqlglot.errors.ParseError as error:
         reason = error.errors[0].get("description", "it cannot be read") if error.errors else "it cannot be read"
         raise SchemaError(f"the schema {_shown(text)} is no list of columns: {str(reason).rstrip('.')}") from None
     except (sqlglot.errors.SqlglotError, RecursionError, ValueError):
         raise SchemaError(f"the schema {_shown(text)} is no list of columns") from None
-    finally:
-        log.disabled = before
     statement = statements[0] if len(statements) == 1 else None
     # Whatever else a statement may have was smuggled in behind a parenthesis.
     plain = isinstance(statement, exp.Create) and {k for k, v in statement.args.items() if v} <= {
@@ -122,7 +122,12 @@ def _default(literal: Any, name: str) -> Any:
     sign = ""
     if isinstance(literal, exp.Neg):
         sign, literal = "-", literal.this
-    if not isinstance(literal, exp.Literal):
+    if isinstance(literal, exp.HexString) and not sign:
+        try:
+            return bytes.fromhex(literal.name)
+        except ValueError:
+            raise SchemaError(f"the default of column {name!r} has no whole bytes") from None
+    if not isinstance(literal, exp.Literal) or (sign and literal.is_string):
         raise SchemaError(f"the default of column {name!r} must be a literal")
     if literal.is_string:
         return literal.name
@@ -163,12 +168,19 @@ def _type(kind: Any, where: str) -> tuple[pa.DataType, int | None]:
     if kind.this is types.DECIMAL:
         return _decimal(_numbers(kind, where, 2), where), None
     if kind.this is types.ARRAY and len(kind.expressions) == 1:
-        return pa.list_(_inner(kind.expressions[0], where)), None
+        return pa.list_(_element(kind.expressions[0], "item", where)), None
     if kind.this is types.MAP and len(kind.expressions) == 2:
-        return pa.map_(*(_inner(each, where) for each in kind.expressions)), None
+        key, value = kind.expressions
+        return pa.map_(_element(key, "key", where).type, _element(value, "value", where)), None
     if kind.this is types.STRUCT and kind.expressions:
         return pa.struct([_field(each, where) for each in kind.expressions]), None
     raise SchemaError(f"{where} has the type {_shown(kind.sql('spark'))}, which columns cannot have")
+
+
+def _element(kind: Any, name: str, where: str) -> pa.Field:
+    field = pa.field(name, _inner(kind, where))
+    marked = pa.types.is_struct(field.type) and field.type.num_fields == 1 and field.type.field(0).name == REQUIRED
+    return pa.field(name, field.type.field(0).type, False) if marked else field
 
 
 def _inner(kind: Any, where: str) -> pa.DataType:
@@ -202,7 +214,7 @@ def _decimal(sizes: Sequence[int], where: str) -> pa.DataType:
 
 def _numbers(kind: Any, where: str, most: int) -> list[int]:
     texts = [each.name for each in kind.expressions]
-    if len(texts) > most or not all(text.isdecimal() and len(text) < 10 for text in texts):
+    if len(texts) > most or not all(text.isascii() and text.isdecimal() and len(text) < 10 for text in texts):
         raise SchemaError(f"{where} has the type {_shown(kind.sql('spark'))}, which columns cannot have")
     return [int(text) for text in texts]
 

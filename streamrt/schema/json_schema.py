@@ -16,7 +16,7 @@ import pyarrow as pa
 from streamrt.errors import SchemaError
 from streamrt.schema.columns import NO_DEFAULT, Column
 from streamrt.schema.ddl import parse_type
-from streamrt.schema.types import type_word
+from streamrt.schema.types import checked_name, type_word
 
 __all__ = ["columns_of_json_schema", "columns_to_json_schema"]
 
@@ -125,10 +125,17 @@ def columns_of_json_schema(schema: str | Mapping[str, Any]) -> tuple[list[dict[s
         or not isinstance(given.get("properties"), Mapping)
     ):
         raise SchemaError("the JSON Schema is none of objects with properties; rows are objects")
-    required = given.get("required", [])
+    required = _required(given, "the schema")
     columns = [_column(name, each, name in required) for name, each in given["properties"].items()]
     comment = given.get("description")
     return columns, comment if isinstance(comment, str) else None
+
+
+def _required(given: Mapping[str, Any], where: str) -> Sequence[Any]:
+    required = given.get("required", [])
+    if not isinstance(required, list | tuple):
+        raise SchemaError(f"'required' of {where} must be a list of names")
+    return required
 
 
 def _column(name: str, given: Any, required: bool) -> dict[str, Any]:
@@ -137,7 +144,7 @@ def _column(name: str, given: Any, required: bool) -> dict[str, Any]:
     has_default = given.get("default") is not None
     column: dict[str, Any] = {"name": name, "type": dtype, "nullable": nullable or not (required or has_default)}
     length = given.get("maxLength")
-    if isinstance(length, int) and length > 0 and column["type"] == pa.string():
+    if type(length) is int and length > 0 and column["type"] == pa.string():
         column["length"] = length
     if isinstance(given.get("description"), str):
         column["comment"] = given["description"]
@@ -170,8 +177,11 @@ def _type_of(given: Any, where: str, depth: int) -> tuple[pa.DataType, bool]:
     if len(only) != 1:
         raise SchemaError(f"{where} cannot be a column: it may have several types, or none but null")
     named = given.get(_WORD)
-    scalar = isinstance(named, str) and only[0] not in ("array", "object")
-    dtype = parse_type(str(named), where)[0] if scalar else _one_type(only[0], given, where, depth)
+    dtype = _one_type(only[0], given, where, depth)
+    if isinstance(named, str) and not pa.types.is_nested(dtype):
+        word = parse_type(named, where)[0]
+        # Others may have changed the schema and kept the property.
+        dtype = word if not pa.types.is_nested(word) and _scalar(word)["type"] == only[0] else dtype
     return dtype, len(kinds) > 1
 
 
@@ -190,13 +200,16 @@ def _one_type(kind: Any, given: Mapping[str, Any], where: str, depth: int) -> pa
     if kind != "object":
         raise SchemaError(f"{where} cannot be a column: there is no type {kind!r} in JSON")
     properties = given.get("properties")
+    if not isinstance(properties, Mapping | None):
+        raise SchemaError(f"{where} cannot be a column: its 'properties' must be a mapping")
     if not properties:
         dtype, nullable = _type_of(given.get("additionalProperties"), where, depth + 1)
         return pa.map_(_key_type(given, where), pa.field("value", dtype, nullable))
     fields = []
+    required = _required(given, where)
     for part, each in properties.items():
         dtype, nullable = _type_of(each, f"{where}, {part!r}", depth + 1)
-        fields.append(pa.field(part, dtype, nullable or part not in given.get("required", [])))
+        fields.append(pa.field(checked_name(part, f"a part of {where}"), dtype, nullable or part not in required))
     return pa.struct(fields)
 
 
@@ -208,7 +221,7 @@ def _key_type(given: Mapping[str, Any], where: str) -> pa.DataType:
 
 def _integer(given: Mapping[str, Any]) -> pa.DataType:
     lowest, highest = given.get("minimum"), given.get("maximum")
-    if isinstance(lowest, int) and isinstance(highest, int):
+    if type(lowest) is int and type(highest) is int:
         for dtype in (pa.int8(), pa.int16(), pa.int32()):
             limit = 1 << (dtype.bit_width - 1)
             if -limit <= lowest and highest < limit:

@@ -1,5 +1,6 @@
 """`Schema`: names and types of columns, with the primary key and the column of the event time."""
 
+import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias, cast
@@ -12,7 +13,7 @@ from streamrt.schema.avro import columns_of_avro, columns_to_avro
 from streamrt.schema.columns import COLUMN_KEYS, NO_DEFAULT, Column, RowCheck, column_check
 from streamrt.schema.ddl import parse_columns, parse_type
 from streamrt.schema.json_schema import columns_of_json_schema, columns_to_json_schema
-from streamrt.schema.types import column_type, quoted, type_word
+from streamrt.schema.types import checked_name, column_type, is_utf8, quoted, type_word
 from streamrt.schema.values import MisfitError
 
 __all__ = ["NO_DEFAULT", "Column", "Columns", "Schema"]
@@ -67,6 +68,11 @@ class Schema:
             raise SchemaError("the primary key is given twice: in the text and as `primary_key=`")
         keys = tuple(primary_key) or keys
         made = tuple(_column(each, each.get("name") in keys) for each in given)
+        if not isinstance(comment, str | None):
+            raise ArgumentTypeError(f"Schema(comment=...) must be a text, not {type(comment).__name__}")
+        for each in (comment, *(column.comment for column in made)):
+            if each is not None and not is_utf8(each):
+                raise SchemaError("a comment of the schema has characters that UTF-8 cannot hold")
         _check_names(made, keys, time)
         values = {
             "fields": made,
@@ -308,12 +314,12 @@ def _of_arrow(arrow: pa.Field) -> dict[str, Any]:
         "name": arrow.name,
         "type": arrow.type,
         "nullable": arrow.nullable,
-        "comment": None if comment is None else comment.decode(),
+        "comment": None if comment is None else comment.decode(errors="replace"),
     }
 
 
 def _column(given: Mapping[str, Any], in_key: bool) -> Column:
-    unknown = sorted(given.keys() - {*COLUMN_KEYS, "primary_key"})
+    unknown = sorted(map(str, given.keys() - {*COLUMN_KEYS, "primary_key"}))
     name = given.get("name")
     if unknown or not isinstance(name, str) or not name or "type" not in given:
         what = f"has {unknown[0]!r}" if unknown else "has no name or no type"
@@ -324,10 +330,14 @@ def _column(given: Mapping[str, Any], in_key: bool) -> Column:
         length = from_word if from_word is not None else length
     elif not isinstance(dtype, pa.DataType):
         raise SchemaError(f"column {name!r} has the type {dtype!r}, which is neither Arrow's nor a word")
+    checked_name(name, "a column")
     dtype = column_type(dtype, f"column {name!r}")
-    if length is not None and (dtype != pa.string() or not isinstance(length, int) or length < 1):
+    if length is not None and (dtype != pa.string() or type(length) is not int or length < 1):
         raise SchemaError(f"column {name!r} has a length: texts alone do, of 1 or more characters")
-    column = Column(name, dtype, bool(given.get("nullable", True)) and not in_key, length, given.get("comment"))
+    nullable, comment = given.get("nullable", True), given.get("comment")
+    if type(nullable) is not bool or not isinstance(comment, str | None):
+        raise SchemaError(f"column {name!r}: 'nullable' must be true or false, and 'comment' a text")
+    column = Column(name, dtype, nullable and not in_key, length, comment)
     if "default" not in given:
         return column
     if pa.types.is_nested(dtype):
@@ -336,6 +346,9 @@ def _column(given: Mapping[str, Any], in_key: bool) -> Column:
         default = column_check(column)(given["default"])
     except MisfitError as misfit:
         raise SchemaError(f"the default of column {name!r} ({column.word}) must be {misfit.rule}") from None
+    if isinstance(default, float) and not math.isfinite(default):
+        # Neither the text of a schema, nor its Avro or its JSON Schema could say it.
+        raise SchemaError(f"the default of column {name!r} ({column.word}) must be a finite number")
     return Column(column.name, dtype, column.nullable, length, column.comment, default)
 
 

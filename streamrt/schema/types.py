@@ -15,13 +15,21 @@
 | `ARRAY<T>` | `list` | `list` |
 | `STRUCT<name: T, ...>` | `struct` | `dict` |
 | `MAP<K, V>` | `map` | `dict` |
+
+Elements of lists, values of maps and fields of structs that are never null have `NOT NULL` behind their type:
+`ARRAY<INT NOT NULL>`.
 """
+
+from typing import Any
 
 import pyarrow as pa
 
 from streamrt.errors import SchemaError
 
-__all__ = ["SCALARS", "column_type", "quoted", "type_word"]
+__all__ = ["MAX_LEVELS", "SCALARS", "checked_name", "column_type", "is_utf8", "quoted", "type_word"]
+
+MAX_LEVELS = 30
+"""Levels of lists, maps and structs within each other. Avro and Protobuf, and programs that read them, have limits, too."""
 
 SCALARS: dict[str, pa.DataType] = {
     "BOOLEAN": pa.bool_(),
@@ -67,6 +75,12 @@ def column_type(dtype: pa.DataType, where: str = "a column") -> pa.DataType:
         >>> column_type(pa.large_string())
         DataType(string)
     """
+    # Before anything compares or hashes the type, which takes as many calls as it has levels.
+    _check_levels(dtype, where)
+    return _column_type(dtype, where)
+
+
+def _column_type(dtype: pa.DataType, where: str) -> pa.DataType:
     dtype = _SAME.get(dtype, dtype)
     if dtype in _WORDS or _is_sized(dtype):
         return dtype
@@ -75,9 +89,13 @@ def column_type(dtype: pa.DataType, where: str = "a column") -> pa.DataType:
     if pa.types.is_list(dtype) or pa.types.is_large_list(dtype) or pa.types.is_fixed_size_list(dtype):
         return pa.list_(_nested(dtype.value_field, f"the elements of {where}"))
     if pa.types.is_struct(dtype):
-        return pa.struct([_nested(field, f"field {field.name!r} of {where}") for field in dtype])
+        return pa.struct(_fields(dtype, where))
     if pa.types.is_map(dtype):
         key = _nested(dtype.key_field, f"the keys of {where}")
+        if pa.types.is_nested(key.type):
+            raise SchemaError(
+                f"{where} has a MAP whose keys are lists, maps or structs, which Python's dicts cannot have"
+            )
         return pa.map_(key.type, _nested(dtype.item_field, f"the values of {where}"))
     raise SchemaError(f"{where} has the type {dtype}, which columns cannot have; they can have {', '.join(_ALL)}")
 
@@ -97,29 +115,90 @@ def type_word(dtype: pa.DataType) -> str:
     if pa.types.is_fixed_size_binary(dtype):
         return f"BINARY({dtype.byte_width})"
     if pa.types.is_list(dtype):
-        return f"ARRAY<{type_word(dtype.value_type)}>"
+        return f"ARRAY<{type_word(dtype.value_type)}{_not_null(dtype.value_field)}>"
     if pa.types.is_map(dtype):
-        return f"MAP<{type_word(dtype.key_type)}, {type_word(dtype.item_type)}>"
+        return f"MAP<{type_word(dtype.key_type)}, {type_word(dtype.item_type)}{_not_null(dtype.item_field)}>"
     fields = ", ".join(f"{quoted(field.name)}: {type_word(field.type)}{_not_null(field)}" for field in dtype)
     return f"STRUCT<{fields}>"
 
 
 def quoted(name: str) -> str:
     """Return a name as DDL texts write it."""
-    return name if name.isidentifier() and name.isascii() else "`" + name.replace("`", "``") + "`"
+    plain = name.isidentifier() and name.isascii() and name.lower() not in _RESERVED
+    return name if plain else "`" + name.replace("`", "``") + "`"
+
+
+def checked_name(name: Any, where: str) -> str:
+    """Return a name of a column or a field.
+
+    Args:
+        name: the name.
+        where: what has the name, for the error.
+
+    Raises:
+        SchemaError: if it is empty, no text, or none that UTF-8 can hold.
+    """
+    if not isinstance(name, str) or not name:
+        raise SchemaError(f"{where} has no name")
+    if not is_utf8(name):
+        raise SchemaError(f"{where} has a name that UTF-8 cannot hold")
+    return name
+
+
+def is_utf8(text: str) -> bool:
+    """Return whether UTF-8 can hold a text: halves of surrogate pairs it cannot."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _check_levels(dtype: pa.DataType, where: str) -> None:
+    level, here = 0, [dtype]
+    while here:
+        here = [each.field(number).type for each in here for number in range(each.num_fields)]
+        level += 1
+        if level > MAX_LEVELS + 1 or len(here) > _MAX_FIELDS:
+            raise SchemaError(
+                f"{where} has a type with more than {MAX_LEVELS} levels of lists, maps and structs, or {_MAX_FIELDS} fields"
+            )
+
+
+def _fields(dtype: pa.DataType, where: str) -> list[pa.Field]:
+    if not dtype.num_fields:
+        raise SchemaError(f"{where} has a STRUCT without fields, which has no values")
+    names: set[str] = set()
+    fields = []
+    for field in dtype:
+        checked_name(field.name, f"a field of {where}")
+        if field.name in names:
+            raise SchemaError(f"{where} has a STRUCT with the field {field.name!r} twice")
+        names.add(field.name)
+        fields.append(_nested(field, f"field {field.name!r} of {where}"))
+    return fields
 
 
 def _nested(field: pa.Field, where: str) -> pa.Field:
-    return field.with_type(column_type(field.type, where)).remove_metadata()
+    return field.with_type(_column_type(field.type, where)).remove_metadata()
 
 
 def _is_sized(dtype: pa.DataType) -> bool:
     is_decimal = pa.types.is_decimal128(dtype) and 0 <= dtype.scale <= dtype.precision
-    return bool(is_decimal or pa.types.is_fixed_size_binary(dtype))
+    return bool(is_decimal or (pa.types.is_fixed_size_binary(dtype) and dtype.byte_width > 0))
 
 
 def _not_null(field: pa.Field) -> str:
     return "" if field.nullable else " NOT NULL"
 
 
+# Words that readers of SQL take for something else than a name.
+_RESERVED_WORDS = """
+    alter and any as between case connect_by_root constraint create cross current_date current_timestamp current_user distinct
+    drop else except exclude false fetch for from glob grant having ilike inner insert intersect into join lateral like minus
+    not notnull null on or outer partitioned_by qualify regexp returning revoke rlike rollback select serdeproperties
+    session_user tablesample then true uncache union unique using values when where with xor
+"""
+_RESERVED = frozenset(_RESERVED_WORDS.split())
+_MAX_FIELDS = 10_000
 _ALL = [*SCALARS, "VARCHAR(n)", "BINARY(n)", "DECIMAL(p, s)", "ARRAY<>", "STRUCT<>", "MAP<>"]

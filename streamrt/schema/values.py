@@ -9,7 +9,9 @@ import binascii
 import datetime
 import decimal
 import math
+import numbers
 import operator
+import re
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
@@ -18,7 +20,7 @@ import pyarrow as pa
 
 from streamrt.schema.iso8601 import parse_date, parse_datetime, parse_time
 
-__all__ = ["Check", "MisfitError", "check_for", "text_of"]
+__all__ = ["EXACT", "Check", "MisfitError", "check_for", "text_of"]
 
 Check = Callable[[Any], Any]
 """Returns a value as its column keeps it.
@@ -27,7 +29,19 @@ Raises:
     MisfitError: if it does not fit.
 """
 
+EXACT: dict[pa.DataType, type] = {
+    pa.bool_(): bool,
+    pa.float64(): float,
+    pa.binary(): bytes,
+    pa.date32(): datetime.date,
+}
+"""Types of columns that hold all values of a type of Python, those of its subclasses not among them."""
+
 _UTC = datetime.timezone.utc
+# Python's own `int`, `float` and `Decimal` read digits of all scripts, `_` between them, and blanks around them.
+_DECIMAL_TEXT = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?")
+_JSON_INTEGER = re.compile(r"-?(0|[1-9][0-9]*)")
+_JSON_NUMBER = re.compile(_JSON_INTEGER.pattern + r"(\.[0-9]+)?([eE][+-]?[0-9]+)?")
 
 
 class MisfitError(Exception):
@@ -131,7 +145,7 @@ def _integers(bits: int) -> Check:
 def _float(value: Any) -> float:
     if isinstance(value, float):
         return float(value)
-    if isinstance(value, (str, bytes, bool)) or not hasattr(value, "__float__"):
+    if isinstance(value, bool) or not isinstance(value, (numbers.Real, decimal.Decimal)):
         raise MisfitError("a number")
     try:
         return float(value)
@@ -160,7 +174,13 @@ def _text(value: Any) -> str:
 
 def _json_text(value: Any) -> str:
     # So that a schema whose columns are all texts reads every object.
-    return _text(value) if isinstance(value, str) else orjson.dumps(value).decode()
+    if isinstance(value, str):
+        return _text(value)
+    try:
+        return orjson.dumps(value).decode()
+    except orjson.JSONEncodeError:
+        # orjson reads more levels than it writes.
+        raise MisfitError("a text, or JSON with fewer levels") from None
 
 
 def _bytes(value: Any) -> bytes:
@@ -207,6 +227,8 @@ def _time(value: Any) -> datetime.time:
 
 
 def _timestamp(value: Any) -> datetime.datetime:
+    if type(value) is datetime.datetime and value.tzinfo is None:
+        return value
     moment = _datetime(value)
     if moment.tzinfo is not None:
         raise MisfitError("a time without a time zone; TIMESTAMP_LTZ keeps times with one")
@@ -214,6 +236,8 @@ def _timestamp(value: Any) -> datetime.datetime:
 
 
 def _instant(value: Any) -> datetime.datetime:
+    if type(value) is datetime.datetime and value.tzinfo is _UTC:
+        return value
     moment = _datetime(value)
     if moment.tzinfo is None:
         return moment.replace(tzinfo=_UTC)
@@ -248,8 +272,8 @@ def _decimals(precision: int, scale: int) -> Check:
     step = decimal.Decimal(1).scaleb(-scale)
 
     def check(value: Any) -> decimal.Decimal:
-        if isinstance(value, bool) or not isinstance(value, (decimal.Decimal, int, str)):
-            raise MisfitError("a Decimal, an integer, or a text with a number")
+        if not isinstance(value, decimal.Decimal):
+            value = _number(value)
         try:
             number = decimal.Decimal(value)
         except (decimal.InvalidOperation, ValueError):
@@ -262,9 +286,23 @@ def _decimals(precision: int, scale: int) -> Check:
             raise MisfitError(f"a number with {precision - scale} digits before the point at most") from None
         if kept != number:
             raise MisfitError(f"a number with {scale} digits behind the point at most")
-        return kept
+        # Arrow and Avro have no negative zero, and equal keys must have equal bytes.
+        return kept if kept else kept.copy_abs()
 
     return check
+
+
+def _number(value: Any) -> int | str:
+    """Return an integer, or a text with a number, from which a decimal can be made."""
+    if isinstance(value, str):
+        if _DECIMAL_TEXT.fullmatch(value):
+            return value
+    elif not isinstance(value, bool):
+        try:
+            return operator.index(value)
+        except TypeError:
+            pass  # it is no integer
+    raise MisfitError("a Decimal, an integer, or a text with a number")
 
 
 def _lists(check_item: Check) -> Check:
@@ -272,7 +310,10 @@ def _lists(check_item: Check) -> Check:
         # Arrays of NumPy are no sequences.
         if not isinstance(value, (list, tuple)) and getattr(value, "ndim", 0) != 1:
             raise MisfitError("a list")
-        return [_within("[]", check_item, item) for item in value]
+        try:
+            return [check_item(item) for item in value]
+        except MisfitError as misfit:
+            raise MisfitError(misfit.rule, "[]" + misfit.path) from None
 
     return check
 
@@ -301,9 +342,16 @@ def _text_keys(dtype: pa.DataType, check: Check) -> Check:
         texts: Mapping[str, Any] = {"true": True, "false": False}
         return lambda key: check(texts.get(key))
     if pa.types.is_integer(dtype) or pa.types.is_floating(dtype):
-        parse = int if pa.types.is_integer(dtype) else float
-        return lambda key: check(_parsed(parse, key, "a number"))
+        form, parse = (_JSON_INTEGER, int) if pa.types.is_integer(dtype) else (_JSON_NUMBER, _finite)
+        return lambda key: check(_parsed(parse, key if form.fullmatch(key) else "", "a number, as JSON writes it"))
     return check
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if math.isinf(number):
+        raise ValueError("a float cannot hold it")
+    return number
 
 
 def _structs(fields: Mapping[str, Check], ignore_others: bool) -> Check:
@@ -312,7 +360,14 @@ def _structs(fields: Mapping[str, Check], ignore_others: bool) -> Check:
             raise MisfitError(f"a mapping with {', '.join(fields)}")
         if not ignore_others and not fields.keys() >= value.keys():
             raise MisfitError(f"a mapping with no other keys than {', '.join(fields)}")
-        return {name: _within(f".{name}", each, value.get(name)) for name, each in fields.items()}
+        checked = {}
+        name = ""
+        try:
+            for name, each in fields.items():
+                checked[name] = each(value.get(name))
+        except MisfitError as misfit:
+            raise MisfitError(misfit.rule, f".{name}{misfit.path}") from None
+        return checked
 
     return check
 

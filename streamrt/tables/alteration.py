@@ -7,6 +7,7 @@ from typing import Any
 from streamrt.errors import ConfigurationError, SchemaEvolutionError
 from streamrt.schema import Schema, evolution_faults
 from streamrt.schema.ddl import parse_type
+from streamrt.serializers.row_evolution import format_faults
 from streamrt.tables.connectors import table_connector
 from streamrt.tables.info import TableInfo
 from streamrt.tables.objects import now
@@ -114,7 +115,15 @@ def _with_schema(info: TableInfo, schema: Schema, force: bool) -> TableInfo:
     readable = {version: older for version, older in info.schema_history.items() if version >= info.readable_from} | {
         info.schema_version: info.schema
     }
-    faults = list(dict.fromkeys(fault for older in readable.values() for fault in _faults(schema, older, info.key)))
+    faults = [
+        fault
+        for older in readable.values()
+        for fault in (
+            *_faults(schema, older, info.key),
+            *format_faults(info.format, info.format_options or {}, schema, older),
+        )
+    ]
+    faults = list(dict.fromkeys(faults))
     in_key = [name for name in info.key if name not in schema.names]
     if in_key:
         raise SchemaEvolutionError(f"column {in_key[0]!r} is in the key of table {info.name!r}, and cannot be dropped")

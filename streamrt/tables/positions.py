@@ -80,17 +80,25 @@ class TopicPositions:
         self._timeout = timeout
 
     @property
+    def table(self) -> str:
+        """Name of the table."""
+        return self._table
+
+    @property
     def timeout(self) -> float:
         """Seconds to wait for each answer."""
         return self._timeout
 
-    def topic_id(self) -> str | None:
+    def topic_id(self, timeout: float | None = None) -> str | None:
         """Return Kafka's id of the topic.
+
+        Args:
+            timeout: seconds to wait for the answer; by default, those of all answers.
 
         Raises:
             TopicNotFoundError: if the topic does not exist.
         """
-        found = self._admin.topic_ids([self._topic], self._timeout)[self._topic]
+        found = self._admin.topic_ids([self._topic], self._timeout if timeout is None else timeout)[self._topic]
         if found is None:
             raise self._missing()
         return found
@@ -101,21 +109,27 @@ class TopicPositions:
         Raises:
             TopicNotFoundError: if the topic does not exist.
         """
-        config = self._admin.inspect_topics([self._topic], self._timeout)[self._topic]
-        if config is None or config.num_partitions is None:
+        # Not by the settings of the topic, which readers need not be allowed to see.
+        count = len(self._admin.partition_replicas(self._topic, self._timeout))
+        if not count:
             raise self._missing()
-        return config.num_partitions
+        return count
 
     def chosen(self, partitions: Collection[int] | None, *specs: Start) -> list[int]:
         """Return the partitions that are meant: those given, or those that starts name by number, or all.
 
         Raises:
-            ArgumentValueError: if the topic does not have one, or one of the starts names others.
+            ArgumentValueError: if the topic does not have one, one of the starts names others, or there are none.
         """
+        given = None if partitions is None else set(partitions)
+        if given is not None and not given:
+            raise ArgumentValueError("partitions must name one partition or more: leave it out for all")
+        if any(is_by_number(spec) and not spec for spec in specs):
+            raise ArgumentValueError("offsets by partition must name one partition or more")
         count = self.count()
         named: list[set[int]] = [set(spec) for spec in specs if is_by_number(spec)]
-        wanted = set(range(count)) if partitions is None else set(partitions)
-        if partitions is None and named:
+        wanted = set(range(count)) if given is None else given
+        if given is None and named:
             wanted = named[0]
         for number in sorted(wanted.union(*named), key=str):
             if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number < count:
@@ -130,16 +144,6 @@ class TopicPositions:
                     "the partition out of partitions="
                 )
         return sorted(wanted)
-
-    def require_same(self, topic_id: str | None) -> None:
-        """Refuse a topic that was created again since its id was asked for.
-
-        Raises:
-            StaleTokenError: if it was.
-            TopicNotFoundError: if the topic does not exist.
-        """
-        if topic_id is not None and self.topic_id() != topic_id:
-            raise self.stale()
 
     def look(self, partitions: Collection[int]) -> Bounds:
         """Return what offsets partitions have now."""

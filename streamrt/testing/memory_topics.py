@@ -11,9 +11,10 @@ from streamrt.errors import OffsetOutOfRangeError, ProducerError, TopicCreationE
 from streamrt.kafka.client import KafkaRequestError
 from streamrt.kafka.inputs import InputBatch
 from streamrt.kafka.partitioner import partition_for
+from streamrt.kafka.portion import Portion, produce_each
 from streamrt.kafka.sender import Delivered
 from streamrt.kafka.stamps import client_timestamp
-from streamrt.kafka.topic_config import TopicConfig, TopicDefinition
+from streamrt.kafka.topic_config import PartitionReplicas, TopicConfig, TopicDefinition
 from streamrt.records import Headers, TopicPartition
 from streamrt.tables.links import RecordFeed, RecordSender, TableAdmin
 
@@ -179,6 +180,12 @@ class _MemoryAdmin:
             found = {name: self._links._topics.get(name) for name in topic_names}
             return {name: None if topic is None else topic.id for name, topic in found.items()}
 
+    def partition_replicas(self, topic_name: str, timeout: float = 30) -> list[PartitionReplicas]:
+        with self._links._changed:
+            topic = self._links._topics.get(topic_name)
+            count = 0 if topic is None else len(topic.partitions)
+            return [PartitionReplicas(number, 1, [1], [1]) for number in range(count)]
+
     def offset_bounds(
         self,
         partitions: Collection[TopicPartition],
@@ -254,6 +261,9 @@ class _MemorySender:
             if on_delivery is not None:
                 self._reports.append((on_delivery, partition, offset, sent_at))
             links._changed.notify_all()
+
+    def produce_all(self, topic: str, portion: Portion) -> None:
+        produce_each(self.produce, topic, portion)
 
     def poll(self, timeout: float = 0.0) -> None:
         reports, self._reports = self._reports, []

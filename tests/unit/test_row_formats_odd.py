@@ -60,9 +60,10 @@ def test_keys_of_maps_that_are_there_twice_are_refused(name: str) -> None:
 
 
 def test_keys_of_json_maps_that_are_equal_are_refused() -> None:
-    rows = row_format("json", Schema("c MAP<INT, INT>"), {}, None)
-    with pytest.raises(SerializationError, match="each key once"):
-        rows.decode(b'{"c":{"1":1,"01":2}}', "t")
+    rows = row_format("json", Schema("c MAP<INT, INT>, d MAP<DOUBLE, INT>"), {}, None)
+    for value in (b'{"c":{"0":1,"-0":2}}', b'{"d":{"1":1,"1.0":2}}'):
+        with pytest.raises(SerializationError, match="each key once"):
+            rows.decode(value, "t")
 
 
 @pytest.mark.parametrize("name", _FORMATS)

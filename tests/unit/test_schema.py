@@ -205,7 +205,7 @@ def test_values_that_fit(word: str, value: Any, kept: Any) -> None:
         ("DECIMAL(3, 1)", 0.5, "a Decimal, an integer, or a text with a number"),
         ("DECIMAL(3, 1)", "1.25", "a number with 1 digits behind the point at most"),
         ("DECIMAL(3, 1)", "1000", "a number with 2 digits before the point at most"),
-        ("DECIMAL(3, 1)", "NaN", "a finite number"),
+        ("DECIMAL(3, 1)", Decimal("NaN"), "a finite number"),
         ("ARRAY<INT>", "12", "a list"),
         ("ARRAY<INT>", [1, "x"], "an integer"),
         ("STRUCT<a: INT NOT NULL>", {}, "not null"),

@@ -133,7 +133,7 @@ def test_columns_that_avro_does_not_carry(text: str, reason: str) -> None:
         ({"type": ["number", "null"]}, "DOUBLE"),
         ({"type": "string", "maxLength": 3}, "VARCHAR(3)"),
         ({"type": "string", "format": "date-time"}, "TIMESTAMP_LTZ"),
-        ({"type": "object", "additionalProperties": {"type": "boolean"}}, "MAP<STRING, BOOLEAN>"),
+        ({"type": "object", "additionalProperties": {"type": "boolean"}}, "MAP<STRING, BOOLEAN NOT NULL>"),
         ({"type": "object", "properties": {"x": {"type": "string"}}}, "STRUCT<x: STRING>"),
         ({"type": "string", "default": "x"}, "STRING NOT NULL DEFAULT 'x'"),
     ],
