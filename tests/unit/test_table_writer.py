@@ -55,7 +55,7 @@ from streamrt.tables.writer_states import WRITERS_TOPIC
 from streamrt.testing.memory_topics import MemoryLinks, _Partition
 from streamrt.topics import Topic
 from tests.support import LONG
-from tests.tables import Home, committed, create, info_of
+from tests.table_home import Home, committed, create, table_info
 from tests.unit.test_schema_rows import _columns as columns_with_values
 
 EVENTS = "id INT, name STRING, score DOUBLE"
@@ -69,7 +69,7 @@ def links() -> MemoryLinks:
 
 @pytest.fixture
 def events(links: MemoryLinks) -> Table:
-    return create(links, info_of(EVENTS, "demo.events"))
+    return create(links, table_info(EVENTS, "demo.events"))
 
 
 def add_partitions(links: MemoryLinks, topic: str, count: int) -> None:
@@ -130,7 +130,7 @@ def test_row_that_does_not_fit_is_refused_at_once(links: MemoryLinks, events: Ta
 
 @pytest.mark.rows("DK-022")
 def test_columns_that_rows_leave_out(links: MemoryLinks) -> None:
-    table = create(links, info_of("id INT NOT NULL, name STRING, stock BIGINT DEFAULT 5"))
+    table = create(links, table_info("id INT NOT NULL, name STRING, stock BIGINT DEFAULT 5"))
     with table.writer() as writer:
         writer.append({"id": 1})
         writer.append_arrow(pa.table({"id": [2]}))
@@ -145,7 +145,7 @@ class TestColumns:
     """`writer(columns=...)`: rows have some columns, in another order."""
 
     def test_others_get_their_default(self, links: MemoryLinks) -> None:
-        table = create(links, info_of("id INT NOT NULL, name STRING, stock BIGINT DEFAULT 5"))
+        table = create(links, table_info("id INT NOT NULL, name STRING, stock BIGINT DEFAULT 5"))
         with table.writer(columns=["name", 0]) as writer:
             writer.append(["a", 1])
             writer.append({"id": 2, "name": "b"})
@@ -157,10 +157,10 @@ class TestColumns:
         assert [tuple(row.values()) for row in rows_in(links, table)] == [(1, "a", 5), (2, "b", 5), (3, None, 5)]
 
     def test_column_that_must_be_there(self, links: MemoryLinks) -> None:
-        table = create(links, info_of("id INT NOT NULL, name STRING"))
+        table = create(links, table_info("id INT NOT NULL, name STRING"))
         with pytest.raises(SchemaError, match=r"leaves out the column 'id' of table 'shop.orders'"):
             table.writer(columns=["name"])
-        keyed = create(links, info_of("id INT NOT NULL, name STRING", "shop.keyed", key=["name"]))
+        keyed = create(links, table_info("id INT NOT NULL, name STRING", "shop.keyed", key=["name"]))
         with pytest.raises(SchemaError, match=r"leaves out the column 'name' of table 'shop.keyed'"):
             keyed.writer(columns=["id"])
         with pytest.raises(SchemaError, match=r"there is no column 'x'"):
@@ -193,7 +193,7 @@ class TestFrames:
 
     @pytest.fixture
     def table(self, links: MemoryLinks) -> Table:
-        return create(links, info_of(self.SCHEMA))
+        return create(links, table_info(self.SCHEMA))
 
     def check(self, links: MemoryLinks, table: Table, frame: Any) -> None:
         """Write a frame with the row, and one without values."""
@@ -274,7 +274,7 @@ class TestFrames:
         assert rows_in(links, table) == []
 
     def test_null_where_none_may_be(self, links: MemoryLinks) -> None:
-        table = create(links, info_of("id INT NOT NULL"))
+        table = create(links, table_info("id INT NOT NULL"))
         with pytest.raises(SchemaMismatchError, match=r"row 1: column 'id' \(INT\) must be not null"):
             table.append(pa.table({"id": pa.array([1, None], pa.int32())}))
 
@@ -358,30 +358,30 @@ class TestTables:
     """Tables that cannot be written."""
 
     def test_primary_key(self, links: MemoryLinks) -> None:
-        info = info_of("id INT, PRIMARY KEY (id)", kind="primary-key")
+        info = table_info("id INT, PRIMARY KEY (id)", kind="primary-key")
         with pytest.raises(InvalidOperationError, match=r"writing to tables with a primary key is not there yet"):
             create(links, info).writer()
 
     def test_external(self, links: MemoryLinks) -> None:
-        table = Table(info_of(EVENTS, kind="external"), Home(links))
+        table = Table(table_info(EVENTS, kind="external"), Home(links))
         with pytest.raises(InvalidOperationError, match=r"table 'shop.orders' is external \(sqs\)"):
             table.writer()
 
     @pytest.mark.rows("DK-008")
     def test_no_schema(self, links: MemoryLinks) -> None:
         with pytest.raises(SchemaError, match=r"has no schema"):
-            create(links, info_of(None)).writer()
+            create(links, table_info(None)).writer()
 
     def test_no_topic(self, links: MemoryLinks) -> None:
         with pytest.raises(TopicNotFoundError, match=r"topic 'shop.orders' of table 'shop.orders' does not exist"):
-            Table(info_of(EVENTS), Home(links)).writer()
+            Table(table_info(EVENTS), Home(links)).writer()
 
 
 class TestRecords:
     """Keys, partitions and timestamps."""
 
     def test_key_decides_on_the_partition(self, links: MemoryLinks) -> None:
-        table = create(links, info_of(EVENTS, partitions=4, key=["name"]))
+        table = create(links, table_info(EVENTS, partitions=4, key=["name"]))
         names = [f"name {number}" for number in range(12)]
         with table.writer() as writer:
             for name in names[:6]:
@@ -400,7 +400,7 @@ class TestRecords:
         assert token.partition_map("shop.orders") == Counter(stored.partition for stored in found.values())
 
     def test_rows_go_around(self, links: MemoryLinks) -> None:
-        table = create(links, info_of(EVENTS, partitions=3))
+        table = create(links, table_info(EVENTS, partitions=3))
         with table.writer(options={"assigner": "round-robin"}) as writer:
             for number in range(7):
                 writer.append({"id": number})
@@ -409,7 +409,7 @@ class TestRecords:
     def test_rows_go_to_partitions_that_are_added_later(
         self, links: MemoryLinks, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        table = create(links, info_of(EVENTS, partitions=2))
+        table = create(links, table_info(EVENTS, partitions=2))
         monkeypatch.setattr("streamrt.tables.writer.REFRESH_S", 0.0)
         with table.writer(options={"assigner": "round-robin"}) as writer:
             writer.append_rows([{"id": 1}] * 4)
@@ -435,7 +435,7 @@ class TestRecords:
         ],
     )
     def test_event_time(self, links: MemoryLinks, word: str, value: Any, expected: int) -> None:
-        table = create(links, info_of(Schema(f"at {word}", time="at")))
+        table = create(links, table_info(Schema(f"at {word}", time="at")))
         before = datetime.datetime.now().timestamp() * 1_000
         with table.writer() as writer:
             writer.append([value])
@@ -447,7 +447,7 @@ class TestRecords:
         assert min(times[1], times[3]) >= before - 1
 
     def test_event_time_before_that_of_kafka(self, links: MemoryLinks) -> None:
-        table = create(links, info_of(Schema("at TIMESTAMP", time="at")))
+        table = create(links, table_info(Schema("at TIMESTAMP", time="at")))
         early = datetime.datetime(1969, 12, 31, 23, 59, 59, 999_999)
         why = r"column 'at' \(TIMESTAMP\) must be 1970 or later, because it is the timestamp of the record"
         with pytest.raises(SchemaMismatchError, match=f"^row 0: {why}"):
@@ -469,7 +469,7 @@ class TestRecords:
             events.writer(options=options)
 
     def test_assigner_of_a_table_with_a_key(self, links: MemoryLinks) -> None:
-        table = create(links, info_of(EVENTS, key=["name"]))
+        table = create(links, table_info(EVENTS, key=["name"]))
         with pytest.raises(ConfigurationError, match=r"assigner is for tables without a key"):
             table.writer(options={"assigner": "sticky"})
 
@@ -986,7 +986,7 @@ def test_any_row_of_any_schema_comes_back(data: st.DataObject) -> None:
     links = MemoryLinks()
     expected = [schema.check(row) for row in rows]
     for number, given_rows in enumerate((rows, pa.Table.from_pylist(expected, schema=schema.arrow))):
-        table = create(links, info_of(schema, f"shop.rows{number}"))
+        table = create(links, table_info(schema, f"shop.rows{number}"))
         table.append(given_rows)
         assert rows_in(links, table) == expected
 
@@ -1001,7 +1001,7 @@ def test_many_rows_are_taken_or_refused_as_single_ones(data: st.DataObject) -> N
     rows: list[Any] = data.draw(st.lists(st.fixed_dictionaries({}, optional=cells), min_size=1, max_size=3)) * 16
     if data.draw(st.booleans()):
         rows = [[row.get(name) for name in schema.names] for row in rows]
-    info = info_of(schema)
+    info = table_info(schema)
     encoder = RowEncoder("t", "t", schema, Home(MemoryLinks()).row_format(info), None, None, 1_000_000)
 
     def outcome(encode: Callable[[Any], Any]) -> Any:
@@ -1015,7 +1015,7 @@ def test_many_rows_are_taken_or_refused_as_single_ones(data: st.DataObject) -> N
 
 def test_many_rows_of_usual_types_are_checked_together(monkeypatch: pytest.MonkeyPatch) -> None:
     schema = Schema("i INT NOT NULL, f DOUBLE, s VARCHAR(3), at TIMESTAMP, price DECIMAL(5, 2), n BIGINT DEFAULT 4")
-    encoder = RowEncoder("t", "t", schema, Home(MemoryLinks()).row_format(info_of(schema)), None, None, 1_000_000)
+    encoder = RowEncoder("t", "t", schema, Home(MemoryLinks()).row_format(table_info(schema)), None, None, 1_000_000)
     moment = datetime.datetime(2026, 3, 29, 10)
     rows = [{"i": n, "f": n / 2, "s": "abc", "at": moment, "price": decimal.Decimal("1.5")} for n in range(20)]
     expected = [json.loads(value) for value in encoder._one_by_one(rows).values]
@@ -1029,7 +1029,7 @@ def test_many_rows_of_usual_types_are_checked_together(monkeypatch: pytest.Monke
 
 @pytest.mark.rows("DK-018", "DK-025", "DK-026")
 def test_copy_that_breaks_off_anywhere_copies_each_row_once(links: MemoryLinks) -> None:
-    source, copy = (create(links, info_of(EVENTS, name, partitions=2)) for name in ("shop.source", "shop.copy"))
+    source, copy = (create(links, table_info(EVENTS, name, partitions=2)) for name in ("shop.source", "shop.copy"))
     with source.writer(options={"assigner": "round-robin"}) as writer:
         writer.append_rows([{"id": number} for number in range(25)])
     for after in (1, 3, 7, 8, 25):
@@ -1071,7 +1071,7 @@ _ACTIONS = (
 def test_rows_and_state_agree_whatever_happens(actions: list[tuple[str, int]]) -> None:
     """Writers with one id, of which all but the last are zombies that go on; answers of brokers that are lost."""
     links = MemoryLinks()
-    table = create(links, info_of("n BIGINT", partitions=2))
+    table = create(links, table_info("n BIGINT", partitions=2))
     writers = [table.writer(id="loader")]
     number = {0: 0}
     for action, which in actions:
