@@ -12,6 +12,7 @@ from streamrt.cli.catalogs import CatalogOption, open_catalog
 from streamrt.cli.interrupts import UntilInterrupted
 from streamrt.cli.output import JsonOption, examples, note, plural, print_json, quiet_pipe
 from streamrt.cli.values import parse_time_ms
+from streamrt.common.texts import whole_number
 from streamrt.errors import SchemaMismatchError, SerializationError
 
 if TYPE_CHECKING:
@@ -304,7 +305,7 @@ def _place(table: "Table", text: str, partitions: list[int] | None, option: str)
 
     if text in ("earliest", "latest") or text.lstrip().startswith("{"):
         return text
-    if text.removeprefix("-").isdecimal():
+    if whole_number(text.removeprefix("-")) is not None:
         low = table.offsets("earliest", partitions)
         high = table.offsets("latest", partitions)
         number = int(text)

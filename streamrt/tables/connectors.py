@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 from typing_extensions import Self
 
+from streamrt.common.texts import whole_number
 from streamrt.errors import ConfigurationError
 from streamrt.secret import SecretRef
 from streamrt.tables.info import TableInfo
@@ -76,10 +77,9 @@ class Connector:
                 read[name] = stored_options(cls.word, {name: SecretRef.parse(text)})[name]
             elif isinstance(defaults.get(name), bool):
                 read[name] = {"true": True, "false": False}.get(text.lower(), text)
-            elif isinstance(defaults.get(name), int) and text.isdecimal():
-                read[name] = int(text)
             else:
-                read[name] = text
+                number = whole_number(text) if isinstance(defaults.get(name), int) else None
+                read[name] = text if number is None else number
         return cls.from_options(read)
 
     def resolved(self) -> Self:

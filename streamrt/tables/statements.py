@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from streamrt.common.texts import whole_number
 from streamrt.errors import SchemaError
 from streamrt.tables.connectors import CONNECTORS, Connector
 from streamrt.tables.info import DatabaseInfo, TableInfo
@@ -321,7 +322,7 @@ def _options(words: _Words) -> dict[str, Any]:
         words.need("=")
         value_at = words.at
         given[name] = words.value()
-        if name in ("partitions", "replicas") and not (given[name].isdecimal() and 0 < int(given[name]) < 1_000_000):
+        if name in ("partitions", "replicas") and not 0 < (whole_number(given[name]) or 0) < 1_000_000:
             raise words.refused(f"the option {name!r} must be a number of 1 or more", value_at)
         if not words.take(","):
             break
