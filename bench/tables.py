@@ -1,4 +1,4 @@
-"""Rows per second of scans of tables, beside a consumer and the underlying libraries in the same run; writes; latency.
+"""Rows per second of writes and scans of tables, beside clients and libraries by hand in the same run; latency.
 
 Seconds are processor time of the process, its threads that fetch included, so other programs on the machine have little
 effect. A scan takes less than that if a second core fetches.
@@ -6,6 +6,9 @@ effect. A scan takes less than that if a second core fetches.
 Scans read a topic of rows of about 100 bytes (50 in Avro) into a table of Arrow and a DataFrame of pandas. By hand, that is a
 consumer of confluent-kafka, orjson or fastavro for each value, and `pandas.DataFrame` over the dicts. Both sides run in turn;
 medians count, and the ratio is that of the medians.
+
+Writes are of five columns as JSON. By hand, that is `orjson.dumps` of each dict, and a producer of confluent-kafka with the
+same options, whose delivery callback notes errors, because a writer tells lost rows, too.
 
     python -m bench.tables
     python -m bench.tables --rows 1000000 --format json
@@ -15,7 +18,7 @@ import argparse
 import io
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import confluent_kafka
@@ -26,6 +29,7 @@ import pyarrow as pa
 
 from bench import common
 from streamrt import Catalog
+from streamrt.kafka.writer import DEFAULTS
 from streamrt.tables import MemoryCatalog, Table
 
 COLUMNS = "id BIGINT NOT NULL, key BIGINT NOT NULL, value DOUBLE NOT NULL, padding STRING NOT NULL"
@@ -41,6 +45,60 @@ def frame(rows: int) -> pd.DataFrame:
         {"id": numbers, "key": [n % 1000 for n in numbers], "value": [n / 2 for n in numbers], "padding": "x" * 40}
     )
     return made
+
+
+def write_by_hand(address: str, topic: str, rows: Iterable[dict[str, Any]]) -> None:
+    """Write rows as JSON, as one does without tables."""
+    errors: list[Any] = []
+
+    def delivered(error: Any, _message: Any) -> None:
+        if error is not None:
+            errors.append(error)
+
+    producer = confluent_kafka.Producer({"bootstrap.servers": address, **DEFAULTS})
+    for number, row in enumerate(rows):
+        producer.produce(topic, orjson.dumps(row), on_delivery=delivered)
+        if number % 1_000 == 0:
+            producer.poll(0)
+    producer.flush()
+    if errors:
+        raise RuntimeError(errors[0])
+
+
+def writes(catalog: Catalog, address: str, rows: int, runs: int) -> list[list[object]]:
+    """Return the lines of writes."""
+    name = f"default.{common.unique('writes').replace('-', '_')}"
+    table = catalog.create_table(name, f"{COLUMNS}, name STRING", num_partitions=common.PARTITIONS)
+    data = frame(rows).assign(name=[f"name {n % 100}" for n in range(rows)])
+    topic, dicts, arrow = str(table.info.topic), data.to_dict("records"), pa.Table.from_pandas(data)
+
+    def write(given: Any) -> None:
+        with table.writer() as writer:
+            writer.append_rows(given)
+            writer.flush(600)
+
+    def write_one_by_one() -> None:
+        with table.writer() as writer:
+            for each in dicts:
+                writer.append(each)
+            writer.flush(600)
+
+    sides: dict[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
+        "append_pandas": (lambda: write(data), lambda: write_by_hand(address, topic, data.to_dict("records"))),
+        "append_arrow": (lambda: write(arrow), lambda: write_by_hand(address, topic, arrow.to_pylist())),
+        "append_rows, dicts": (lambda: write(dicts), lambda: write_by_hand(address, topic, dicts)),
+        "append, each": (write_one_by_one, lambda: write_by_hand(address, topic, dicts)),
+    }
+    return [compared("json", what, *each, rows, runs) for what, each in sides.items()]
+
+
+def compared(
+    row_format: str, what: str, ours: Callable[[], Any], theirs: Callable[[], Any], rows: int, runs: int
+) -> list[object]:
+    """Return a line: medians of both sides, which run in turn."""
+    pairs = [(timed(ours, rows), timed(theirs, rows)) for _ in range(runs)]
+    mine, hand = (common.median([pair[side] for pair in pairs]) for side in (0, 1))
+    return [row_format, what, mine, hand, round(mine / hand, 2)]
 
 
 def decoder(table: Table, row_format: str) -> Decode:
@@ -79,11 +137,8 @@ def scans(catalog: Catalog, address: str, row_format: str, rows: int, runs: int)
         num_partitions=common.PARTITIONS,
     )
     with table.writer(options={"assigner": "round-robin"}) as writer:
-        data = frame(rows)
-        begun = time.process_time()
-        writer.append_pandas(data)
+        writer.append_pandas(frame(rows))
         writer.flush(600)
-        written = rows / (time.process_time() - begun)
     decode, topic = decoder(table, row_format), str(table.info.topic)
     sides: dict[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
         "to Arrow": (
@@ -96,12 +151,7 @@ def scans(catalog: Catalog, address: str, row_format: str, rows: int, runs: int)
         ),
         "to dicts": (lambda: list(table.scan().rows()), lambda: by_hand(address, topic, rows, decode)),
     }
-    lines: list[list[object]] = [[row_format, "append_pandas", written, "", ""]]
-    for what, (ours, theirs) in sides.items():
-        pairs = [(timed(ours, rows), timed(theirs, rows)) for _ in range(runs)]
-        mine, hand = (common.median([pair[side] for pair in pairs]) for side in (0, 1))
-        lines.append([row_format, what, mine, hand, round(mine / hand, 2)])
-    return lines
+    return [compared(row_format, what, *each, rows, runs) for what, each in sides.items()]
 
 
 def latency(catalog: Catalog) -> list[float]:
@@ -136,7 +186,7 @@ def main() -> None:
     options.add_argument("--format", choices=FORMATS, action="append")
     chosen = options.parse_args()
     with common.broker() as address, Catalog(address, store=MemoryCatalog()) as catalog:
-        lines = [
+        lines = writes(catalog, address, chosen.rows, chosen.runs) + [
             line
             for each in chosen.format or FORMATS
             for line in scans(catalog, address, each, chosen.rows, chosen.runs)

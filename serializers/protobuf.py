@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from streamrt.common.texts import one_line
 from streamrt.common.varint import varint
-from streamrt.errors import ArgumentTypeError, ConfigurationError, SerializationError
+from streamrt.errors import ArgumentTypeError, ConfigurationError, SchemaRegistryError, SerializationError
 from streamrt.extras import install_command
 from streamrt.records import Headers
 from streamrt.serializers.base import (
@@ -110,6 +110,33 @@ class ProtobufSerializer(Serializer):
             return None if value is None else encode(value)
 
         return serialize
+
+    def is_registrable(self, topic: str, field: MessageField) -> bool:
+        """Return whether the registry would take the schema after those of its subject; True without a registry.
+
+        It registers nothing: imports that are not registered yet are left out, which registries have themselves if they are
+        Google's.
+
+        Args:
+            topic: name of the topic.
+            field: key or value.
+
+        Raises:
+            SchemaRegistryError: if the registry refuses the request, or does not answer.
+        """
+        if self._writer is None:
+            return True
+        from streamrt.serializers.registry import RegistrySchema, open_registry
+
+        config = self._writer.config.model_copy(update={"auto_register_schemas": False})
+        registry, ctx = open_registry(self._writer.client_config), SerializationContext(topic, field)
+        descriptor = self._class.type.DESCRIPTOR
+        try:
+            schema = _schema_with_imports(config, descriptor.file, registry, ctx)
+        except SchemaRegistryError:
+            schema = RegistrySchema(_text(descriptor.file))
+        subject = config.subject_name_strategy(ctx, descriptor.full_name)
+        return subject is None or registry.accepts(subject, schema, "PROTOBUF")
 
     def _encoder(self) -> Callable[[Any], bytes]:
         from google.protobuf.json_format import ParseDict

@@ -1,6 +1,7 @@
 """Rows as JSON objects, one by one and in batches of Arrow."""
 
-from collections.abc import Mapping, Sequence
+import functools
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import orjson
@@ -59,11 +60,10 @@ class JSONRowFormat(RowFormat):
 
     def encode_batch(self, rows: pa.RecordBatch, topic: str) -> list[bytes]:  # noqa: D102
         columns = plain_columns(rows, self.schema)
-        if columns is not None:
-            names = self.schema.names
+        if columns:
             try:
                 values = [json_values(column) for column in columns]
-                return [self._write(dict(zip(names, row, strict=True))) for row in zip(*values, strict=True)]
+                return _writer_of(self.schema.names)(self._write, zip(*values, strict=True))
             except (pa.ArrowException, ArithmeticError, KeyError, TypeError, ValueError):
                 pass  # a row does not fit, and the error says which
         return one_by_one(lambda row: self.encode(row, topic), rows_of(rows))
@@ -82,6 +82,20 @@ class JSONRowFormat(RowFormat):
         read = self._deserializer if columns is None else RowDeserializer(schema)
         decode = read.bind(topic, MessageField.VALUE)
         return batch_of(one_by_one(lambda value: decode(value, None), values), schema)
+
+
+@functools.lru_cache(maxsize=256)
+def _writer_of(names: tuple[str, ...]) -> Callable[[Callable[[Any], bytes], Iterable[tuple[Any, ...]]], list[bytes]]:
+    """Return what writes rows of values as objects with these names.
+
+    An expression with the names in it makes an object in half the time of `dict(zip(names, row))`.
+    """
+    values = [f"v{number}" for number in range(len(names))]
+    pairs = ", ".join(f"{name!r}: {value}" for name, value in zip(names, values, strict=True))
+    source = f"lambda write, rows: [write({{{pairs}}}) for ({', '.join(values)},) in rows]"
+    # Of names alone, and as literals: nothing of it is code of a schema.
+    made: Callable[[Callable[[Any], bytes], Iterable[tuple[Any, ...]]], list[bytes]] = eval(source)  # noqa: S307
+    return made
 
 
 def _array(rows: Sequence[dict[str, Any]], column: Column) -> pa.Array:

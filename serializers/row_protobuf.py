@@ -110,6 +110,9 @@ class ProtobufRowFormat(RowFormat):
     def options(self) -> Mapping[str, Any]:  # noqa: D102
         return {**self._options, "numbers": dict(self._options["numbers"])}
 
+    def is_registrable(self, topic: str) -> bool:  # noqa: D102
+        return self._serializer.is_registrable(topic)
+
     @property
     def serializer(self) -> Serializer:  # noqa: D102
         return self._serializer
@@ -499,6 +502,9 @@ class _MessageSerializer(Serializer):
     def bind(self, topic: str, field: MessageField) -> BoundSerializer:
         write, message = self._write.bind(topic, field), self._message
         return lambda value, headers: write(message(value), headers)
+
+    def is_registrable(self, topic: str) -> bool:
+        return self._write.is_registrable(topic, MessageField.VALUE)
 
     def _message(self, value: Any) -> Any:
         try:

@@ -77,7 +77,8 @@ class Application(DeclaringApplication):
     Args:
         broker_address: `host:port` of a Kafka broker, or a `ConnectionConfig` for a login or TLS.
         consumer_group: the Kafka consumer group, which holds the committed offsets of the application.
-        auto_offset_reset: where to start in partitions without a committed offset: "earliest", "latest", or "error".
+        auto_offset_reset: where to start in partitions without a committed offset: "earliest", "latest", or "error". Topics
+            that sources of the application write to start at their first record.
         commit_interval: seconds between two commits of offsets.
         commit_every: number of records after which to commit earlier; 0 leaves commits to `commit_interval`.
         consumer_extra_config: consumer options, with librdkafka's names. They are mapped to Spark's Java client; an

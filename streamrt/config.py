@@ -139,7 +139,7 @@ class ApplicationConfig(BaseSettings):
         level = value.upper() if isinstance(value, str) else value
         if level is None or level in get_args(LogLevel) or (isinstance(level, int) and not isinstance(level, bool)):
             return level
-        if isinstance(level, str) and level.isdecimal():
+        if isinstance(level, str) and level.isascii() and level.isdecimal():
             return int(level)
         words = f"must be a number, None, or one of {', '.join(get_args(LogLevel))}"
         raise ValueError(words) if isinstance(level, str) else PydanticCustomError("level_type", words)

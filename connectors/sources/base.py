@@ -385,4 +385,6 @@ def source_topic(source: BaseSource) -> Topic:
         value_serializer=default.value_serializer,
         key_serializer=default.key_serializer,
         timestamp_extractor=default.timestamp_extractor,
+        auto_offset_reset=default.auto_offset_reset,
+        watermark_strategy=default.watermark_strategy,
     )

@@ -213,7 +213,7 @@ class TransactionalSourceProducer:
                 raise TransactionError(
                     f"the connection to the brokers was lost when records for topic {topic!r} were committed"
                 )
-            self._writer.produce(topic, data, raw_key, timestamp or 0, pairs, -1 if partition is None else partition)
+            self._writer.produce(topic, data, raw_key, timestamp, pairs, -1 if partition is None else partition)
 
     def flush(self, timeout: float | None = None) -> int:
         """Wait until all records are delivered, at most until the transaction times out. Readers do not see them yet.

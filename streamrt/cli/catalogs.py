@@ -147,3 +147,26 @@ def lineage(
         print_json(found.as_dict())
     else:
         typer.echo(found.as_mermaid())
+
+
+@app.command(
+    "forget",
+    epilog=examples(
+        "streamrt catalog forget late-orders", "streamrt catalog forget late-orders --broker production:9092"
+    ),
+)
+def forget(
+    application: Annotated[str, typer.Argument(metavar="APPLICATION", help="Consumer group of the application.")],
+    broker: BrokerOption = None,
+    config: ConfigOption = None,
+    timeout: TimeoutOption = 30.0,
+    catalog: CatalogOption = None,
+) -> None:
+    """Forget which tables an application reads and writes, because it is gone.
+
+    One that runs is in the catalogue again after its next start.
+    """
+    with open_catalog(broker, config, timeout, catalog) as opened:
+        known = application in {each.name for each in opened.applications()}
+        opened.forget_usage(application)
+    typer.echo(f"forgot {application}" if known else f"the catalogue knows no application {application}")

@@ -2,6 +2,7 @@
 
 import contextlib
 import enum
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,14 +13,13 @@ from streamrt.cli.catalogs import CatalogOption, open_catalog
 from streamrt.cli.interrupts import UntilInterrupted
 from streamrt.cli.output import JsonOption, examples, note, plural, print_json, quiet_pipe
 from streamrt.cli.values import parse_time_ms
-from streamrt.common.texts import whole_number
-from streamrt.errors import SchemaMismatchError, SerializationError
+from streamrt.errors import ConfigurationError, SchemaMismatchError, SerializationError
 
 if TYPE_CHECKING:
     from streamrt.tables import Table
     from streamrt.tables.positions import Start
 
-__all__ = ["register"]
+__all__ = ["place_of", "register"]
 
 _SHOWN = 100
 """Rows of `scan` in the format table, unless --limit says otherwise."""
@@ -94,15 +94,19 @@ def scan(
         chosen = opened.table(table)
         found = chosen.scan(
             _names(columns),
-            start=_place(chosen, start, partition, "--from"),
-            until=_place(chosen, until, partition, "--until"),
+            start=place_of(chosen, start, partition, "--from"),
+            until=place_of(chosen, until, partition, "--until"),
             partitions=partition,
             limit=most,
             metadata=metadata,
             on_error="skip" if skip_errors else "fail",
         )
         if scan_format is ScanFormat.parquet and output is not None:
-            note(f"wrote {plural(found.to_parquet(output), 'row')} to {output}")
+            try:
+                written = found.to_parquet(output)
+            except OSError as error:
+                raise ConfigurationError(f"{output} cannot be written: {error.strerror or error}") from None
+            note(f"wrote {plural(written, 'row')} to {output}")
         else:
             batches = (each.batch for each in found.batches())
             with open_output(output) as file:
@@ -141,7 +145,7 @@ def tail(
         chosen = opened.table(table)
         with chosen.subscribe(
             _names(columns),
-            start=_place(chosen, start, partition, "--from"),
+            start=place_of(chosen, start, partition, "--from"),
             partitions=partition,
             metadata=metadata,
             on_error="skip" if skip_errors else "fail",
@@ -230,7 +234,7 @@ def detect(
     """Look at records of a table's topic, and print a schema that fits them."""
     with open_catalog(broker, config, timeout, catalog, need_broker=True) as opened:
         chosen = opened.table(table)
-        place = None if start is None else _place(chosen, start, None, "--from")
+        place = None if start is None else place_of(chosen, start, None, "--from")
         found = chosen.detect_schema(limit, wait, types, place)
         if apply and found.schema is not None:
             chosen.set_schema(found.schema)
@@ -296,22 +300,36 @@ def _schema_group() -> None:
 
 
 def _names(columns: str | None) -> list[str] | None:
-    return None if columns is None else [name.strip() for name in columns.split(",")]
+    if columns is None:
+        return None
+    names = [name.strip() for name in columns.split(",")]
+    if not all(names):
+        raise typer.BadParameter("give names, separated by commas", param_hint="--columns")
+    return names
 
 
-def _place(table: "Table", text: str, partitions: list[int] | None, option: str) -> "Start":
-    """Return a place as `Table.scan` takes it."""
+def place_of(table: "Table", text: str, partitions: list[int] | None, option: str) -> "Start":
+    """Return a place as `Table.scan` takes it.
+
+    Args:
+        table: the table.
+        text: what was given.
+        partitions: the partitions that were chosen; None means all, those that are added later included.
+        option: the option, for errors.
+    """
     from datetime import datetime, timedelta, timezone
+
+    from streamrt.kafka.token import Offsets
 
     if text in ("earliest", "latest") or text.lstrip().startswith("{"):
         return text
-    if whole_number(text.removeprefix("-")) is not None:
+    if re.fullmatch("-?[0-9]{1,18}", text):
         low = table.offsets("earliest", partitions)
         high = table.offsets("latest", partitions)
         number = int(text)
         if text.startswith("-"):
-            return {each.partition: max(offset, high[each] + number) for each, offset in low.items()}
-        return {each.partition: number for each in low}
+            return Offsets({each: max(offset, high[each] + number) for each, offset in low.items()}, low.ids)
+        return Offsets(dict.fromkeys(low, number), low.ids)
     milliseconds = parse_time_ms(text)
     if milliseconds is None:
         raise typer.BadParameter(f"{text!r} is not {_PLACES}", param_hint=option)

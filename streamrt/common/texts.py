@@ -1,11 +1,8 @@
 """Texts of settings and errors."""
 
-import re
-
-__all__ = ["one_line", "option_text", "whole_number"]
+__all__ = ["one_line", "option_text"]
 
 _LONGEST = 300
-_DIGITS = re.compile(r"[0-9]{1,18}")
 
 
 def one_line(value: object) -> str:
@@ -27,15 +24,3 @@ def option_text(value: object) -> str:
         ('true', '5')
     """
     return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def whole_number(text: str) -> int | None:
-    """Return the number of a text of ASCII digits, 18 at most, or None if it is none.
-
-    `int` also reads signs, blanks, `_` and the digits of other scripts, and fails with thousands of digits.
-
-    Example:
-        >>> whole_number("12"), whole_number("1_2"), whole_number("-1"), whole_number("9" * 5_000)
-        (12, None, None, None)
-    """
-    return int(text) if _DIGITS.fullmatch(text) else None

@@ -277,7 +277,7 @@ class StreamingDataFrame:
 
         Args:
             func: function of value, key, timestamp and headers that returns milliseconds since the Unix epoch, not
-                negative. A record produced with timestamp 0 gets the wall clock time: librdkafka reads 0 as "now".
+                negative. A record with timestamp 0 is written with 1, because librdkafka reads 0 as "now".
 
         Returns:
             A new frame.

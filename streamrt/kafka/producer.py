@@ -17,6 +17,7 @@ from typing_extensions import Self
 from streamrt.errors import ConfigurationError, InvalidOperationError, ProducerError
 from streamrt.kafka.client import ErrorCallback, KafkaRequestError, build_client, callback, client_options
 from streamrt.kafka.connection import ConnectionConfig, HoldsSecrets
+from streamrt.kafka.stamps import client_timestamp
 from streamrt.records import HeadersMapping, HeaderValue
 
 __all__ = ["DeliveryCallback", "Producer"]
@@ -144,7 +145,8 @@ class Producer(HoldsSecrets):
             key: the key.
             headers: pairs of name and value, or a mapping.
             partition: the partition; by default the key determines it.
-            timestamp: milliseconds since the Unix epoch; by default now.
+            timestamp: milliseconds since the Unix epoch; by default now. 0 is written as 1, because librdkafka reads 0 as
+                "now".
             poll_timeout: seconds of one attempt to get space when the client's buffer is full.
             buffer_error_max_tries: number of such attempts; 0 does not wait for space.
             on_delivery: function of the outcome, called by a later `poll` or `flush`. Without it, `flush` raises if the
@@ -153,6 +155,7 @@ class Producer(HoldsSecrets):
         Raises:
             BufferError: if the buffer is still full after the last attempt.
             KafkaException: if the record is refused, for example because it is too large.
+            ProducerError: if the timestamp is negative.
         """
         client = self._client
         if self._prepare is not None and topic not in self._prepared:
@@ -162,7 +165,7 @@ class Producer(HoldsSecrets):
         if partition is not None:
             options["partition"] = partition
         if timestamp is not None:
-            options["timestamp"] = timestamp
+            options["timestamp"] = client_timestamp(timestamp, topic)
         if headers is not None:
             options["headers"] = dict(headers) if isinstance(headers, Mapping) else list(headers)
         # Serving the callbacks first frees space without a wait.

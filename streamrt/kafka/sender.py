@@ -13,6 +13,8 @@ from streamrt.config import DEFAULT_TRANSACTION_TIMEOUT_S
 from streamrt.errors import ConfigurationError
 from streamrt.kafka.client import build_client, client_options, error_in, log_error_to
 from streamrt.kafka.connection import ConnectionConfig
+from streamrt.kafka.portion import Portion
+from streamrt.kafka.stamps import client_timestamp
 from streamrt.kafka.transactions import KafkaTransactionalWriter
 from streamrt.kafka.writer import DEFAULTS, lost_record, raised_in_callback, refused_record
 from streamrt.records import Headers
@@ -70,7 +72,7 @@ class KafkaSender:
             topic: target topic.
             value: the value; None is a tombstone.
             key: the key.
-            timestamp: milliseconds since the Unix epoch; None is the wall clock.
+            timestamp: milliseconds since the Unix epoch; None is the wall clock, and 0 is written as 1.
             headers: the headers.
             partition: the partition; without one, the key decides (murmur2), or chance.
             on_delivery: function of the outcome.
@@ -79,8 +81,7 @@ class KafkaSender:
             ProducerError: if the record is refused at once, for example because it is too large.
         """
         options: dict[str, Any] = {"headers": headers} if headers else {}
-        if timestamp is not None:
-            options["timestamp"] = timestamp
+        options["timestamp"] = client_timestamp(timestamp, topic)
         if on_delivery is not None:
             options["on_delivery"] = functools.partial(_tell, on_delivery)
         while True:
@@ -95,6 +96,23 @@ class KafkaSender:
         self._unpolled += 1
         if self._unpolled >= _POLL_EVERY:
             self.poll()
+
+    def produce_all(self, topic: str, portion: Portion) -> None:
+        """Accept the records of a portion in their order, and wait while the queue is full.
+
+        Args:
+            topic: target topic.
+            portion: the records; it is told what becomes of them.
+
+        Raises:
+            ProducerError: if a record is refused at once; `portion.accepted` says how many are not.
+        """
+        while portion.accepted < len(portion):
+            refused = portion.offer(self._producer, topic)
+            if refused is not None:
+                raise portion.refusal(topic, refused[0], self._fatal or refused[1])
+            full = portion.accepted < len(portion)
+            self._serve(self._producer.poll, _FULL_QUEUE_WAIT_S if full else 0.0)
 
     def poll(self, timeout: float = 0.0) -> None:
         """Call `on_delivery` of records whose outcome is known.
@@ -206,11 +224,20 @@ class TransactionalSender:
             topic,
             value,
             key,
-            timestamp or 0,
+            timestamp,
             headers,
             -1 if partition is None else partition,
             None if on_delivery is None else functools.partial(_tell, on_delivery),
         )
+
+    def produce_all(self, topic: str, portion: Portion) -> None:
+        """Add the records of a portion to the transaction; see `KafkaSender.produce_all`.
+
+        Raises:
+            ProducerError: if a record is refused at once; the transaction goes on without it.
+            TransactionError: if the transaction cannot be committed any more.
+        """
+        self._writer.produce_all(topic, portion)
 
     def poll(self, timeout: float = 0.0) -> None:
         """Call `on_delivery` of records whose outcome is known.

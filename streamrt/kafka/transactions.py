@@ -26,7 +26,6 @@ The life of a writer::
 import contextlib
 import enum
 import functools
-import hashlib
 import logging
 import time
 from collections.abc import Callable, Mapping
@@ -49,7 +48,10 @@ from streamrt.kafka.client import (
     partition_offsets,
 )
 from streamrt.kafka.connection import ConnectionConfig
+from streamrt.kafka.portion import Portion
 from streamrt.kafka.producer import DeliveryCallback
+from streamrt.kafka.stamps import client_timestamp
+from streamrt.kafka.transactional_ids import TRANSACTIONAL_ID_PREFIX, transactional_id
 from streamrt.kafka.watchdog import StuckCallError, call_within
 from streamrt.kafka.writer import DEFAULTS, lost_record, raised_in_callback, refused_record
 from streamrt.records import Headers, TopicPartition
@@ -57,9 +59,6 @@ from streamrt.records import Headers, TopicPartition
 __all__ = ["TRANSACTIONAL_ID_PREFIX", "KafkaTransactionalWriter", "WriterState", "transactional_id"]
 
 logger = logging.getLogger("streamrt.kafka")
-
-TRANSACTIONAL_ID_PREFIX = "streamrt"
-"""Common prefix of the transactional ids of all applications."""
 
 TRANSACTION_DEFAULTS: Mapping[str, Any] = {
     **DEFAULTS,
@@ -85,8 +84,6 @@ _LEAST_S = 0.1
 _RETRY_S = 0.05
 _ABORT_S = 10.0
 _CLOSE_S = 1.0
-_ID_LENGTH = 240
-_PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_")
 _CONTRADICTIONS: Mapping[str, Callable[[Any], bool]] = {
     "transactional.id": lambda value: value not in (None, ""),
     "enable.idempotence": lambda value: str(value).lower() in ("false", "0"),
@@ -118,38 +115,6 @@ _ADVICE = {
     KafkaError.OFFSET_METADATA_TOO_LARGE: "raise offset.metadata.max.bytes of the brokers",
     KafkaError.MSG_SIZE_TOO_LARGE: "raise max.message.bytes of the topic, or make the records smaller",
 }
-
-
-def transactional_id(prefix: str, group: str, topic: str, partition: int) -> str:
-    """Return the transactional id of the task of an input partition, stable and unique for each task.
-
-    Letters, digits, "-" and "_" in names are kept and all other characters escaped, so that dots in names cannot give
-    two tasks the same id. The prefix is unchanged, for ACLs on prefixes. An id of more than 240 characters is
-    truncated, and ends in a hash of the full id.
-
-    Args:
-        prefix: common prefix of all ids of the application.
-        group: the consumer group.
-        topic: the input topic.
-        partition: the input partition.
-
-    Example:
-        >>> transactional_id("streamrt", "shop", "orders.eu", 3)
-        'streamrt.shop.orders~2eeu.3'
-    """
-    whole = ".".join((prefix, _escape(group), _escape(topic), str(partition)))
-    if len(whole) <= _ID_LENGTH:
-        return whole
-    digest = hashlib.sha256(whole.encode("utf-8", "surrogatepass")).hexdigest()
-    # No full id ends like this: in a full id, a dot follows the last "~".
-    return f"{whole[: _ID_LENGTH - len(digest) - 1]}~{digest}"
-
-
-def _escape(name: str) -> str:
-    return "".join(
-        char if char in _PLAIN else "".join(f"~{byte:02x}" for byte in char.encode("utf-8", "surrogatepass"))
-        for char in name
-    )
 
 
 class WriterState(enum.Enum):
@@ -222,7 +187,7 @@ class KafkaTransactionalWriter:
             connection, transactional_id("streamrt", "shop", "orders", 0), "shop"
         )
         writer.init(timeout_s=60, topic="orders")
-        writer.produce("totals", b"5", b"customer-1", 0, None)
+        writer.produce("totals", b"5", b"customer-1", None, None)
         writer.commit({TopicPartition("orders", 0): 17})
         ```
     """
@@ -331,7 +296,7 @@ class KafkaTransactionalWriter:
         topic: str,
         value: bytes | None,
         key: bytes | None,
-        timestamp: int,
+        timestamp: int | None,
         headers: Headers | None,
         partition: int = -1,
         on_delivery: DeliveryCallback | None = None,
@@ -346,7 +311,7 @@ class KafkaTransactionalWriter:
             topic: target topic.
             value: the value; None is a tombstone.
             key: the key.
-            timestamp: milliseconds since the Unix epoch; 0 is the wall clock.
+            timestamp: milliseconds since the Unix epoch; None is the wall clock, and 0 is written as 1.
             headers: the headers.
             partition: the partition; with -1, the key determines it.
             on_delivery: function of the outcome, called by a later method of the writer; see `reports_deliveries`.
@@ -355,29 +320,48 @@ class KafkaTransactionalWriter:
             ProducerError: if the record is refused at once, for example because it is too large.
             TransactionError: if the transaction cannot be committed any more.
         """
+        stamp = client_timestamp(timestamp, topic)
         if self._state is not _OPEN:
             self._begin()
         # The client calls one function for a record.
         options = {} if on_delivery is None else {"on_delivery": functools.partial(self._report, on_delivery)}
         while True:
             try:
-                self._producer.produce(topic, value, key, partition, timestamp=timestamp, headers=headers, **options)
+                self._producer.produce(topic, value, key, partition, timestamp=stamp, headers=headers, **options)
             except BufferError:
                 self._poll(_FULL_QUEUE_WAIT_S)
             except KafkaException as error:
                 reason = error_in(error)
                 if reason.code() in _REFUSED:
                     raise refused_record(topic, value, key, reason) from error
-                # The error only says that the transaction has failed; an event holds the reason.
-                self._serve(0.0)
-                failure = self._failure(f"the transaction of {self._id} accepts no records", reason)
-                raise failure from (self._errors[0] if self._errors else error)
+                raise self._refusal(reason) from (self._errors[0] if self._errors else error)
             else:
                 break
         self._unpolled += 1
         if self._unpolled >= _POLL_EVERY:
             self._unpolled = 0
             self._poll(self._poll_timeout)
+
+    def produce_all(self, topic: str, portion: Portion) -> None:
+        """Add the records of a portion to the transaction in their order; see `produce`.
+
+        Args:
+            topic: target topic.
+            portion: the records; it is told what becomes of them.
+
+        Raises:
+            ProducerError: if a record is refused at once; `portion.accepted` says how many are not.
+            TransactionError: if the transaction cannot be committed any more.
+        """
+        if self._state is not _OPEN:
+            self._begin()
+        while portion.accepted < len(portion):
+            refused = portion.offer(self._producer, topic, self._on_delivery)
+            if refused is not None and refused[1].code() in _REFUSED:
+                raise portion.refusal(topic, *refused)
+            if refused is not None:
+                raise self._refusal(refused[1])
+            self._poll(_FULL_QUEUE_WAIT_S if portion.accepted < len(portion) else self._poll_timeout)
 
     def poll(self, timeout_s: float = 0.0) -> None:
         """Call `on_delivery` of records whose outcome is known.
@@ -584,6 +568,11 @@ class KafkaTransactionalWriter:
         advice = None if self._errors else _ADVICE.get(reason.code())
         self._failed = TransactionError(f"{what}: {why}" + (f"; {advice}" if advice else ""), fenced)
         return self._failed
+
+    def _refusal(self, reason: KafkaError) -> TransactionError:
+        # The reason only says that the transaction has failed; an event holds why.
+        self._serve(0.0)
+        return self._failure(f"the transaction of {self._id} accepts no records", reason)
 
     def _note_raised(self, error: KafkaException | SystemError) -> None:
         reason = raised_in_callback(error)

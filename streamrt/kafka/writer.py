@@ -10,6 +10,7 @@ from confluent_kafka import Producer as ConfluentProducer
 from streamrt.errors import ProducerError
 from streamrt.kafka.client import KafkaRequestError, build_client, client_options, error_in
 from streamrt.kafka.connection import ConnectionConfig
+from streamrt.kafka.stamps import client_timestamp
 from streamrt.records import Headers
 
 logger = logging.getLogger("streamrt.kafka")
@@ -120,7 +121,7 @@ class KafkaRecordWriter:
         topic: str,
         value: bytes | None,
         key: bytes | None,
-        timestamp: int,
+        timestamp: int | None,
         headers: Headers | None,
         partition: int = -1,
     ) -> None:
@@ -130,7 +131,7 @@ class KafkaRecordWriter:
             topic: target topic.
             value: the value; None is a tombstone.
             key: the key.
-            timestamp: milliseconds since the Unix epoch; 0 is the wall clock.
+            timestamp: milliseconds since the Unix epoch; None is the wall clock, and 0 is written as 1.
             headers: the headers.
             partition: the partition; with -1, the key determines it.
 
@@ -138,9 +139,10 @@ class KafkaRecordWriter:
             ProducerError: if the record is refused at once, for example because it is too large.
             WriterFailedError: if the producer had a fatal error.
         """
+        stamp = client_timestamp(timestamp, topic)
         while True:
             try:
-                self._producer.produce(topic, value, key, partition, timestamp=timestamp, headers=headers)
+                self._producer.produce(topic, value, key, partition, timestamp=stamp, headers=headers)
             except BufferError:
                 self._serve(self._producer.poll, _FULL_QUEUE_WAIT_S)
             except KafkaException as error:

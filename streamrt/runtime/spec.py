@@ -55,6 +55,7 @@ class TaskSpec:
         run_id: unique id of each run of an application.
         commit_metadata: composes the metadata of committed offsets.
         partition_counts: number of partitions of each topic but changelogs at the start.
+        fed: the topics that sources of the application write to.
     """
 
     topology: Topology
@@ -73,6 +74,7 @@ class TaskSpec:
     run_id: str = ""
     commit_metadata: CommitMetadata = field(default_factory=CommitMetadata)
     partition_counts: Mapping[str, int] = field(default_factory=dict)
+    fed: frozenset[str] = frozenset()
 
     def dumps(self) -> bytes:
         """Pickle the specification.

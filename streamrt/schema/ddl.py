@@ -1,7 +1,6 @@
 """DDL texts: columns as in `CREATE TABLE`, in Spark's words. sqlglot reads them."""
 
 import decimal
-import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -9,6 +8,7 @@ import pyarrow as pa
 
 from streamrt.errors import SchemaError
 from streamrt.schema.ddl_elements import REQUIRED, mark_required
+from streamrt.schema.quiet import quiet_sqlglot
 from streamrt.schema.types import SCALARS, is_utf8
 
 __all__ = ["parse_columns", "parse_type"]
@@ -68,17 +68,14 @@ def _parsed(text: str) -> Sequence[Any]:
         raise SchemaError(f"a schema of {len(text)} characters is too long; {_LONGEST} may be")
     if not is_utf8(text):
         raise SchemaError(f"the schema {_shown(text)} has characters that UTF-8 cannot hold")
-    log = logging.getLogger("sqlglot")
-    before, log.disabled = log.disabled, True
     try:
-        statements = sqlglot.parse(f"CREATE TABLE t ({mark_required(text)}\n)", dialect="spark")
+        with quiet_sqlglot():
+            statements = sqlglot.parse(f"CREATE TABLE t ({mark_required(text)}\n)", dialect="spark")
     except sqlglot.errors.ParseError as error:
         reason = error.errors[0].get("description", "it cannot be read") if error.errors else "it cannot be read"
         raise SchemaError(f"the schema {_shown(text)} is no list of columns: {str(reason).rstrip('.')}") from None
     except (sqlglot.errors.SqlglotError, RecursionError, ValueError):
         raise SchemaError(f"the schema {_shown(text)} is no list of columns") from None
-    finally:
-        log.disabled = before
     statement = statements[0] if len(statements) == 1 else None
     # Whatever else a statement may have was smuggled in behind a parenthesis.
     plain = isinstance(statement, exp.Create) and {k for k, v in statement.args.items() if v} <= {

@@ -172,7 +172,8 @@ class StartOffsets:
         own = source.topic.auto_offset_reset if isinstance(source, SourceOperator) else None
         return StartRules(
             config.consumer_group,
-            own or config.auto_offset_reset,
+            # A source begins to write before partitions are assigned: nothing of that may be skipped.
+            own or ("earliest" if partition.topic in self._spec.fed else config.auto_offset_reset),
             config.auto_recover_from_source_offset_out_of_range,
             internal=partition.topic in self._spec.topology.exchanges,
             added=partition.partition >= first_counts.get(partition.topic, math.inf),

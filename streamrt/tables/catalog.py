@@ -33,7 +33,15 @@ from streamrt.tables.creation import (
     with_format_options,
 )
 from streamrt.tables.info import TableInfo
-from streamrt.tables.naming import IF_EXISTS, IF_MISSING, check_choice, check_name
+from streamrt.tables.naming import (
+    IF_EXISTS,
+    IF_MISSING,
+    check_changes,
+    check_choice,
+    check_count,
+    check_name,
+    check_text,
+)
 from streamrt.tables.objects import IfExists, IfMissing
 from streamrt.tables.table import Table
 
@@ -41,6 +49,8 @@ if TYPE_CHECKING:
     from streamrt.tables.statements import Execution
 
 __all__ = ["DEFAULT_DATABASE", "Catalog"]
+
+_ATTEMPTS = 5
 
 
 class Catalog(CatalogDatabases, CatalogConnections, CatalogUsages, CatalogTransfer):
@@ -154,11 +164,26 @@ class Catalog(CatalogDatabases, CatalogConnections, CatalogUsages, CatalogTransf
         if info.connection is not None:
             self.connection(info.connection)
         resolved = resolved_topic(info)
+        self._objects.check(self._objects.tables, name, info)
         if dry_run:
             return Table(replace(info, topic=resolved), self)
         if self._links is not None:
             info = prepare_topic(self.links, info, replication_factor, self._timeout)
-        return self._insert(info, None if found is None else found.version)
+        for _ in range(_ATTEMPTS):
+            try:
+                made = self._insert(info, None if found is None else found.version)
+            except CatalogConflictError:
+                # Another program has created, changed or dropped it since.
+                if if_exists == "error":
+                    raise self._table_exists(name) from None
+                if if_exists == "ignore":
+                    return self.table(name)
+                found = self._objects.store.get(self._objects.tables.key(name))
+            else:
+                if found is not None:
+                    self._objects.forget_history(found.value)
+                return made
+        raise CatalogConflictError(f"table {name!r} was changed by other programs again and again: repeat the call")
 
     def alter_table(
         self,
@@ -201,12 +226,17 @@ class Catalog(CatalogDatabases, CatalogConnections, CatalogUsages, CatalogTransf
         Raises:
             TableNotFoundError: if there is none.
             SchemaEvolutionError: if rows that exist would not fit, with all reasons, or the table's schema registry would
-                refuse the schema (Avro; `force` does not change that).
+                refuse the schema (Avro, Protobuf; `force` does not change that).
             SchemaRegistryError: if the registry cannot be asked.
             CatalogConflictError: if the table has another version than expected.
             KafkaRequestError: if the brokers refuse a setting.
         """
         name = self._full(name)
+        check_count("alter_table(expect=...)", expect)
+        for word, text in (("topic", topic), ("url", url), ("comment", comment)):
+            check_text(f"alter_table({word}=...)", text)
+        for word, changes in (("properties", properties), ("config", config)):
+            check_changes(f"alter_table({word}=...)", changes)
         options = {word: value for word, value in (("topic", topic), ("url", url)) if value is not None}
         if connection is not None:
             self.connection(connection)
@@ -230,6 +260,7 @@ class Catalog(CatalogDatabases, CatalogConnections, CatalogUsages, CatalogTransf
                 config=config,
             )
             made = with_format_options(made, self._registry)
+            self._objects.check(self._objects.tables, name, made)
             if made.schema_version != found.schema_version:
                 self._require_registrable(made)
             if config:
@@ -293,6 +324,7 @@ class Catalog(CatalogDatabases, CatalogConnections, CatalogUsages, CatalogTransf
             self._refuse_if_used(name)
         topic = self._topic_to_delete(found.value) if delete_data else None
         self._objects.store.delete(self._objects.tables.key(name), found.version)
+        self._objects.forget_history(found.document)
         if topic is not None:
             self.links.admin().delete_topics([topic], self._timeout)
 
@@ -384,14 +416,17 @@ class Catalog(CatalogDatabases, CatalogConnections, CatalogUsages, CatalogTransf
         """
         return table_connector(info).resolved()
 
-    def execute(self, sql: str) -> "Execution":
+    def execute(self, sql: str, args: Mapping[str, Any] | None = None) -> "Execution":
         """Do what a statement says: CREATE, ALTER and DROP TABLE, CREATE and DROP DATABASE.
 
         Args:
             sql: one statement; see docs/catalog.md.
+            args: values of the parameters in it, such as `:topic`, by name: texts, and integers for options. Comments and
+                values of options may be parameters.
 
         Raises:
             SchemaError: if it is another statement, or cannot be read; the message has line and column.
+            ArgumentValueError: if a value is for no parameter.
 
         Example:
             >>> from streamrt.tables import MemoryCatalog
@@ -402,7 +437,7 @@ class Catalog(CatalogDatabases, CatalogConnections, CatalogUsages, CatalogTransf
         from streamrt.tables.statements import execute
 
         self._require_open()
-        return execute(self, sql)
+        return execute(self, sql, args)
 
     def _resolved(self, info: TableInfo, strict: bool = True) -> TableInfo:
         try:
@@ -413,12 +448,7 @@ class Catalog(CatalogDatabases, CatalogConnections, CatalogUsages, CatalogTransf
             return info
 
     def _insert(self, info: TableInfo, expected: str | None) -> Table:
-        try:
-            self._objects.put(self._objects.tables, info.name, info, expected)
-        except CatalogConflictError:
-            if expected is None:
-                raise self._table_exists(info.name) from None
-            raise
+        self._objects.put(self._objects.tables, info.name, info, expected)
         database = info.name.partition(".")[0]
         if database not in self.databases():
             # It was dropped in the meantime.

@@ -61,8 +61,8 @@ class CatalogBase(ABC):
             raise ConfigurationError(
                 "Catalog() needs the address of a broker, or store=FileCatalog(directory) for a catalogue without topics"
             )
-        if not timeout > 0:
-            raise ConfigurationError(f"Catalog(timeout=...) must be above 0 s, got {timeout!r}")
+        if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not 0 < timeout < float("inf"):
+            raise ConfigurationError(f"Catalog(timeout=...) must be a number of seconds above 0, got {timeout!r}")
         self._database = check_name("database", database)
         self._timeout = float(timeout)
         self._registry = schema_registry

@@ -1,6 +1,7 @@
 """The part of a catalogue that has connections to other systems."""
 
-from streamrt.errors import CatalogError, ConfigurationError
+from streamrt.errors import ArgumentTypeError, CatalogError, ConfigurationError
+from streamrt.kafka import ConnectionConfig
 from streamrt.tables.catalog_base import CatalogBase
 from streamrt.tables.connections import Connection
 from streamrt.tables.naming import IF_EXISTS, check_choice, check_name
@@ -22,10 +23,19 @@ class CatalogConnections(CatalogBase):
 
         Raises:
             CatalogError: if there is one of this name.
-            ConfigurationError: if it has a secret.
+            ConfigurationError: if it has a secret, or is one to Kafka.
         """
         check_name("connection", name)
         check_choice("if_exists", if_exists, IF_EXISTS)
+        if isinstance(connection, ConnectionConfig):
+            raise ConfigurationError(
+                f"add_connection({name!r}) has a connection to Kafka, which is not there yet: topics of tables are in the "
+                "catalogue's own cluster; give tables of another cluster a Catalog of theirs"
+            )
+        if not isinstance(connection, Connection):
+            raise ArgumentTypeError(
+                f"add_connection({name!r}) must have a connection such as AWSConnection(), got {type(connection).__name__}"
+            )
         self._require_open()
 
         def add(found: Connection | None) -> Connection:
@@ -35,7 +45,7 @@ class CatalogConnections(CatalogBase):
                 return found
             raise CatalogError(f"connection {name!r} exists already: choose another name, or pass if_exists='replace'")
 
-        self._objects.change(self._objects.connections, name, add)
+        self._objects.change(self._objects.connections, name, add, keep_unknown=if_exists == "ignore")
 
     def connection(self, name: str) -> Connection:
         """Return a connection.

@@ -7,7 +7,7 @@ from datetime import datetime, timezone
 from streamrt.errors import DatabaseExistsError, DatabaseNotEmptyError, InvalidOperationError
 from streamrt.tables.catalog_base import DEFAULT_DATABASE, CatalogBase
 from streamrt.tables.info import DatabaseInfo
-from streamrt.tables.naming import IF_EXISTS, IF_MISSING, check_choice, check_name, check_texts
+from streamrt.tables.naming import IF_EXISTS, IF_MISSING, check_choice, check_name, check_text, check_texts
 from streamrt.tables.objects import IfExists, IfMissing, now
 
 __all__ = ["CatalogDatabases"]
@@ -41,6 +41,7 @@ class CatalogDatabases(CatalogBase):
         check_name("database", name)
         check_choice("if_exists", if_exists, IF_EXISTS)
         self._require_open()
+        check_text("create_database(comment=...)", comment)
         moment = now()
         wanted = DatabaseInfo(name, comment, check_texts("properties", properties), moment, moment)
 

@@ -1,12 +1,15 @@
 """Where a catalogue keeps its objects: a seam, with memory and files behind it; `kafka_catalog` has the topic."""
 
 import abc
+import contextlib
 import hashlib
 import os
+import socket
 import threading
+import time
 import urllib.parse
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,6 +22,7 @@ from streamrt.tables.links import TableLinks
 __all__ = ["CatalogStore", "FileCatalog", "MemoryCatalog", "Stored"]
 
 _LONGEST_NAME = 200
+_SHORTEST_PAUSE_S, _LONGEST_PAUSE_S = 0.005, 0.1
 
 
 class Stored(NamedTuple):
@@ -129,7 +133,7 @@ class FileCatalog(CatalogStore):
     """A catalogue in files, one for each object, such as `tables/table/shop.orders.json`; they may be kept in Git.
 
     Args:
-        directory: the directory; it is created by the first change.
+        directory: the directory; it is created by the first change. A change locks it, and waits while another program does.
 
     Example:
         >>> import tempfile
@@ -141,6 +145,10 @@ class FileCatalog(CatalogStore):
 
     def __init__(self, directory: str | Path) -> None:
         self._directory = Path(directory)
+        self._timeout = 30.0
+
+    def connect(self, links: TableLinks | None, timeout: float) -> None:  # noqa: D102
+        self._timeout = timeout
 
     def get(self, key: str) -> Stored | None:  # noqa: D102
         return self._read(self._path(key))
@@ -194,12 +202,37 @@ class FileCatalog(CatalogStore):
         if (None if found is None else found.version) != expected:
             raise conflict(key)
 
-    def _locked(self) -> FileLock:
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[None]:
+        """Keep other writers away. The kernel releases the lock of a process that was killed."""
+        path = self._directory / ".lock"
         try:
             self._directory.mkdir(parents=True, exist_ok=True)
-            return FileLock.acquire(self._directory / ".lock", mode=0o644)
+            lock = self._acquired(path)
         except OSError as error:
             raise CatalogError(f"the catalogue {self._directory} cannot be changed: {error.strerror}") from None
+        try:
+            yield
+        finally:
+            # A process that was forked meanwhile has inherited the lock, and closing the file alone would leave it there.
+            lock.release()
+
+    def _acquired(self, path: Path) -> FileLock:
+        deadline = time.monotonic() + self._timeout
+        pause_s = _SHORTEST_PAUSE_S
+        while True:
+            lock = FileLock.try_acquire(path, mode=0o644)
+            if lock is not None:
+                os.ftruncate(lock.fileno(), 0)
+                os.pwrite(lock.fileno(), f"process {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
+                return lock
+            if time.monotonic() >= deadline:
+                raise CatalogError(
+                    f"the catalogue {self._directory} could not be changed for {self._timeout:g} s, because "
+                    f"{_holder(path)} has locked it: wait for that program or end it, and repeat the change"
+                )
+            time.sleep(min(pause_s, max(0.0, deadline - time.monotonic())))
+            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 
     def _replace(self, path: Path, text: bytes) -> None:
         made = path.with_name(f".{uuid.uuid4().hex}.tmp")
@@ -212,6 +245,15 @@ class FileCatalog(CatalogStore):
         except OSError as error:
             made.unlink(missing_ok=True)
             raise CatalogError(f"{path} of the catalogue cannot be written: {error.strerror}") from None
+
+
+def _holder(lock: Path) -> str:
+    """Return who has a lock, as the file says it."""
+    try:
+        text = lock.read_text("utf-8", "replace").strip()
+    except OSError:
+        text = ""
+    return text[:_LONGEST_NAME] if text.isprintable() and text else "another program"
 
 
 def _version_of(value: bytes) -> str:

@@ -2,20 +2,23 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 import orjson
 
-from streamrt.errors import CatalogError, ConfigurationError
+from streamrt.errors import CatalogConflictError, CatalogError, ConfigurationError
 from streamrt.tables.catalog_base import DEFAULT_DATABASE, CatalogBase
+from streamrt.tables.catalog_store import Stored
 from streamrt.tables.creation import prepare_topic, with_format_options
 from streamrt.tables.info import TableInfo
 from streamrt.tables.naming import IF_EXISTS, check_choice
-from streamrt.tables.objects import CatalogObjects, IfExists, Kind
+from streamrt.tables.objects import CatalogObjects, Found, IfExists, Kind
 
 __all__ = ["CatalogTransfer"]
 
 _VERSION = 1
+_ATTEMPTS = 5
+T = TypeVar("T")
 # In this order: tables are in databases, and name connections.
 _KINDS: tuple[Kind[Any], ...] = (CatalogObjects.databases, CatalogObjects.connections, CatalogObjects.tables)
 
@@ -31,8 +34,8 @@ class CatalogTransfer(CatalogBase):
         self._require_open()
         objects: dict[str, Any] = {}
         for kind in _KINDS:
-            for name, value in self._objects.all(kind).items():
-                objects[kind.key(name)] = orjson.loads(kind.write(value))
+            for name, found in self._objects.found(kind).items():
+                objects[kind.key(name)] = self._objects.document(kind, name, found)
         return {"v": _VERSION, "objects": objects}
 
     def import_objects(self, document: Mapping[str, Any], *, if_exists: IfExists = "error") -> list[str]:
@@ -46,7 +49,8 @@ class CatalogTransfer(CatalogBase):
             The keys of the objects that were written, such as `table/shop.orders`.
 
         Raises:
-            CatalogError: if it is no such document, a newer version wrote it, or an object exists. Nothing is written then.
+            CatalogError: if it is no such document, a newer version wrote it, or, by default, an object exists or is created
+                by another program meanwhile. Then nothing is imported; topics that were created stay.
         """
         check_choice("if_exists", if_exists, IF_EXISTS)
         self._require_open()
@@ -57,23 +61,72 @@ class CatalogTransfer(CatalogBase):
                 f"{', '.join(sorted(existing)[:3])} exist already, and nothing was imported: pass "
                 "if_exists='ignore' or 'replace'"
             )
-        written = []
-        for key, (kind, name, value) in read.items():
-            if key in existing and if_exists == "ignore":
+        wanted = {key: each for key, each in read.items() if if_exists != "ignore" or key not in existing}
+        for kind, name, found in wanted.values():
+            if isinstance(found.value, TableInfo):
+                with_format_options(found.value, self._registry)
+            self._objects.check(kind, name, found.value)
+        written: dict[str, str] = {}
+        try:
+            for key, (kind, name, found) in wanted.items():
+                version = self._import(kind, name, found, if_exists)
+                if version is not None:
+                    written[key] = version
+        except Exception:
+            if if_exists == "error":
+                self._undo(written)
+            raise
+        return list(written)
+
+    def _import(self, kind: Kind[T], name: str, found: Found[T], if_exists: IfExists) -> str | None:
+        """Write an object, and return its version; None if there is one already, which stays."""
+        found = self._with_topic(found)
+        for attempt in range(_ATTEMPTS):
+            former = self._objects.store.get(kind.key(name)) if if_exists == "replace" else None
+            try:
+                version = self._objects.put(kind, name, found.value, None if former is None else former.version, found)
+            except CatalogConflictError:
+                if if_exists == "ignore":
+                    return None
+                if if_exists == "error":
+                    raise CatalogError(
+                        f"{kind.key(name)} was created by another program meanwhile, and nothing was imported: pass "
+                        "if_exists='ignore' or 'replace'"
+                    ) from None
+                if attempt + 1 == _ATTEMPTS:
+                    raise
+            else:
+                if former is not None and isinstance(found.value, TableInfo):
+                    self._forget_other(former, found.value)
+                return version
+        raise AssertionError("unreachable")
+
+    def _forget_other(self, former: Stored, value: TableInfo) -> None:
+        """Delete the history of another table that had the name."""
+        if value.id.encode() not in former.value:
+            self._objects.forget_history(former.value)
+
+    def _with_topic(self, found: Found[T]) -> Found[T]:
+        """Return a table with its topic, which is created if there is none; other objects as they are."""
+        value: Any = found.value
+        if not isinstance(value, TableInfo):
+            return found
+        value = with_format_options(value, self._registry)
+        if self._links is not None:
+            topic = value.topic
+            value = replace(prepare_topic(self.links, value, None, self._timeout), topic=topic)
+        return found._replace(value=value)
+
+    def _undo(self, written: Mapping[str, str]) -> None:
+        # Tables are in databases, and name connections.
+        for key, version in reversed(list(written.items())):
+            try:
+                self._objects.store.delete(key, version)
+            except CatalogConflictError:
+                # Somebody has changed it, and wants it.
                 continue
-            if isinstance(value, TableInfo):
-                value = with_format_options(value, self._registry)
-                if self._links is not None:
-                    topic = value.topic
-                    value = replace(prepare_topic(self.links, value, None, self._timeout), topic=topic)
-            self._write(kind, name, value)
-            written.append(key)
-        return written
 
-    def _write(self, kind: Kind[Any], name: str, value: Any) -> None:
-        self._objects.change(kind, name, lambda _: value)
-
-    def _read_document(self, document: Mapping[str, Any]) -> dict[str, tuple[Kind[Any], str, Any]]:
+    def _read_document(self, document: Mapping[str, Any]) -> dict[str, tuple[Kind[Any], str, Found[Any]]]:
         version = document.get("v") if isinstance(document, Mapping) else None
         if type(version) is int and version > _VERSION:
             raise CatalogError("a newer version of StreamRT has exported this catalogue: upgrade StreamRT")
@@ -87,14 +140,19 @@ class CatalogTransfer(CatalogBase):
             raise CatalogError(
                 f"the exported catalogue has the object {unknown[0]!r}, which this version does not know"
             )
-        read: dict[str, tuple[Kind[Any], str, Any]] = {}
+        read: dict[str, tuple[Kind[Any], str, Found[Any]]] = {}
         for kind in _KINDS:
             for key, value in objects.items():
                 if key.partition("/")[0] == kind.word:
                     name = key.partition("/")[2]
-                    read[key] = (kind, name, kind.read(name, orjson.dumps(value)))
+                    try:
+                        data = orjson.dumps(value)
+                    except TypeError:
+                        raise CatalogError(f"{key} of the exported catalogue is no JSON document") from None
+                    read[key] = (kind, name, Found(kind.read(name, data), "", data))
         databases = {*self.databases(), *(name for kind, name, _ in read.values() if kind.word == "database")}
-        for _, name, value in read.values():
+        for _, name, found in read.values():
+            value = found.value
             if isinstance(value, TableInfo) and value.database not in {*databases, DEFAULT_DATABASE}:
                 raise ConfigurationError(
                     f"table {name!r} is in database {value.database!r}, which neither the document nor the catalogue has"

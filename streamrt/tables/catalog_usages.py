@@ -1,13 +1,16 @@
 """The part of a catalogue that knows which applications use its tables."""
 
+import logging
 from collections.abc import Iterable
 
 from streamrt.errors import ArgumentValueError, CatalogError
 from streamrt.tables.catalog_base import CatalogBase
 from streamrt.tables.objects import now
-from streamrt.tables.usages import ApplicationInfo, Lineage, Usage
+from streamrt.tables.usages import STALE_AFTER, ApplicationInfo, Lineage, Usage
 
 __all__ = ["CatalogUsages"]
+
+logger = logging.getLogger("streamrt.tables")
 
 
 class CatalogUsages(CatalogBase):
@@ -29,11 +32,17 @@ class CatalogUsages(CatalogBase):
             raise ArgumentValueError("record_usage() needs the name of an application")
         tables = [tuple(sorted({self._full(name) for name in names})) for names in (reads, writes)]
         wanted = ApplicationInfo(application, tables[0], tables[1], now())
-        self._objects.change(self._objects.applications, application, lambda _: wanted)
+        self._objects.change(self._objects.applications, application, lambda _: wanted, keep_unknown=False)
 
     def forget_usage(self, application: str) -> None:
-        """Delete what was noted of an application, if anything was."""
+        """Delete what was noted of an application, if anything was: it is gone, or will note it again when it starts.
+
+        Args:
+            application: its consumer group.
+        """
         self._require_open()
+        if not application or not isinstance(application, str):
+            raise ArgumentValueError("forget_usage() needs the name of an application")
         self._objects.delete_unread(self._objects.applications, application)
 
     def applications(self) -> list[ApplicationInfo]:
@@ -57,14 +66,22 @@ class CatalogUsages(CatalogBase):
         return Lineage.of(self._objects.names(self._objects.tables), self.applications())
 
     def _refuse_if_used(self, table: str) -> None:
+        cluster = self._cluster()
         for usage in (usage for each in self.applications() for usage in each.usages() if usage.table == table):
-            cluster = self._cluster()
-            if cluster is None:
+            since = usage.since.isoformat()
+            if cluster is None and usage.since + STALE_AFTER > now():
                 raise CatalogError(
-                    f"application {usage.application!r} {usage.kind} table {table!r}, and may be running: pass force=True to "
-                    "drop it, or reset the application"
+                    f"application {usage.application!r} {usage.kind} table {table!r}, was started at {since} and "
+                    "may be running, which this catalogue without a broker cannot see: pass force=True to drop it, or "
+                    "forget_usage() the application if it is gone"
                 )
-            if cluster.group_is_active(usage.application, self._timeout):
+            if cluster is None:
+                logger.warning(
+                    "Table %s is dropped although application %s %s it: the application was started at %s, too long ago to "
+                    "be taken as running.",
+                    *(table, usage.application, usage.kind, since),
+                )
+            elif cluster.group_is_active(usage.application, self._timeout):
                 raise CatalogError(
                     f"the running application {usage.application!r} {usage.kind} table {table!r}: stop it first, or pass "
                     "force=True"

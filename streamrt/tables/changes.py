@@ -1,6 +1,5 @@
 """`ChangeListener`: calls a function with frames of the rows that come."""
 
-import contextlib
 import logging
 import math
 import threading
@@ -48,7 +47,7 @@ def require_listener_arguments(callback: object, max_rows: object, max_delay: fl
 class ChangeListener:
     """Calls a function with the rows that come, in a thread; `Table.on_changes` returns it.
 
-    An exception of the function, or of reading, ends it, and is `error`.
+    An exception of the function, or of reading, ends it, and is `error`; so does `sys.exit()`, which ends nothing else.
 
     Args:
         stream: where rows come from; with the column `_change_type`. It is closed at the end.
@@ -66,12 +65,12 @@ class ChangeListener:
         self._max_rows = max_rows
         self._max_delay = max_delay
         self._position = stream.position
-        self._error: Exception | None = None
+        self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name="streamrt-changes", daemon=True)
         self._thread.start()
 
     @property
-    def error(self) -> Exception | None:
+    def error(self) -> BaseException | None:
         """The exception that has ended it, or None."""
         return self._error
 
@@ -111,18 +110,20 @@ class ChangeListener:
     def _run(self) -> None:
         number = 0
         try:
-            with contextlib.closing(self._stream):
-                while True:
-                    rows = self._collect()
-                    if rows is None:
-                        return
-                    position = self._stream.position
-                    self._callback(self._frame(rows), number)
-                    number += 1
-                    self._position = position
-        except Exception as error:
+            while True:
+                rows = self._collect()
+                if rows is None:
+                    return
+                position = self._stream.position
+                self._callback(self._frame(rows), number)
+                number += 1
+                self._position = position
+        except BaseException as error:
+            # threading would drop sys.exit() without a word.
             self._error = error
-            logger.exception("on_changes() of %r ends with frame %d", self._stream, number)
+            logger.exception("on_changes() of %r ends with frame %d: %s", self._stream, number, type(error).__name__)
+        finally:
+            self._stream.close()
 
     def _collect(self) -> pa.Table | None:
         """Return as many rows as there are in time, at least one; None when the stream is closed."""

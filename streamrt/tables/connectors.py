@@ -1,5 +1,6 @@
 """What tables are in: topics of Kafka, and endpoints of other systems. These are descriptions, which applications connect."""
 
+import re
 import urllib.parse
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
@@ -7,11 +8,12 @@ from typing import Any, ClassVar
 
 from typing_extensions import Self
 
-from streamrt.common.texts import whole_number
 from streamrt.errors import ConfigurationError
 from streamrt.secret import SecretRef
 from streamrt.tables.info import TableInfo
 from streamrt.tables.variables import check_variables, names_secret, resolve, stored_options, unstored_options
+
+_NUMBER = re.compile("0|[1-9][0-9]{0,8}")
 
 __all__ = [
     "CONNECTORS",
@@ -77,9 +79,10 @@ class Connector:
                 read[name] = stored_options(cls.word, {name: SecretRef.parse(text)})[name]
             elif isinstance(defaults.get(name), bool):
                 read[name] = {"true": True, "false": False}.get(text.lower(), text)
+            elif isinstance(defaults.get(name), int) and _NUMBER.fullmatch(text):
+                read[name] = int(text)
             else:
-                number = whole_number(text) if isinstance(defaults.get(name), int) else None
-                read[name] = text if number is None else number
+                read[name] = text
         return cls.from_options(read)
 
     def resolved(self) -> Self:

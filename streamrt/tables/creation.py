@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from streamrt.errors import (
-    ArgumentTypeError,
     ConfigurationError,
     SchemaError,
     TopicConfigurationError,
@@ -24,7 +23,7 @@ from streamrt.serializers.row_formats import ROW_FORMATS, RowFormat, key_format,
 from streamrt.tables.connectors import Connector, KafkaTopic, table_connector
 from streamrt.tables.info import TableInfo
 from streamrt.tables.links import TableLinks
-from streamrt.tables.naming import check_texts
+from streamrt.tables.naming import check_count, check_text, check_texts
 from streamrt.tables.objects import now
 from streamrt.tables.variables import resolve
 from streamrt.topics.settings import config_differences
@@ -101,6 +100,7 @@ def new_table(name: str, given: TableArguments, registry: Any) -> TableInfo:
         ConfigurationError: if arguments do not go together.
         SchemaError: if the schema cannot be used, or the format cannot carry it.
     """
+    _check_types(given)
     schema = _schema(given.schema, given.time)
     connector = given.connector
     if connector is None:
@@ -193,6 +193,8 @@ def prepare_topic(links: TableLinks, info: TableInfo, replication_factor: int | 
     if found is None:
         admin.create_topics([TopicDraft(topic, wanted)], timeout, timeout)
         found = admin.inspect_topics([topic], timeout)[topic] or wanted
+        # Another program may have created it in another way at the same moment.
+        _require_compacted(info, topic, found)
     else:
         _adopt(links, info, topic, wanted, found)
     return replace(info, topic=topic, num_partitions=found.num_partitions)
@@ -209,9 +211,6 @@ def change_topic(links: TableLinks, info: TableInfo, settings: Mapping[str, str 
     topic = resolved_topic(info)
     if topic is None:
         return
-    for name, value in settings.items():
-        if not isinstance(name, str) or not isinstance(value, str | None):
-            raise ArgumentTypeError("alter_table(config=...) must have texts as names and values, or None as a value")
     policy = settings.get("cleanup.policy", "compact")
     if info.kind == "primary-key" and policy != "compact":
         raise TopicConfigurationError(
@@ -223,12 +222,7 @@ def change_topic(links: TableLinks, info: TableInfo, settings: Mapping[str, str 
 
 
 def _adopt(links: TableLinks, info: TableInfo, topic: str, wanted: TopicConfig, found: TopicConfig) -> None:
-    policy = found.extra_config.get("cleanup.policy", "delete")
-    if info.kind == "primary-key" and policy != "compact":
-        raise TopicConfigurationError(
-            f"topic {topic} has cleanup.policy={policy}, and would lose rows of the primary-key table {info.name!r}: set "
-            "cleanup.policy=compact, or choose another topic"
-        )
+    _require_compacted(info, topic, found)
     differences = config_differences(wanted, found)
     if differences:
         logger.warning(
@@ -251,6 +245,15 @@ def _adopt(links: TableLinks, info: TableInfo, topic: str, wanted: TopicConfig, 
             )
 
 
+def _require_compacted(info: TableInfo, topic: str, found: TopicConfig) -> None:
+    policy = found.extra_config.get("cleanup.policy", "delete")
+    if info.kind == "primary-key" and policy != "compact":
+        raise TopicConfigurationError(
+            f"topic {topic} has cleanup.policy={policy}, and would lose rows of the primary-key table {info.name!r}: set "
+            "cleanup.policy=compact, or choose another topic"
+        )
+
+
 def _misplaced(links: TableLinks, topic: str, count: int) -> tuple[int, int]:
     """Return how many of the first records with a key are not where their keys belong, and how many were looked at."""
     partitions = [TopicPartition(topic, number) for number in range(count)]
@@ -271,6 +274,14 @@ def _misplaced(links: TableLinks, topic: str, count: int) -> tuple[int, int]:
     finally:
         feed.close()
     return misplaced, seen
+
+
+def _check_types(given: TableArguments) -> None:
+    """Refuse arguments of other types, which could be kept and not be read again."""
+    for name in ("num_partitions", "replication_factor"):
+        check_count(f"create_table({name}=...)", getattr(given, name))
+    for name in ("key_format", "time", "comment"):
+        check_text(f"create_table({name}=...)", getattr(given, name))
 
 
 def _schema(given: Any, event_time: str | None) -> Schema | None:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
 from streamrt.errors import DeliveryTimeoutError, ProducerError
+from streamrt.kafka.portion import Portion
 from streamrt.kafka.sender import Delivered
 from streamrt.kafka.token import Offsets
 
@@ -70,6 +71,8 @@ class Deliveries:
         self._accepted = 0
         self._settled = 0
         self._number = 0
+        # Rows that were written together, of which some are outstanding.
+        self._portions: list[Portion] = []
         # Numbers of rows of which it is unknown whether the sender has them.
         self._abandoned: set[int] = set()
         self._closed = False
@@ -98,11 +101,22 @@ class Deliveries:
             else:
                 self._abandoned.add(self._number - 1)
 
+    def reserve(self, rows: int) -> int:
+        """Return the number of the first of several rows that are written together."""
+        with self._lock:
+            number, self._number = self._number, self._number + rows
+        return number
+
+    def follow(self, portion: Portion) -> None:
+        """Count the rows of a portion that the sender is about to take."""
+        with self._lock:
+            self._portions.append(portion)
+
     @property
     def outstanding(self) -> int:
         """How many rows are neither delivered nor lost."""
         with self._lock:
-            return self._accepted - self._settled
+            return self._outstanding()
 
     @property
     def closed(self) -> bool:
@@ -111,11 +125,16 @@ class Deliveries:
 
     def close(self) -> None:
         """Rows that are outstanding now are lost."""
-        self._closed = True
+        with self._lock:
+            self._collect()
+            for each in self._portions:
+                each.end(self.dropped())
+            self._closed = True
 
     def token(self) -> Offsets:
         """Return the offsets after all rows that were delivered."""
         with self._lock:
+            self._collect()
             return self.offsets(self._next)
 
     def offsets(self, following: dict[int, int]) -> Offsets:
@@ -129,9 +148,10 @@ class Deliveries:
             ProducerError: if there are any.
         """
         with self._lock:
+            self._collect()
             lost, self._lost = self._lost, {}
             numbers, self._lost_first = sorted(self._lost_first), []
-            outstanding = self._accepted - self._settled
+            outstanding = self._outstanding()
         if not lost:
             return
         count = sum(lost.values())
@@ -159,7 +179,7 @@ class Deliveries:
             self.topic,
         )
 
-    def wait(self, is_done: Callable[[], bool], timeout: float | None, rows: int) -> None:
+    def wait(self, is_done: Callable[[], bool], timeout: float | None, rows: Callable[[], int]) -> None:
         """Wait until rows are delivered or lost.
 
         Raises:
@@ -172,7 +192,7 @@ class Deliveries:
                 raise self.dropped()
             left = 1.0 if deadline is None else deadline - time.monotonic()
             if left <= 0:
-                raise self.late(rows, timeout or 0.0)
+                raise self.late(rows(), timeout or 0.0)
             self.serve(left)
 
     def _settle(
@@ -186,12 +206,33 @@ class Deliveries:
                 self._accepted += 1
             self._settled += 1
             if error is not None:
-                self._lost[str(error)] = self._lost.get(str(error), 0) + 1
-                if len(self._lost_first) < _NAMED:
-                    self._lost_first.append(number)
+                self._lose(number, error)
             else:
                 self._next[partition] = max(self._next.get(partition, 0), offset + 1)
         outcome.settle(error, partition, offset, timestamp)
+
+    def _outstanding(self) -> int:
+        return self._accepted - self._settled + sum(each.outstanding for each in self._portions)
+
+    def _collect(self) -> None:
+        """Note what has become known of rows that were written together."""
+        still = []
+        for each in self._portions:
+            # First, so that nothing comes after what is noted here.
+            settled = each.settled
+            advance(self._next, each)
+            for number, error in each.take_losses():
+                self._lose(number, error)
+            if settled:
+                each.release()
+            else:
+                still.append(each)
+        self._portions = still
+
+    def _lose(self, number: int, error: Exception) -> None:
+        self._lost[str(error)] = self._lost.get(str(error), 0) + 1
+        if len(self._lost_first) < _NAMED:
+            self._lost_first.append(number)
 
 
 class WriteResult:
@@ -226,7 +267,7 @@ class WriteResult:
             ProducerError: if it was lost.
             DeliveryTimeoutError: if it was not delivered in time.
         """
-        self._deliveries.wait(self._is_settled, timeout, 1)
+        self._deliveries.wait(self._is_settled, timeout, lambda: 1)
         if self._error is not None:
             raise self._error
         assert self._position is not None  # noqa: S101 - one of the two is there
@@ -262,7 +303,8 @@ class BatchResult:
     def __init__(self, deliveries: Deliveries, rows: int) -> None:
         self._deliveries = deliveries
         self._rows = rows
-        self._left = rows
+        # Those of which some rows are outstanding.
+        self._portions: list[Portion] = []
         self._next: dict[int, int] = {}
         self._error: Exception | None = None
         self._lock = threading.Lock()
@@ -273,6 +315,10 @@ class BatchResult:
     def __bool__(self) -> bool:
         # Without this, the result of no rows would be falsy.
         return True
+
+    def follow(self, portion: Portion) -> None:
+        """Wait for a part of the rows."""
+        self._portions.append(portion)
 
     def done(self) -> bool:
         """Return whether all rows are delivered or lost. It does not wait."""
@@ -300,20 +346,32 @@ class BatchResult:
         """The offsets after these rows, for which it waits as long as the catalogue waits for answers."""
         return self.wait(self._deliveries.timeout)
 
-    def settle(self, error: Exception | None, partition: int, offset: int, timestamp: int) -> None:
-        """Note the outcome of one of them."""
-        with self._lock:
-            if error is None:
-                self._next[partition] = max(self._next.get(partition, 0), offset + 1)
-            else:
-                self._error = self._error or error
-            self._left -= 1
+    def _left(self) -> int:
+        return sum(each.outstanding for each in self._portions)
 
     def _is_settled(self) -> bool:
-        return self._left == 0
+        with self._lock:
+            still = []
+            for each in self._portions:
+                settled = each.settled
+                advance(self._next, each)
+                if each.lost and self._error is None:
+                    self._error = each.lost[0][1]
+                if not settled:
+                    still.append(each)
+            self._portions = still
+        return not still
 
     def __repr__(self) -> str:
-        return f"<BatchResult of {self._rows} rows, {self._left} on their way>"
+        return f"<BatchResult of {self._rows} rows, {self._left()} on their way>"
+
+
+def advance(following: dict[int, int], portion: Portion) -> None:
+    """Move offsets behind the rows of a portion that were delivered."""
+    # A copy, because another thread may add a partition.
+    for partition, offset in portion.last.copy().items():
+        if partition is not None and offset is not None:
+            following[partition] = max(following.get(partition, 0), offset + 1)
 
 
 def _rows(count: int) -> str:

@@ -1,12 +1,13 @@
 """A schema that fits the events of an HTTP stream, found by looking at those that arrive."""
 
 import contextlib
+import logging
 import socket
 import threading
-import time
 from typing import TYPE_CHECKING, Any
 
-from streamrt.errors import InvalidOperationError
+from streamrt.connectors.failures import named
+from streamrt.errors import InvalidOperationError, SourceError
 from streamrt.tables.connectors import HTTPSSE, SQSQueue, table_connector
 from streamrt.tables.detection import Detected, described
 from streamrt.tables.info import TableInfo
@@ -15,9 +16,12 @@ from streamrt.tables.native import event_source_of
 if TYPE_CHECKING:
     import httpx_sse
 
-__all__ = ["detect_events"]
+__all__ = ["arriving", "detect_events"]
+
+logger = logging.getLogger("streamrt.tables")
 
 _LEAVE_S = 5.0
+_ANSWER_S = 10.0
 
 
 def detect_events(info: TableInfo, *, limit: int, timeout: float, types: bool, start: Any) -> Detected:
@@ -32,7 +36,7 @@ def detect_events(info: TableInfo, *, limit: int, timeout: float, types: bool, s
 
     Raises:
         InvalidOperationError: if the table is no HTTP stream, or there is a start.
-        SourceError: if the server refuses.
+        SourceError: if the server refuses, or the stream breaks off before the first event.
     """
     if info.connector == SQSQueue.word:
         raise InvalidOperationError(
@@ -46,31 +50,65 @@ def detect_events(info: TableInfo, *, limit: int, timeout: float, types: bool, s
         )
     if start is not None:
         raise InvalidOperationError(f"detect_schema(start=...) of table {info.name}: an HTTP stream begins now")
-    values = _arriving(event_source_of(connector), connector.event, limit, timeout)
+    # A server that does not even answer ends it, too, and one that sends no event does not.
+    events = event_source_of(connector, silence=timeout + _ANSWER_S)
+    values = arriving(events, connector.event, limit, timeout, info.name)
     return described(values, info.schema, types)
 
 
-def _arriving(events: "httpx_sse.EventSource", name: str | None, limit: int, timeout: float) -> list[bytes]:
+def arriving(events: "httpx_sse.EventSource", name: str | None, limit: int, timeout: float, table: str) -> list[bytes]:
+    """Return the data of the events that arrive, and close the stream, whatever happens.
+
+    If the stream breaks off after some events, these are returned, and the log says it.
+
+    Args:
+        events: the stream.
+        name: name of the events that count; None means all.
+        limit: most events.
+        timeout: seconds to wait for them.
+        table: name of the table, for errors.
+
+    Raises:
+        SourceError: if the stream breaks off before the first event, or is none.
+    """
     found: list[bytes] = []
+    failures: list[Exception] = []
 
     def read() -> None:
-        # The end of the stream, or of the wait for it.
-        with contextlib.suppress(Exception):
+        try:
             for event in events.iter_sse():
                 if event.data and name in (None, event.event):
                     found.append(event.data.encode())
                     if len(found) >= limit:
                         return
+        except Exception as error:  # noqa: BLE001 - it is raised in the thread that waits
+            failures.append(error)
 
     reader = threading.Thread(target=read, name="streamrt-detect", daemon=True)
-    deadline = time.monotonic() + timeout
-    reader.start()
-    reader.join(max(0.0, deadline - time.monotonic()))
-    if reader.is_alive():
+    broken: Exception | None = None
+    try:
+        reader.start()
+        reader.join(timeout)
+        # Later ones are of the end of the wait.
+        broken = failures[0] if failures else None
+    finally:
+        _leave(events, reader)
+    values = found[:limit]
+    if broken is not None and not values:
+        raise SourceError(f"no event of table {table} was read: {named(broken)}") from broken
+    if broken is not None:
+        logger.warning("The events of table %s broke off after %d: %s", table, len(values), named(broken))
+    return values
+
+
+def _leave(events: "httpx_sse.EventSource", reader: threading.Thread) -> None:
+    """Close a stream that a thread may be reading, and wait for the end of the thread."""
+    try:
         stream = events.response.extensions.get("network_stream")
-        if stream is not None:
+        if reader.is_alive() and stream is not None:
+            # Closing alone would not wake the thread.
             with contextlib.suppress(OSError):
                 stream.get_extra_info("socket").shutdown(socket.SHUT_RDWR)
-        reader.join(_LEAVE_S)
-    events.response.close()
-    return found[:limit]
+            reader.join(_LEAVE_S)
+    finally:
+        events.response.close()

@@ -4,9 +4,11 @@ A change is a compare-and-set: the writer takes the transactional id that all wr
 others, reads the topic to its end, compares, writes and commits. If another writer takes the id in between, the commit fails,
 and the change is tried again on what the topic has then. So a commit never follows a change that its writer has not seen.
 
-The version of an object is the offset of its record.
+The version of an object is the offset of its record, with the topic's id: a topic that was deleted and created again has the
+same offsets.
 """
 
+import logging
 import random
 import threading
 import time
@@ -30,6 +32,8 @@ from streamrt.tables.links import RecordFeed, RecordSender, TableLinks
 
 __all__ = ["CATALOG_TOPIC", "KafkaCatalog"]
 
+logger = logging.getLogger("streamrt.tables")
+
 CATALOG_TOPIC = "_streamrt_catalog"
 TRANSACTIONAL_ID = "streamrt.catalog"
 _ATTEMPTS = 5
@@ -44,6 +48,45 @@ _OLDEST_CACHE_S = 3_600.0
 class _Definition(NamedTuple):
     name: str
     config: TopicConfig
+
+
+class _Attempts:
+    """What became of the attempts to write one record.
+
+    Args:
+        key: key of the object.
+        is_delete: whether the record deletes it.
+        expected: version that the object must have.
+    """
+
+    def __init__(self, key: str, is_delete: bool, expected: str | None) -> None:
+        self.key = key
+        self.topic_id = ""
+        self.is_unknown = False
+        self.written: list[int] = []
+        self._is_delete = is_delete
+        self._expected = expected
+
+    def note(self, error: Exception | None, partition: int, offset: int, timestamp: int) -> None:
+        """Note the offset of a record that was delivered."""
+        if error is None:
+            self.written.append(offset)
+
+    def check(self, found: Stored | None) -> str | None:
+        """Return the version of the record if an attempt whose outcome was not known has written it; None if it is to write.
+
+        Raises:
+            CatalogConflictError: if the object has neither this nor the expected version.
+        """
+        version = None if found is None else found.version
+        versions = [_version(offset, self.topic_id) for offset in self.written]
+        if versions and (version in versions or (version is None and self._is_delete)):
+            return versions[-1] if version is None else version
+        if version != self._expected:
+            raise conflict(self.key)
+        # The attempts before were not committed, and cannot be any more: the id was taken since.
+        self.is_unknown = False
+        return None
 
 
 @dataclass
@@ -88,7 +131,8 @@ class KafkaCatalog(CatalogStore):
         self._lock = threading.RLock()
         self._cache: _Cache | None = None
         self._sender: RecordSender | None = None
-        self._checked_topic: str | None = None
+        # The topic that was looked at, and what is wrong with it.
+        self._checked: tuple[str, str | None] | None = None
 
     def connect(self, links: TableLinks | None, timeout: float) -> None:  # noqa: D102
         if links is None:
@@ -125,8 +169,13 @@ class KafkaCatalog(CatalogStore):
 
     # -- Reading -------------------------------------------------------------------------------------------------
 
-    def _read(self) -> dict[str, Stored]:
-        """Return all objects, as of now."""
+    def _read(self, is_for_change: bool = False) -> dict[str, Stored]:
+        """Return all objects, as of now.
+
+        Args:
+            is_for_change: whether a topic that may not be read is an error, and no empty one: a change would overwrite what
+                it does not see.
+        """
         deadline = time.monotonic() + self._timeout
         while True:
             try:
@@ -145,6 +194,10 @@ class KafkaCatalog(CatalogStore):
                     self.note = (
                         f"this user may not read the topic {self._topic} of the catalogue: grant READ and DESCRIBE"
                     )
+                    if is_for_change:
+                        raise CatalogError(
+                            f"the catalogue cannot be changed: {self.note}, without which objects would be overwritten unseen"
+                        ) from error
                     return {}
                 raise
             else:
@@ -161,8 +214,10 @@ class KafkaCatalog(CatalogStore):
         if topic_id is None:
             self.note = f"the cluster has no topic {self._topic} yet, in which catalogues are"
             return None
-        self.note = None
+        self.note = self._fault(topic_id)
         if cache is None:
+            if self.note is not None:
+                logger.warning("Objects of the catalogue may be missing: %s.", self.note)
             partition = TopicPartition(self._topic, 0)
             low = admin.offset_bounds([partition], self._timeout)[partition][0]
             cache = _Cache(topic_id, self._connected().feed(), partition, {}, low, time.monotonic())
@@ -197,7 +252,7 @@ class KafkaCatalog(CatalogStore):
                     if value is None:
                         cache.objects.pop(name, None)
                     elif name:
-                        cache.objects[name] = Stored(value, str(offset))
+                        cache.objects[name] = Stored(value, _version(offset, cache.topic_id))
         cache.read_at = time.monotonic()
 
     def _drop_cache(self) -> None:
@@ -213,50 +268,83 @@ class KafkaCatalog(CatalogStore):
         # By chance, so that two writers do not take the id from each other again and again.
         pause_s = random.uniform(_RETRY_S / 5, _RETRY_S)  # noqa: S311 - no secret
         backoff = Backoff(pause_s, time.monotonic() + self._timeout)
-        written: list[str] = []
-
-        def note(error: Exception | None, partition: int, offset: int, timestamp: int) -> None:
-            if error is None:
-                written.append(str(offset))
-
+        attempts = _Attempts(key, value is None, expected)
+        failure: Exception | None = None
         for _ in range(_ATTEMPTS):
             try:
                 sender = self._acquired()
-                found = self._read().get(key)
-                version = None if found is None else found.version
-                # An earlier attempt, whose outcome was not known, may have committed.
-                if written and (version in written or (version is None and value is None)):
-                    return written[-1]
-                if version != expected:
-                    raise conflict(key)
-                sender.produce(self._topic, value, key.encode(), partition=0, on_delivery=note)
+                found = self._read(is_for_change=True).get(key)
+                attempts.topic_id = self._topic_id()
+                done = attempts.check(found)
+                if done is not None:
+                    return done
+                sender.produce(self._topic, value, key.encode(), partition=0, on_delivery=attempts.note)
                 sender.flush(self._timeout)
+                attempts.is_unknown = True
                 sender.commit()
             except (TransactionError, ProducerError) as error:
                 self._drop_sender()
-                failure: Exception = error
-                if not backoff.pause():
+                failure = error
+                if (isinstance(error, ProducerError) and error.refused) or not backoff.pause():
                     break
             except CatalogConflictError:
                 raise
-            except BaseException:
+            except BaseException as error:
                 # Such as an interrupt: the next change would commit this one with it.
                 self._drop_sender()
+                if attempts.is_unknown and isinstance(error, KafkaRequestError | CatalogError):
+                    raise self._unknown(key, error) from error
                 raise
             else:
-                self._wait_for(written[-1])
-                return written[-1]
-        if isinstance(failure, TransactionError) and failure.fenced:
-            raise conflict(key) from failure
+                self._wait_for(attempts.written[-1])
+                return _version(attempts.written[-1], attempts.topic_id)
+        if attempts.is_unknown:
+            return self._resolved(attempts, failure)
         raise CatalogError(f"the catalogue in topic {self._topic} could not be changed: {failure}") from failure
 
-    def _wait_for(self, version: str) -> None:
+    def _resolved(self, attempts: "_Attempts", failure: Exception | None) -> str:
+        """Return the version of a change whose outcome is not known, if it can be seen.
+
+        Raises:
+            CatalogConflictError: if other writers were faster each time.
+            CatalogError: if the outcome stays unknown.
+        """
+        is_fenced = isinstance(failure, TransactionError) and failure.fenced
+        try:
+            done = attempts.check(self._read().get(attempts.key))
+        except (KafkaRequestError, CatalogError, OffsetOutOfRangeError) as error:
+            if isinstance(error, CatalogConflictError):
+                raise
+            raise self._unknown(attempts.key, failure or error) from failure
+        if done is not None:
+            return done
+        if is_fenced:
+            # Whoever took the id has ended the transaction.
+            raise conflict(attempts.key) from failure
+        raise self._unknown(attempts.key, failure) from failure
+
+    def _unknown(self, key: str, error: object) -> CatalogError:
+        kind, _, name = key.partition("/")
+        return CatalogError(
+            f"it is not known whether {kind} {name!r} was changed, because the brokers did not answer the commit to topic "
+            f"{self._topic} ({error}): read it when they answer again, and repeat the change if it is not there"
+        )
+
+    def _wait_for(self, offset: int) -> None:
         """Wait until readers see a record that was committed."""
         deadline = time.monotonic() + self._timeout
         while time.monotonic() < deadline:
-            self._read()
-            if self._cache is None or self._cache.position > int(version):
+            try:
+                self._read()
+            except (KafkaRequestError, CatalogError, OffsetOutOfRangeError):
+                # The change is made, whatever became of the brokers since.
                 return
+            if self._cache is None or self._cache.position > offset:
+                return
+
+    def _topic_id(self) -> str:
+        """Return the id of the topic that was read last."""
+        return "" if self._cache is None else self._cache.topic_id
 
     def _acquired(self) -> RecordSender:
         """Return a writer that has the transactional id, as far as it knows."""
@@ -278,17 +366,47 @@ class KafkaCatalog(CatalogStore):
         if topic_id is None:
             config = TopicConfig(1, self._replication_factor, {"cleanup.policy": "compact"})
             admin.create_topics([_Definition(self._topic, config)], self._timeout, self._timeout)
-        elif topic_id != self._checked_topic:
-            found = admin.inspect_topics([self._topic], self._timeout)[self._topic] or TopicConfig(1, 1)
-            policy = found.extra_config.get("cleanup.policy")
-            if found.num_partitions != 1 or (policy is not None and policy != "compact"):
-                raise TopicConfigurationError(
-                    f"topic {self._topic} has {found.num_partitions} partitions and cleanup.policy={policy}, and a "
-                    "catalogue needs 1 partition and cleanup.policy=compact: change the topic, or choose another one"
+            topic_id = admin.topic_ids([self._topic], self._timeout)[self._topic]
+        # Another program, or the brokers, may have created it in another way at the same moment.
+        fault = None if topic_id is None else self._fault(topic_id, is_for_change=True)
+        if fault is not None:
+            self._checked = None
+            raise TopicConfigurationError(f"{fault}: change the topic, or choose another one")
+
+    def _fault(self, topic_id: str, is_for_change: bool = False) -> str | None:
+        """Return why a topic cannot hold a catalogue, in one clause.
+
+        Args:
+            topic_id: Kafka's id of the topic.
+            is_for_change: whether to look again at a topic that could not, because somebody may have mended it.
+        """
+        if self._checked is None or self._checked[0] != topic_id or (is_for_change and self._checked[1] is not None):
+            try:
+                found = self._connected().admin().inspect_topics([self._topic], self._timeout)[self._topic]
+            except KafkaRequestError as error:
+                # Settings need a further right, DESCRIBE_CONFIGS.
+                if error.code not in (
+                    KafkaError.TOPIC_AUTHORIZATION_FAILED,
+                    KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+                ):
+                    raise
+                found = None
+            policy = "compact" if found is None else found.extra_config.get("cleanup.policy", "compact")
+            count = 1 if found is None else found.num_partitions
+            fault = None
+            if count != 1 or policy != "compact":
+                fault = (
+                    f"topic {self._topic} has {count} partitions and cleanup.policy={policy}, and a catalogue needs 1 "
+                    "partition and cleanup.policy=compact"
                 )
-            self._checked_topic = topic_id
+            self._checked = (topic_id, fault)
+        return self._checked[1]
 
     def _connected(self) -> TableLinks:
         if self._links is None:
             raise InvalidOperationError("the store is not connected: give it to a Catalog")
         return self._links
+
+
+def _version(offset: int, topic_id: str) -> str:
+    return f"{offset}@{topic_id}"

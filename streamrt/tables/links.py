@@ -4,6 +4,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Literal, Protocol
 
 from streamrt.kafka.inputs import InputBatch
+from streamrt.kafka.portion import Portion
 from streamrt.kafka.sender import Delivered
 from streamrt.kafka.topic_config import TopicConfig, TopicDefinition
 from streamrt.records import Headers, TopicPartition
@@ -108,8 +109,15 @@ class RecordSender(Protocol):
             ProducerError: if the record is refused at once, for example because it is too large.
         """
 
+    def produce_all(self, topic: str, portion: Portion) -> None:
+        """Accept the records of a portion in their order, and wait while the queue is full.
+
+        Raises:
+            ProducerError: if a record is refused at once; `portion.accepted` says how many are not.
+        """
+
     def poll(self, timeout: float = 0.0) -> None:
-        """Call `on_delivery` of what was delivered."""
+        """Call `on_delivery` of what was delivered, and tell portions of it."""
 
     def flush(self, timeout: float) -> int:
         """Wait until all records are delivered or lost; return how many are neither."""

@@ -6,7 +6,17 @@ from typing import Any
 
 from streamrt.errors import ArgumentTypeError, ArgumentValueError
 
-__all__ = ["IF_EXISTS", "IF_MISSING", "check_choice", "check_name", "check_texts", "full_name"]
+__all__ = [
+    "IF_EXISTS",
+    "IF_MISSING",
+    "check_changes",
+    "check_choice",
+    "check_count",
+    "check_name",
+    "check_text",
+    "check_texts",
+    "full_name",
+]
 
 IF_EXISTS = ("error", "ignore", "replace")
 IF_MISSING = ("error", "ignore")
@@ -61,6 +71,45 @@ def check_choice(what: str, value: object, choices: Collection[str]) -> None:
     """
     if value not in choices:
         raise ArgumentValueError(f"{what} must be {', '.join(map(repr, choices))}, got {value!r}")
+
+
+def check_changes(what: str, values: object) -> None:
+    """Refuse what is no mapping of texts to texts, or to None for what is removed; None may be.
+
+    Raises:
+        ArgumentTypeError: if it is something else.
+    """
+    if values is None:
+        return
+    if not isinstance(values, Mapping) or not all(
+        isinstance(name, str) and isinstance(value, str | None) for name, value in values.items()
+    ):
+        raise ArgumentTypeError(f"{what} must have texts as names and values, or None as a value")
+
+
+def check_count(what: str, value: object) -> None:
+    """Refuse a number of things that is no integer of 1 or more; None may be.
+
+    Raises:
+        ArgumentTypeError: if it is no integer.
+        ArgumentValueError: if it is below 1.
+    """
+    if value is None:
+        return
+    if type(value) is not int:
+        raise ArgumentTypeError(f"{what} must be an integer, got {type(value).__name__}")
+    if value < 1:
+        raise ArgumentValueError(f"{what} must be 1 or more, got {value}")
+
+
+def check_text(what: str, value: object) -> None:
+    """Refuse what is no text; None may be.
+
+    Raises:
+        ArgumentTypeError: if it is something else.
+    """
+    if not isinstance(value, str | None):
+        raise ArgumentTypeError(f"{what} must be a text, got {type(value).__name__}")
 
 
 def check_texts(what: str, values: Mapping[str, Any] | None) -> dict[str, str]:

@@ -46,12 +46,15 @@ def native_of(info: TableInfo, home: TableHome) -> Any:
     raise InvalidOperationError(f"table {info.name} ({info.connector}) has no client of another library")
 
 
-def event_source_of(connector: HTTPSSE, last_event_id: str | None = None) -> "httpx_sse.EventSource":
+def event_source_of(
+    connector: HTTPSSE, last_event_id: str | None = None, silence: float | None = None
+) -> "httpx_sse.EventSource":
     """Open an HTTP stream, and return its events.
 
     Args:
         connector: the stream, variables resolved.
         last_event_id: id of the event after which it begins.
+        silence: seconds after which a server that sends nothing counts as gone; None waits.
 
     Raises:
         SourceError: if the server cannot be reached, or refuses.
@@ -66,8 +69,8 @@ def event_source_of(connector: HTTPSSE, last_event_id: str | None = None) -> "ht
     headers: dict[str, Any] = {**settings.headers(), "Accept": "text/event-stream", "Cache-Control": "no-store"}
     if last_event_id is not None:
         headers["Last-Event-ID"] = last_event_id
-    # Events may come at any time.
-    timeout = httpx.Timeout(_CONNECT_TIMEOUT_S, read=None)
+    # Without a silence: events may come at any time.
+    timeout = httpx.Timeout(_CONNECT_TIMEOUT_S, read=silence)
     transport = settings.transport(connector.url)
     try:
         response = request(transport, "GET", connector.url, headers=headers, timeout=timeout, stream=True)

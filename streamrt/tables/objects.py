@@ -4,11 +4,15 @@ import dataclasses
 import logging
 from collections.abc import Callable, Mapping
 from datetime import datetime, timezone
-from typing import Generic, Literal, NamedTuple, TypeVar
+from typing import Any, Generic, Literal, NamedTuple, TypeVar
+
+import orjson
 
 from streamrt.errors import CatalogConflictError, CatalogError
 from streamrt.tables.catalog_store import CatalogStore
 from streamrt.tables.connections import Connection
+from streamrt.tables.documents import dumped, with_unknown_fields
+from streamrt.tables.histories import Histories, MissingHistoryError
 from streamrt.tables.info import DatabaseInfo, TableInfo
 from streamrt.tables.records import (
     connection_record,
@@ -31,10 +35,11 @@ T = TypeVar("T")
 
 
 class Found(NamedTuple, Generic[T]):
-    """An object, and the version of the store that it has."""
+    """An object, the version of the store that it has, and its document, which may have fields of a newer StreamRT."""
 
     value: T
     version: str
+    document: bytes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,6 +69,7 @@ class CatalogObjects:
 
     def __init__(self, store: CatalogStore) -> None:
         self._store = store
+        self._histories = Histories(store)
         self._warned: set[tuple[str, str]] = set()
 
     @property
@@ -78,7 +84,15 @@ class CatalogObjects:
             CatalogError: if it cannot be read.
         """
         stored = self._store.get(kind.key(name))
-        return None if stored is None else Found(kind.read(name, stored.value), stored.version)
+        while stored is not None:
+            try:
+                return Found(self._read(kind, name, stored.value), stored.version, stored.value)
+            except MissingHistoryError:
+                # It may have been dropped since.
+                former, stored = stored, self._store.get(kind.key(name))
+                if stored is not None and stored.version == former.version:
+                    raise
+        return None
 
     def names(self, kind: Kind[T], prefix: str = "") -> list[str]:
         """Return the names of objects, also of those that cannot be read."""
@@ -86,28 +100,73 @@ class CatalogObjects:
 
     def all(self, kind: Kind[T], prefix: str = "") -> dict[str, T]:
         """Return the objects by name. Those that cannot be read are left out, with a warning for each."""
-        found: dict[str, T] = {}
+        return {name: found.value for name, found in self.found(kind, prefix).items()}
+
+    def found(self, kind: Kind[T], prefix: str = "") -> dict[str, Found[T]]:
+        """Return the objects by name, with their documents; see `all`."""
+        listed: dict[str, Found[T]] = {}
         for key, stored in self._store.list(kind.key(prefix)).items():
             name = key.partition("/")[2]
             try:
-                found[name] = kind.read(name, stored.value)
+                listed[name] = Found(self._read(kind, name, stored.value), stored.version, stored.value)
+            except MissingHistoryError as error:
+                self._find_again(kind, name, listed, stored.version, error)
             except CatalogError as error:
-                if (key, stored.version) not in self._warned:
-                    self._warned.add((key, stored.version))
-                    logger.warning("%s; it is left out", error)
-        return found
+                self._warn(key, stored.version, error)
+        return listed
 
-    def put(self, kind: Kind[T], name: str, value: T, expected: str | None) -> None:
-        """Write an object; see `CatalogStore.put`."""
-        self._store.put(kind.key(name), kind.write(value), expected)
+    def document(self, kind: Kind[T], name: str, found: Found[T]) -> dict[str, Any]:
+        """Return the whole document of an object, also of a table whose history is in further records."""
+        if kind.word == self.tables.word:
+            return self._histories.whole(name, found.document)
+        document: dict[str, Any] = orjson.loads(found.document)
+        return document
 
-    def change(self, kind: Kind[T], name: str, change: Callable[[T | None], T | None]) -> T | None:
+    def put(self, kind: Kind[T], name: str, value: T, expected: str | None, former: Found[T] | None = None) -> str:
+        """Write an object, and return its version of the store; see `CatalogStore.put`.
+
+        Args:
+            kind: the kind of the object.
+            name: its name.
+            value: the object.
+            expected: the version of the store that it has now; None if there is none.
+            former: what it was before; fields of its document that this version does not know are kept.
+
+        Raises:
+            CatalogConflictError: if it has another version.
+            CatalogError: if it is too long for a record. Nothing is written then.
+        """
+        data, parts = self._documents(kind, name, value, former)
+        self._histories.write(parts)
+        return self._store.put(kind.key(name), data, expected)
+
+    def check(self, kind: Kind[T], name: str, value: T) -> None:
+        """Refuse an object that `put` would refuse, before anything is done for it.
+
+        Raises:
+            CatalogError: if it is too long for a record, or could not be read again.
+        """
+        # Histories are as long as they like, in further records.
+        latest = dataclasses.replace(value, schema_history={}) if isinstance(value, TableInfo) else value
+        data, _ = self._documents(kind, name, latest, None)
+        try:
+            kind.read(name, data)
+        except CatalogError:
+            raise CatalogError(
+                f"{kind.word} {name!r} has an argument that a catalogue would not read again: nothing was changed; see the "
+                "types of the arguments"
+            ) from None
+
+    def change(
+        self, kind: Kind[T], name: str, change: Callable[[T | None], T | None], keep_unknown: bool = True
+    ) -> T | None:
         """Replace an object by what a function makes of it, again if another program was faster.
 
         Args:
             kind: the kind of the object.
             name: its name.
             change: returns the new object for the one that is there, or None; None deletes it. It may raise.
+            keep_unknown: whether fields that a newer StreamRT has added stay; not if the object is described anew.
 
         Returns:
             The new object.
@@ -120,7 +179,8 @@ class CatalogObjects:
             value = change(None if found is None else found.value)
             try:
                 if value is not None:
-                    self.put(kind, name, value, None if found is None else found.version)
+                    version = None if found is None else found.version
+                    self.put(kind, name, value, version, found if keep_unknown else None)
                 elif found is not None:
                     self._store.delete(kind.key(name), found.version)
             except CatalogConflictError:
@@ -130,12 +190,90 @@ class CatalogObjects:
                 return value
         raise AssertionError("unreachable")
 
+    def forget_history(self, document: bytes) -> None:
+        """Delete the further records of a table that is gone.
+
+        Args:
+            document: the document that it had, whether it can be read or not.
+        """
+        try:
+            table_id = orjson.loads(document)["id"]
+        except (orjson.JSONDecodeError, LookupError, TypeError):
+            return
+        if table_id and isinstance(table_id, str):
+            self._histories.forget(table_id)
+
     def delete_unread(self, kind: Kind[T], name: str) -> bool:
         """Delete an object whether it can be read or not; return whether it was there."""
         stored = self._store.get(kind.key(name))
         if stored is not None:
             self._store.delete(kind.key(name), stored.version)
+            if kind.word == self.tables.word:
+                self.forget_history(stored.value)
         return stored is not None
+
+    def _read(self, kind: Kind[T], name: str, value: bytes) -> T:
+        if kind.word != self.tables.word:
+            return kind.read(name, value)
+        joined, earlier = self._histories.joined(name, value)
+        made = kind.read(name, joined)
+        if isinstance(made, TableInfo) and earlier:
+            made = dataclasses.replace(made, schema_history={**earlier, **made.schema_history})
+        return made
+
+    def _documents(self, kind: Kind[T], name: str, value: T, former: Found[T] | None) -> tuple[bytes, dict[str, bytes]]:
+        """Return the document of an object, and the further records to write before it."""
+        if not isinstance(value, TableInfo):
+            document = self._document(kind, name, value, None if former is None else former.document)
+            return dumped(kind.word, name, document), {}
+        parts: list[str] = []
+        before = None
+        if former is not None and isinstance(former.value, TableInfo) and former.value.id == value.id:
+            parts = self._histories.parts(name, former.document)
+            before = self._histories.joined(name, former.document)[0]
+        last = max((int(part.split("-")[1]) for part in parts), default=0)
+        history = {number: schema for number, schema in value.schema_history.items() if number > last}
+        latest = dataclasses.replace(value, schema_history=history)
+        document = self._document(self.tables, name, latest, before)
+        document, made = self._histories.split(name, document, parts)
+        return dumped(kind.word, name, document), made
+
+    def _document(self, kind: Kind[Any], name: str, value: Any, former: bytes | None) -> dict[str, Any]:
+        try:
+            document: dict[str, Any] = orjson.loads(kind.write(value))
+        except TypeError as error:
+            raise CatalogError(f"{kind.word} {name!r} cannot be kept as JSON: {error}") from None
+        if former is None:
+            return document
+        known = orjson.loads(kind.write(kind.read(name, former)))
+        merged: dict[str, Any] = with_unknown_fields(
+            document, _with_schema_in_history(orjson.loads(former)), _with_schema_in_history(known)
+        )
+        return merged
+
+    def _find_again(
+        self, kind: Kind[T], name: str, listed: dict[str, Found[T]], version: str, error: CatalogError
+    ) -> None:
+        try:
+            found = self.find(kind, name)
+        except CatalogError:
+            self._warn(kind.key(name), version, error)
+        else:
+            if found is not None:
+                listed[name] = found
+
+    def _warn(self, key: str, version: str, error: CatalogError) -> None:
+        if (key, version) not in self._warned:
+            self._warned.add((key, version))
+            logger.warning("%s; it is left out", error)
+
+
+def _with_schema_in_history(document: dict[str, Any]) -> dict[str, Any]:
+    """Return a document in whose history the schema of today is, too, where the next change finds it."""
+    schema, history = document.get("schema"), document.get("history")
+    if not isinstance(schema, dict) or not isinstance(history, list):
+        return document
+    return {**document, "history": [*history, schema]}
 
 
 def now() -> datetime:

@@ -84,13 +84,16 @@ class TopicPositions:
         """Seconds to wait for each answer."""
         return self._timeout
 
-    def topic_id(self) -> str | None:
+    def topic_id(self, timeout: float | None = None) -> str | None:
         """Return Kafka's id of the topic.
+
+        Args:
+            timeout: seconds to wait for the answer; by default, those of all answers.
 
         Raises:
             TopicNotFoundError: if the topic does not exist.
         """
-        found = self._admin.topic_ids([self._topic], self._timeout)[self._topic]
+        found = self._admin.topic_ids([self._topic], self._timeout if timeout is None else timeout)[self._topic]
         if found is None:
             raise self._missing()
         return found
@@ -110,12 +113,17 @@ class TopicPositions:
         """Return the partitions that are meant: those given, or those that starts name by number, or all.
 
         Raises:
-            ArgumentValueError: if the topic does not have one, or one of the starts names others.
+            ArgumentValueError: if the topic does not have one, one of the starts names others, or there are none.
         """
+        given = None if partitions is None else set(partitions)
+        if given is not None and not given:
+            raise ArgumentValueError("partitions must name one partition or more: leave it out for all")
+        if any(is_by_number(spec) and not spec for spec in specs):
+            raise ArgumentValueError("offsets by partition must name one partition or more")
         count = self.count()
         named: list[set[int]] = [set(spec) for spec in specs if is_by_number(spec)]
-        wanted = set(range(count)) if partitions is None else set(partitions)
-        if partitions is None and named:
+        wanted = set(range(count)) if given is None else given
+        if given is None and named:
             wanted = named[0]
         for number in sorted(wanted.union(*named), key=str):
             if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number < count:

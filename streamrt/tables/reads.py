@@ -68,7 +68,7 @@ class ReadableTable:
 
         Raises:
             SchemaError: if the table has no schema, or no such column.
-            ArgumentValueError: if the topic does not have a partition.
+            ArgumentValueError: if the topic does not have a partition, or a list is empty.
             OffsetOutOfRangeError: if an offset is no longer, or not yet, in the topic.
             StaleTokenError: if the topic was deleted and created again since the token was made.
             TopicNotFoundError: if the topic does not exist.
@@ -119,7 +119,7 @@ class ReadableTable:
 
         Raises:
             SchemaError: if the table has no schema, or no such column.
-            ArgumentValueError: if the topic does not have a partition.
+            ArgumentValueError: if the topic does not have a partition, or a list is empty.
             OffsetOutOfRangeError: if an offset is no longer, or not yet, in the topic.
             StaleTokenError: if the topic was deleted and created again since the token was made.
             TopicNotFoundError: if the topic does not exist.
@@ -162,7 +162,7 @@ class ReadableTable:
 
         Raises:
             ArgumentTypeError: if `callback` is no function.
-            ArgumentValueError: if a number is too low, or the topic does not have a partition.
+            ArgumentValueError: if a number is too low, the topic does not have a partition, or a list is empty.
             SchemaError: if the table has no schema, no such column, or one with a name of those that are added.
             OffsetOutOfRangeError: if an offset is no longer, or not yet, in the topic.
             InvalidOperationError: if the table has no topic, or a primary key.
@@ -187,7 +187,7 @@ class ReadableTable:
             partitions: numbers of the partitions; None means all.
 
         Raises:
-            ArgumentValueError: if the topic does not have a partition.
+            ArgumentValueError: if the topic does not have a partition, or a list is empty.
             TopicNotFoundError: if the topic does not exist.
             InvalidOperationError: if the table has no topic.
 
@@ -218,7 +218,7 @@ class ReadableTable:
             OffsetOutOfRangeError: if an offset is no longer, or not yet, in the topic.
             TopicNotFoundError: if the topic does not exist.
             InvalidOperationError: if the table has no topic, and is no HTTP stream.
-            SourceError: if the server of an HTTP stream refuses.
+            SourceError: if the server of an HTTP stream refuses, or the stream breaks off before the first event.
 
         Example:
             ```python
@@ -294,6 +294,8 @@ class ReadableTable:
             raise SchemaError(f"table {info.name!r} has no schema: set one by set_schema(), or see detect_schema()")
         if columns is not None and not isinstance(columns, Sequence):
             raise ArgumentTypeError(f"columns must be a list of names or numbers, got {type(columns).__name__}")
+        if columns is not None and not columns:
+            raise ArgumentValueError("columns must name one column or more: leave it out for all")
         return RowReaderFactory(
             self._home.row_format(info), info.topic, columns, changes=changes, metadata=metadata, on_error=on_error
         )

@@ -10,7 +10,8 @@ A document of a table, under the key `table/<database>.<table>`:
 ```
 
 `version` counts the changes of the object. Databases (`database/<name>`), connections (`connection/<name>`) and usages
-(`usage/<application>`) have such documents, too. A higher `v` is refused, and never misread.
+(`usage/<application>`) have such documents, too. A higher `v` is refused, and never misread. `histories` says where the
+schemas are that make a document too long, and `documents` what becomes of fields that this version does not know.
 """
 
 from collections.abc import Callable, Mapping
@@ -21,23 +22,29 @@ import orjson
 import pyarrow as pa
 
 from streamrt.errors import CatalogError, StreamRTError
+from streamrt.schema import Schema
 from streamrt.tables.connections import Connection, connection_of
 from streamrt.tables.info import DatabaseInfo, TableInfo, TableKind
 from streamrt.tables.schema_documents import schema_document, schema_of
 from streamrt.tables.usages import ApplicationInfo
 
 __all__ = [
+    "VERSION",
     "connection_record",
     "database_record",
+    "history_of",
     "read_application",
     "read_connection",
     "read_database",
+    "read_document",
     "read_table",
     "table_record",
     "usage_record",
 ]
 
-_VERSION = 1
+VERSION = 1
+"""Version of documents; `histories` has a later one for tables."""
+
 _KINDS = ("log", "primary-key", "external")
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 T = TypeVar("T")
@@ -73,7 +80,7 @@ def read_table(name: str, value: bytes) -> TableInfo:
     Raises:
         CatalogError: if it is no such document, or a newer version of StreamRT wrote it.
     """
-    return _read("table", name, value, _table)
+    return read_document("table", name, value, _table)
 
 
 def database_record(info: DatabaseInfo) -> bytes:
@@ -83,23 +90,23 @@ def database_record(info: DatabaseInfo) -> bytes:
 
 def read_database(name: str, value: bytes) -> DatabaseInfo:
     """Return the database of a document; see `read_table`."""
-    return _read("database", name, value, _database)
+    return read_document("database", name, value, _database)
 
 
 def connection_record(connection: Connection) -> bytes:
     """Return the document of a connection."""
-    return orjson.dumps({"v": _VERSION, "kind": connection.word, "options": connection.options()})
+    return orjson.dumps({"v": VERSION, "kind": connection.word, "options": connection.options()})
 
 
 def read_connection(name: str, value: bytes) -> Connection:
     """Return the connection of a document; see `read_table`."""
-    return _read("connection", name, value, lambda _, found: connection_of(found["kind"], found["options"]))
+    return read_document("connection", name, value, lambda _, found: connection_of(found["kind"], found["options"]))
 
 
 def usage_record(application: ApplicationInfo) -> bytes:
     """Return the document of what an application uses."""
     document = {
-        "v": _VERSION,
+        "v": VERSION,
         "application": application.name,
         "reads": list(application.reads),
         "writes": list(application.writes),
@@ -110,20 +117,31 @@ def usage_record(application: ApplicationInfo) -> bytes:
 
 def read_application(name: str, value: bytes) -> ApplicationInfo:
     """Return the application of a document; see `read_table`."""
-    return _read("usage", name, value, _application)
+    return read_document("usage", name, value, _application)
 
 
-def _read(kind: str, name: str, value: bytes, build: Callable[[str, dict[str, Any]], T]) -> T:
+def read_document(kind: str, name: str, value: bytes, build: Callable[[str, dict[str, Any]], T]) -> T:
+    """Return what a function makes of a document.
+
+    Args:
+        kind: kind of the object, for errors.
+        name: name of the object.
+        value: the document.
+        build: makes the object of the name and the document.
+
+    Raises:
+        CatalogError: if it is no such document, or a newer version of StreamRT wrote it.
+    """
     what = f"the record of {kind} {name!r} in the catalogue"
     try:
         document = orjson.loads(value)
         version = document["v"]
-        if type(version) is int and version > _VERSION:
+        if type(version) is int and version > VERSION:
             raise CatalogError(
-                f"{what} was written by a newer version of StreamRT (format {version}, this one knows {_VERSION}): upgrade "
+                f"{what} was written by a newer version of StreamRT (format {version}, this one knows {VERSION}): upgrade "
                 "StreamRT"
             )
-        if version != _VERSION or type(version) is not int:
+        if version != VERSION or type(version) is not int:
             raise ValueError
         return build(name, document)
     except CatalogError:
@@ -158,7 +176,7 @@ def _table(name: str, document: dict[str, Any]) -> TableInfo:
         connection=_optional_text(document.get("connection")),
         format_options=_mapping(row_format["options"]),
         schema_version=0 if schema is None else _number(schema["version"]),
-        schema_history={_number(each["version"]): schema_of(_without_version(each)) for each in document["history"]},
+        schema_history=history_of(document["history"]),
         key=tuple(_text(column) for column in _list(document["key"])),
         key_format=_text(document["key_format"]),
         config=_texts(document["config"]),
@@ -167,6 +185,15 @@ def _table(name: str, document: dict[str, Any]) -> TableInfo:
         version=_number(document["version"]),
         readable_from=_number(document["readable_from"]),
     )
+
+
+def history_of(schemas: list[dict[str, Any]]) -> dict[int, Schema]:
+    """Return schemas by their number.
+
+    Raises:
+        SchemaError, TypeError, KeyError, ValueError, AttributeError: if they are no schemas with numbers.
+    """
+    return {_number(each["version"]): schema_of(_without_version(each)) for each in schemas}
 
 
 def _database(name: str, document: dict[str, Any]) -> DatabaseInfo:
@@ -193,7 +220,7 @@ def _application(name: str, document: dict[str, Any]) -> ApplicationInfo:
 
 def _head(info: DatabaseInfo | TableInfo) -> dict[str, Any]:
     return {
-        "v": _VERSION,
+        "v": VERSION,
         "version": info.version,
         "created_at": _to_ms(info.created_at),
         "modified_at": _to_ms(info.modified_at),

@@ -1,7 +1,9 @@
 """Rows as the keys, values and timestamps of records."""
 
+import contextlib
 import datetime
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -12,8 +14,9 @@ from streamrt.schema import Column, Schema
 from streamrt.schema.columns import NO_DEFAULT
 from streamrt.serializers.row_formats import KeyFormat, RowFormat
 from streamrt.tables.arrow_rows import Frame
+from streamrt.tables.row_lists import columns_of_rows
 
-__all__ = ["EncodedRow", "RowEncoder"]
+__all__ = ["EncodedRow", "EncodedRows", "RowEncoder"]
 
 _EPOCH = datetime.datetime(1970, 1, 1)
 _EPOCH_UTC = _EPOCH.replace(tzinfo=datetime.timezone.utc)
@@ -27,6 +30,37 @@ class EncodedRow(NamedTuple):
     value: bytes
     key: bytes | None
     timestamp: int | None
+
+
+@dataclass(frozen=True)
+class EncodedRows:
+    """Rows as records, column by column.
+
+    Attributes:
+        values: their values.
+        keys: their keys; None if they have none.
+        timestamps: their timestamps; None, as a whole or of a row, is the time of the moment.
+    """
+
+    values: Sequence[bytes]
+    keys: Sequence[bytes | None] | None = None
+    timestamps: Sequence[int | None] | None = None
+
+    @classmethod
+    def joined(cls, parts: "Sequence[EncodedRows]") -> "EncodedRows":
+        """Return the rows of parts of one table, in order."""
+        if len(parts) == 1:
+            return parts[0]
+        return cls(
+            [value for part in parts for value in part.values],
+            None if not parts or parts[0].keys is None else [key for part in parts for key in part.keys or ()],
+            None
+            if not parts or parts[0].timestamps is None
+            else [each for part in parts for each in part.timestamps or ()],
+        )
+
+    def __len__(self) -> int:
+        return len(self.values)
 
 
 class RowEncoder:
@@ -80,17 +114,18 @@ class RowEncoder:
         except (SchemaMismatchError, SerializationError) as error:
             raise self._located(error) from None
 
-    def rows(self, rows: Sequence[Mapping[str, Any] | Sequence[Any]]) -> list[EncodedRow]:
+    def rows(self, rows: Sequence[Mapping[str, Any] | Sequence[Any]]) -> EncodedRows:
         """Return rows as records; errors, as those of `row`, name the number of the row, from 0 on."""
-        encoded: list[EncodedRow] = []
-        try:
-            for row in rows:
-                encoded.append(self._encoded(row))
-        except (SchemaMismatchError, SerializationError, ProducerError) as error:
-            raise self._located(error, f"row {len(encoded)}: ") from None
-        return encoded
+        frame = columns_of_rows(rows, self._given)
+        if frame is not None:
+            with contextlib.suppress(SchemaMismatchError):
+                # The check of single rows finds the same error, and says more about it.
+                table = frame.fitted(self.schema, self._given.names)
+                if table is not None:
+                    return self._columns(table)
+        return self._one_by_one(rows)
 
-    def frame(self, rows: Any) -> list[EncodedRow]:
+    def frame(self, rows: Any) -> EncodedRows:
         """Return the rows of a table or batch of Arrow, or a data frame of pandas or polars; errors are as those of `rows`.
 
         Raises:
@@ -102,12 +137,28 @@ class RowEncoder:
             rows_one_by_one = frame.rows(self.schema) if table is None else []
         except SchemaMismatchError as error:
             raise self._located(error) from None
-        if table is None:
-            return self.rows(rows_one_by_one)
+        return self._one_by_one(rows_one_by_one) if table is None else self._columns(table)
+
+    def _one_by_one(self, rows: Sequence[Mapping[str, Any] | Sequence[Any]]) -> EncodedRows:
         encoded: list[EncodedRow] = []
+        try:
+            for row in rows:
+                encoded.append(self._encoded(row))
+        except (SchemaMismatchError, SerializationError, ProducerError) as error:
+            raise self._located(error, f"row {len(encoded)}: ") from None
+        return EncodedRows(
+            [each.value for each in encoded],
+            None if self._keys_as is None else [each.key for each in encoded],
+            None if self._time is None else [each.timestamp for each in encoded],
+        )
+
+    def _columns(self, table: pa.Table) -> EncodedRows:
+        parts: list[EncodedRows] = []
+        first = 0
         for batch in table.combine_chunks().to_batches():
-            encoded += self._batch(batch, len(encoded))
-        return encoded
+            parts.append(self._batch(batch, first))
+            first += batch.num_rows
+        return EncodedRows.joined(parts)
 
     def _encoded(self, row: Mapping[str, Any] | Sequence[Any]) -> EncodedRow:
         checked = self._given.check(row)
@@ -120,37 +171,35 @@ class RowEncoder:
         key = None if self._keys_as is None else self._keys_as.encode(checked)
         return self._sized(EncodedRow(self._rows_as.encode(checked, self._topic), key, timestamp))
 
-    def _batch(self, batch: pa.RecordBatch, first: int) -> list[EncodedRow]:
-        count = batch.num_rows
+    def _batch(self, batch: pa.RecordBatch, first: int) -> EncodedRows:
         try:
-            keys: Sequence[bytes | None] = (
-                [None] * count if self._keys_as is None else self._keys_as.encode_batch(batch)
-            )
+            keys = None if self._keys_as is None else self._keys_as.encode_batch(batch)
             values = self._rows_as.encode_batch(batch, self._topic)
             timestamps = self._timestamps(batch)
         except (SchemaMismatchError, SerializationError) as error:
             # Formats number the rows of a batch, and tables of more than 2 GiB have several.
             raise self._located(error, f"from row {first} on, " if first else "") from None
-        encoded = [EncodedRow(*each) for each in zip(values, keys, timestamps, strict=True)]
-        for number, each in enumerate(encoded, first):
-            self._sized(each, f"row {number}: ")
-        return encoded
+        largest = max(map(len, values), default=0) + (0 if keys is None else max(map(len, keys), default=0))
+        if largest > self._max_bytes:
+            for number, value in enumerate(values):
+                key = None if keys is None else keys[number]
+                self._sized(EncodedRow(value, key, None), f"row {first + number}: ")
+        return EncodedRows(values, keys, timestamps)
 
-    def _timestamps(self, batch: pa.RecordBatch) -> Sequence[int | None]:
+    def _timestamps(self, batch: pa.RecordBatch) -> Sequence[int | None] | None:
         if self._time is None:
-            return [None] * batch.num_rows
+            return None
         moments = batch.column(self._time.name)
         if pa.types.is_date(moments.type):
             moments = pc.multiply(moments.cast(pa.int32()).cast(pa.int64()), _DAY_MS)
-        timestamps: list[int | None] = moments.cast(pa.int64()).to_pylist()
+        moments = moments.cast(pa.int64())
+        early = pc.index(pc.less(moments, 0), value=True).as_py()
+        if early >= 0:
+            raise SchemaMismatchError(f"row {early}: {_early(self._time)}")
         if pa.types.is_timestamp(self._time.dtype):
-            timestamps = [None if microseconds is None else microseconds // 1_000 for microseconds in timestamps]
-        for number, each in enumerate(timestamps):
-            if each is not None:
-                try:
-                    timestamps[number] = _recordable(each, self._time)
-                except SchemaMismatchError as error:
-                    raise SchemaMismatchError(f"row {number}: {error}") from None
+            moments = pc.divide(moments, 1_000)
+        # The client takes 0 for the time of the moment.
+        timestamps: list[int | None] = pc.max_element_wise(moments, pa.scalar(1), skip_nulls=False).to_pylist()
         return timestamps
 
     def _sized(self, encoded: EncodedRow, where: str = "") -> EncodedRow:
@@ -202,8 +251,10 @@ def _milliseconds(time: Column) -> Callable[[Any], int]:
 
 def _recordable(timestamp: int, time: Column) -> int:
     if timestamp < 0:
-        raise SchemaMismatchError(
-            f"column {time.name!r} ({time.word}) must be 1970 or later, because it is the timestamp of the record"
-        )
+        raise SchemaMismatchError(_early(time))
     # The client takes 0 for the time of the moment.
     return max(timestamp, 1)
+
+
+def _early(time: Column) -> str:
+    return f"column {time.name!r} ({time.word}) must be 1970 or later, because it is the timestamp of the record"

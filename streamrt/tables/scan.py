@@ -2,17 +2,23 @@
 
 import bisect
 import contextlib
+import math
 import os
 import time
-import uuid
 from collections.abc import Generator, Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from streamrt.common.collection import collection_paused
-from streamrt.errors import ArgumentTypeError, ArgumentValueError, ConfigurationError, ResultTooLargeError
+from streamrt.common.files import replacing
+from streamrt.errors import (
+    ArgumentTypeError,
+    ArgumentValueError,
+    ConfigurationError,
+    OffsetOutOfRangeError,
+    ResultTooLargeError,
+)
 from streamrt.extras import install_command
 from streamrt.kafka.client import KafkaRequestError
 from streamrt.kafka.inputs import InputBatch
@@ -23,6 +29,7 @@ from streamrt.tables.decoding import RowReader, slice_of
 from streamrt.tables.links import RecordFeed, TableLinks
 from streamrt.tables.positions import Positions, TopicPositions
 from streamrt.tables.rows import RecordBatch, ScanRecord
+from streamrt.tables.topic_watch import TopicWatch
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -36,6 +43,8 @@ MAX_BYTES = 1024**3
 _RECORDS = 5_000
 """Records of a poll: more of them do not fit into the caches of a processor, and are slower."""
 _POLL_S = 0.2
+_LOOK_S = 1.0
+"""Seconds between two looks whether the topic was created again."""
 _ROW_GROUP_BYTES = 64 * 1024 * 1024
 _FETCHING = {
     # An end is reported when the request before it is answered; brokers hold those for so long.
@@ -159,7 +168,7 @@ class TableScan:
                             if not left:
                                 return
 
-    def batches(self) -> Iterator[RecordBatch]:
+    def batches(self) -> Generator[RecordBatch, None, None]:
         """Yield the rows as batches of Arrow, of one partition each; raises what `rows` does."""
         reader = self._reader = self._readers()
         left = self._limit
@@ -201,14 +210,16 @@ class TableScan:
         """
         found: list[RecordBatch] = []
         size = 0
-        for each in self.batches():
-            size += each.batch.nbytes
-            if size > max_bytes:
-                raise ResultTooLargeError(
-                    f"the rows take more than {max_bytes:,} bytes in memory: read them by batches() or to_parquet(), choose "
-                    "columns or a range, or allow more by max_bytes="
-                )
-            found.append(each)
+        # Closed at once: the traceback of an error would keep the connections.
+        with contextlib.closing(self.batches()) as batches:
+            for each in batches:
+                size += each.batch.nbytes
+                if size > max_bytes:
+                    raise ResultTooLargeError(
+                        f"the rows take more than {max_bytes:,} bytes in memory: read them by batches() or to_parquet(), "
+                        "choose columns or a range, or allow more by max_bytes="
+                    )
+                found.append(each)
         found.sort(key=lambda each: (each.partition, each.first_offset))
         return pa.Table.from_batches([each.batch for each in found], self.arrow_schema)
 
@@ -247,10 +258,11 @@ class TableScan:
     def to_parquet(self, path: str | os.PathLike[str]) -> int:
         """Write the rows into a Parquet file, and return their number. Memory does not grow with them.
 
-        A file of this name is replaced when all rows are written; after an error it is unchanged.
+        A file of this name is replaced when all rows are written and on disk; after an error, or if the process dies, it is
+        unchanged. A process that is killed leaves `.<name>.<number>.tmp` beside it.
 
         Args:
-            path: the file.
+            path: the file; not a directory or a device.
 
         Raises:
             SerializationError: if a record is no row.
@@ -258,17 +270,15 @@ class TableScan:
         """
         from pyarrow import parquet
 
-        target = Path(path)
-        unfinished = target.with_name(f".{target.name}.{uuid.uuid4().hex}.tmp")
         count = 0
-        try:
-            with parquet.ParquetWriter(unfinished, self.arrow_schema) as writer:
-                for group in self._groups():
-                    writer.write_table(group)
-                    count += group.num_rows
-            unfinished.replace(target)
-        finally:
-            unfinished.unlink(missing_ok=True)
+        with (
+            replacing(path) as unfinished,
+            parquet.ParquetWriter(unfinished, self.arrow_schema) as writer,
+            contextlib.closing(self._groups()) as groups,
+        ):
+            for group in groups:
+                writer.write_table(group)
+                count += group.num_rows
         return count
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
@@ -278,16 +288,17 @@ class TableScan:
         ranges = ", ".join(f"{number}: {low} to {high}" for number, (low, high) in self.bounds.items())
         return f"<TableScan of {self._start.topic!r}, offsets {ranges}>"
 
-    def _groups(self) -> Iterator[pa.Table]:
+    def _groups(self) -> Generator[pa.Table, None, None]:
         """Yield tables that are large enough for a row group, and small enough for memory."""
         held: list[pa.RecordBatch] = []
         size = 0
-        for each in self.batches():
-            held.append(each.batch)
-            size += each.batch.nbytes
-            if size >= _ROW_GROUP_BYTES:
-                yield pa.Table.from_batches(held, self.arrow_schema)
-                held, size = [], 0
+        with contextlib.closing(self.batches()) as batches:
+            for each in batches:
+                held.append(each.batch)
+                size += each.batch.nbytes
+                if size >= _ROW_GROUP_BYTES:
+                    yield pa.Table.from_batches(held, self.arrow_schema)
+                    held, size = [], 0
         yield pa.Table.from_batches(held, self.arrow_schema)
 
     def _read(self) -> Generator[tuple[int, InputBatch], None, None]:
@@ -301,26 +312,42 @@ class TableScan:
         }
         if not ends:
             return
-        self._positions.require_same(self._start.topic_id)
+        # Of the last records it is known that they are of the topic that the bounds are of; of others, once in a while.
+        watch = TopicWatch(self._positions, self._start.topic_id)
+        looked_at = -math.inf
         position = {each: self._start.at[each.partition] for each in ends}
-        few = self._limit is not None and self._limit <= _FEW_RECORDS
+        left = math.inf if self._limit is None else self._limit
+        few = left <= _FEW_RECORDS
         most = min(_RECORDS, self._limit or _RECORDS)
         with contextlib.closing(self._links.feed(_FETCHING_FEW if few else _FETCHING)) as feed:
             feed.add(position)
             feed.resume(ends)
             moved_at = time.monotonic()
             while ends:
-                with collection_paused():
-                    found = feed.poll(_POLL_S, most)
+                if time.monotonic() - looked_at > _LOOK_S:
+                    watch.look()
+                    looked_at = time.monotonic()
+                try:
+                    with collection_paused():
+                        found = feed.poll(_POLL_S, most)
+                except (KafkaRequestError, OffsetOutOfRangeError):
+                    watch.look()
+                    raise
+                inside = [each for each in (_within(*batch, ends) for batch in found) if each[1].offsets]
                 for partition, records in found:
-                    yield from _within(partition, records, ends.get(partition, 0))
                     position[partition] = records.offsets[-1] + 1
-                if _follow(feed, position, ends) or found:
-                    moved_at = time.monotonic()
+                has_moved = _follow(feed, position, ends) or bool(found)
                 done = [each for each, end in ends.items() if position[each] >= end]
                 feed.remove(done)
                 for each in done:
                     del ends[each]
+                left -= sum(len(records.offsets) for _, records in inside)
+                if not ends or left <= 0:
+                    self._positions.require_same(self._start.topic_id)
+                yield from inside
+                # After the rows, for which a caller may take any time.
+                if has_moved:
+                    moved_at = time.monotonic()
                 if time.monotonic() - moved_at > self._timeout:
                     raise self._stuck(position, ends)
 
@@ -359,12 +386,12 @@ def frame_of(table: pa.Table) -> "pd.DataFrame":
     return frame
 
 
-def _within(partition: TopicPartition, records: InputBatch, end: int) -> Iterator[tuple[int, InputBatch]]:
-    """Yield those of the records that are before an end, if there are any."""
+def _within(partition: TopicPartition, records: InputBatch, ends: dict[TopicPartition, int]) -> tuple[int, InputBatch]:
+    """Return the number of a partition, and those of its records that are before its end."""
+    end = ends.get(partition, 0)
     if records.offsets[-1] >= end:
         records = slice_of(records, 0, bisect.bisect_left(records.offsets, end))
-    if records.offsets:
-        yield partition.partition, records
+    return partition.partition, records
 
 
 def _follow(feed: RecordFeed, position: dict[TopicPartition, int], ends: dict[TopicPartition, int]) -> bool:

@@ -11,13 +11,13 @@ DROP DATABASE [IF EXISTS] name [CASCADE | RESTRICT]
 sqlglot reads the words; the statements are few enough to be followed by hand, so that whatever else is refused where it is.
 """
 
-import logging
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from streamrt.common.texts import whole_number
-from streamrt.errors import SchemaError
+from streamrt.errors import ArgumentTypeError, ArgumentValueError, SchemaError
+from streamrt.schema.quiet import quiet_sqlglot
 from streamrt.tables.connectors import CONNECTORS, Connector
 from streamrt.tables.info import DatabaseInfo, TableInfo
 from streamrt.tables.table import Table
@@ -27,6 +27,7 @@ __all__ = ["Execution", "execute"]
 _LONGEST = 100_000
 _STATEMENTS = "CREATE TABLE, ALTER TABLE, DROP TABLE, CREATE DATABASE and DROP DATABASE"
 _OPTIONS = ("connection", "connector", "format", "key", "key.format", "partitions", "replicas", "time", "topic")
+_COUNT = re.compile("[1-9][0-9]{0,5}")
 _PREFIXES = ("config.", "connector.", "format.", "property.")
 
 
@@ -79,9 +80,9 @@ class StatementTarget(Protocol):
     def __contains__(self, name: object) -> bool: ...
 
 
-def execute(catalog: StatementTarget, sql: str) -> Execution:
+def execute(catalog: StatementTarget, sql: str, args: Mapping[str, Any] | None = None) -> Execution:
     """Do what one statement says; see `Catalog.execute`."""
-    words = _Words(sql)
+    words = _Words(sql, args)
     if words.take("CREATE"):
         is_replacing = words.take("OR") and words.need("REPLACE")
         if words.take("TABLE"):
@@ -104,10 +105,15 @@ class _Words:
 
     Args:
         sql: the statement.
+        args: values of parameters by name.
     """
 
-    def __init__(self, sql: str) -> None:
+    def __init__(self, sql: str, args: Mapping[str, Any] | None = None) -> None:
+        if not isinstance(args, Mapping | None):
+            raise ArgumentTypeError(f"execute(args=...) must be a mapping, got {type(args).__name__}")
         self._sql = sql
+        self._args = dict(args or {})
+        self._used: set[str] = set()
         self._tokens = _tokens(sql)
         self._at = 0
 
@@ -140,6 +146,10 @@ class _Words:
         return self._identifier()
 
     def text(self) -> str:
+        """Step over a text in quotes, or a parameter, and return it."""
+        return self._parameter((str,)) if self.peek(":") else self.quoted()
+
+    def quoted(self) -> str:
         """Step over a text in quotes, and return it."""
         if self._at >= len(self._tokens) or self._tokens[self._at].token_type.name != "STRING":
             raise self.refused("a text in quotes was expected")
@@ -147,7 +157,9 @@ class _Words:
         return str(self._tokens[self._at - 1].text)
 
     def value(self) -> str:
-        """Step over a text in quotes, or a number, and return it as a text."""
+        """Step over a text in quotes, a number or a parameter, and return it as a text."""
+        if self.peek(":"):
+            return self._parameter((str, int))
         if self._at < len(self._tokens) and self._tokens[self._at].token_type.name == "NUMBER":
             self._at += 1
             return str(self._tokens[self._at - 1].text)
@@ -181,6 +193,12 @@ class _Words:
         self.take(";")
         if self._at < len(self._tokens):
             raise self.refused("the statement should end before")
+        unused = [name for name in self._args if name not in self._used]
+        if unused:
+            raise ArgumentValueError(
+                f"execute(args=...) has {unused[0]!r}, and the statement no parameter :{unused[0]}; comments and values of "
+                "options may be parameters"
+            )
 
     @property
     def at(self) -> int:
@@ -198,6 +216,19 @@ class _Words:
         line = self._sql.count("\n", 0, start) + 1
         column = start - self._sql.rfind("\n", 0, start)
         return SchemaError(f"line {line}, column {column}, at {shown}: {reason}")
+
+    def _parameter(self, kinds: tuple[type, ...]) -> str:
+        place = self._at
+        self.need(":")
+        name = self._identifier()
+        if name not in self._args:
+            raise self.refused(f"execute(args=...) has no value for the parameter :{name}", place)
+        value = self._args[name]
+        if type(value) not in kinds:
+            words = " or ".join({str: "a text", int: "an integer"}[kind] for kind in kinds)
+            raise self.refused(f"the parameter :{name} must be {words}, got {type(value).__name__}", place)
+        self._used.add(name)
+        return str(value)
 
     def _identifier(self) -> str:
         text = self._text(self._at) if self._at < len(self._tokens) else ""
@@ -313,7 +344,7 @@ def _options(words: _Words) -> dict[str, Any]:
     given: dict[str, str] = {}
     while True:
         place = words.at
-        name = words.text()
+        name = words.quoted()
         if name not in _OPTIONS and not name.startswith(_PREFIXES):
             prefixes = ", ".join(f"{prefix}..." for prefix in _PREFIXES)
             raise words.refused(f"there is no option {name!r}; there are {', '.join(_OPTIONS)}, {prefixes}", place)
@@ -322,7 +353,7 @@ def _options(words: _Words) -> dict[str, Any]:
         words.need("=")
         value_at = words.at
         given[name] = words.value()
-        if name in ("partitions", "replicas") and not 0 < (whole_number(given[name]) or 0) < 1_000_000:
+        if name in ("partitions", "replicas") and not _COUNT.fullmatch(given[name]):
             raise words.refused(f"the option {name!r} must be a number of 1 or more", value_at)
         if not words.take(","):
             break
@@ -363,12 +394,9 @@ def _tokens(sql: str) -> Sequence[Any]:
 
     if not isinstance(sql, str) or len(sql) > _LONGEST:
         raise SchemaError(f"a statement must be a text of at most {_LONGEST} characters")
-    log = logging.getLogger("sqlglot")
-    before, log.disabled = log.disabled, True
     try:
-        tokens: Sequence[Any] = sqlglot.tokenize(sql, dialect="spark")
+        with quiet_sqlglot():
+            tokens: Sequence[Any] = sqlglot.tokenize(sql, dialect="spark")
     except sqlglot.errors.SqlglotError:
         raise SchemaError("the statement cannot be read: a quote or a comment in it has no end") from None
-    finally:
-        log.disabled = before
     return tokens

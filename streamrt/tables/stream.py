@@ -6,7 +6,7 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from types import TracebackType
 
@@ -26,9 +26,10 @@ from streamrt.kafka.token import Offsets
 from streamrt.records import TopicPartition
 from streamrt.schema import Schema
 from streamrt.tables.decoding import RowReader, slice_of
-from streamrt.tables.links import TableLinks
+from streamrt.tables.links import RecordFeed, TableLinks
 from streamrt.tables.positions import Positions, Start, TopicPositions, is_by_number
 from streamrt.tables.rows import RecordBatch, ScanRecord, ScanRecords
+from streamrt.tables.topic_watch import TopicWatch
 
 __all__ = ["REFRESH_S", "TableStream"]
 
@@ -37,7 +38,9 @@ logger = logging.getLogger("streamrt.tables")
 REFRESH_S = 30.0
 """Seconds between two looks for partitions that were added to the topic."""
 _SLICE_S = 0.1
-"""Longest wait that `close` cannot end."""
+"""Longest wait for records that `close` cannot end."""
+_FETCHED = 5_000
+"""Records that are fetched at once, if they are there: brokers are asked for the id of the topic once for all of them."""
 
 
 @dataclass
@@ -80,9 +83,10 @@ class TableStream:
         follows_new: bool,
         refresh_s: float = REFRESH_S,
     ) -> None:
+        self._links = links
         self._positions = positions
         self._topic = start.topic
-        self._topic_id = start.topic_id
+        self._watch = TopicWatch(positions, start.topic_id)
         self._reader = reader
         self._max_records = _number_of_rows(max_records)
         self._follows_new = follows_new
@@ -91,16 +95,14 @@ class TableStream:
         self._at = dict(start.at)
         # First offsets of partitions that were added to the topic since.
         self._added_at: dict[int, int] = {}
+        # What was fetched, and may be of a topic that was created again, and what is of this topic.
+        self._fetched: list[_Part] = []
         self._pending: collections.deque[_Part] = collections.deque()
         self._paused: set[int] = set()
         self._lock = threading.RLock()
         self._closing = threading.Event()
-        self._feed = links.feed()
-        try:
-            self._add(self._at)
-        except BaseException:
-            self._feed.close()
-            raise
+        self._feed = self._new_feed(self._at)
+        self._feed_is_intact = True
 
     # -- Rows ----------------------------------------------------------------------------------------------------
 
@@ -187,7 +189,7 @@ class TableStream:
     @property
     def position(self) -> Offsets:
         """The position after the last row that was returned; a subscription that starts there returns the next one."""
-        return Positions(self._topic, self._topic_id, self._at.copy()).offsets()
+        return Positions(self._topic, self._watch.topic_id, self._at.copy()).offsets()
 
     @property
     def partitions(self) -> list[int]:
@@ -212,18 +214,34 @@ class TableStream:
     def seek(self, start: Start) -> None:
         """Continue elsewhere.
 
+        If the topic was deleted and created again, the stream reads the new one from then on. Offsets by partition are
+        refused then.
+
         Args:
             start: where, as in `Table.subscribe`; offsets by partition move these partitions alone.
 
         Raises:
             OffsetOutOfRangeError: if an offset is not in the topic.
-            StaleTokenError: if the topic was created again since the token was made.
+            StaleTokenError: if the topic was created again since the token was made, or start is offsets by partition.
+            TopicNotFoundError: if the topic does not exist.
             InvalidOperationError: if the stream is closed.
         """
         with self._lock:
             self._require_open()
             moved = self._known([*start] if is_by_number(start) else None)
-            self._move(dict(self._positions.starts(start, self._positions.look(moved)).at))
+            is_same = self._watch.topic_id in (None, self._positions.topic_id())
+            if not is_same:
+                if is_by_number(start):
+                    raise self._positions.stale()
+                # The new topic may have other partitions.
+                moved = self._positions.chosen(None if self._follows_new else moved)
+            found = self._positions.starts(start, self._positions.look(moved))
+            if not is_same:
+                self._begin_again(found)
+            elif self._watch.topic_id in (None, found.topic_id):
+                self._move(dict(found.at))
+            else:
+                raise self._positions.stale()
 
     def pause(self, partitions: Collection[int] | None = None) -> None:
         """Return no rows of partitions until `resume`.
@@ -240,8 +258,9 @@ class TableStream:
             chosen = self._known(partitions)
             # What was fetched and not returned is fetched again.
             self._move({number: self._at[number] for number in chosen})
-            self._feed.pause(self._named(chosen))
-            self._paused.update(chosen)
+            with self._changing_feed():
+                self._feed.pause(self._named(chosen))
+                self._paused.update(chosen)
 
     def resume(self, partitions: Collection[int] | None = None) -> None:
         """Return rows of partitions again, from where they were paused.
@@ -256,8 +275,9 @@ class TableStream:
         with self._lock:
             self._require_open()
             chosen = self._known(partitions)
-            self._paused.difference_update(chosen)
-            self._feed.resume(self._named(chosen))
+            with self._changing_feed():
+                self._feed.resume(self._named(chosen))
+                self._paused.difference_update(chosen)
 
     # -- Life ----------------------------------------------------------------------------------------------------
 
@@ -270,6 +290,7 @@ class TableStream:
         """Close the connections. A thread that waits for rows gets none, and a loop ends. `position` stays readable."""
         self._closing.set()
         with self._lock:
+            self._fetched.clear()
             self._pending.clear()
             self._feed.close()
 
@@ -304,26 +325,38 @@ class TableStream:
             # No row was taken.
             raise
         except BaseException:
+            self._feed_is_intact = False
             # Of partitions that were added meanwhile, all was read here.
-            self._move({number: before.get(number, self._added_at.get(number, at)) for number, at in self._at.items()})
+            self._at = {number: before.get(number, self._added_at.get(number, at)) for number, at in self._at.items()}
             raise
 
     def _has_pending(self, deadline: float) -> bool:
         """Return whether there is a record to return, and wait for it."""
+        self._mend_feed()
         while not self._pending and not self._closing.is_set():
             left = deadline - time.monotonic()
+            slice_s = min(max(left, 0.0), _SLICE_S)
             self._refresh()
-            self._fetch(min(max(left, 0.0), _SLICE_S))
+            self._mend_feed()
+            if not self._fetched:
+                self._fetch(slice_s)
+            if self._fetched:
+                if self._watch.confirm():
+                    self._pending.extend(self._fetched)
+                    self._fetched.clear()
+                else:
+                    self._closing.wait(slice_s)
             if left <= 0:
                 break
         return bool(self._pending)
 
     def _fetch(self, timeout_s: float) -> None:
+        self._watch.require_same()
         try:
-            found = self._feed.poll(timeout_s, self._max_records)
-            self._pending.extend(_Part(partition.partition, records) for partition, records in found)
+            found = self._feed.poll(timeout_s, max(self._max_records, _FETCHED))
+            self._fetched.extend(_Part(partition.partition, records) for partition, records in found)
         except (OffsetOutOfRangeError, KafkaRequestError):
-            self._require_same_topic()
+            self._watch.look()
             raise
         if not found:
             # Only markers of transactions, or records that are gone, are before such an end.
@@ -387,15 +420,63 @@ class TableStream:
 
     # -- Partitions ----------------------------------------------------------------------------------------------
 
+    def _new_feed(self, at: Mapping[int, int]) -> RecordFeed:
+        feed = self._links.feed()
+        try:
+            feed.add(self._offsets(at))
+            feed.resume(self._named([number for number in at if number not in self._paused]))
+        except BaseException:
+            feed.close()
+            raise
+        return feed
+
+    def _begin_again(self, start: Positions) -> None:
+        """Read another topic of the same name; its client must not know the former one."""
+        self._begin_at(start.at)
+        self._watch = TopicWatch(self._positions, start.topic_id)
+        self._added_at.clear()
+        self._paused.intersection_update(self._at)
+
+    def _begin_at(self, at: Mapping[int, int]) -> None:
+        """Read partitions, and no other ones, by a new feed."""
+        former, self._feed = self._feed, self._new_feed(at)
+        self._at = dict(at)
+        self._fetched.clear()
+        self._pending.clear()
+        self._feed_is_intact = True
+        former.close()
+
+    def _mend_feed(self) -> None:
+        """Replace a feed that may not be at the positions."""
+        if not self._feed_is_intact and not self._closing.is_set():
+            self._begin_at(self._at)
+
+    @contextlib.contextmanager
+    def _changing_feed(self) -> Iterator[None]:
+        """Change the feed, and afterwards what is known of it, both or neither: after an error, a new one replaces it."""
+        try:
+            yield
+        except BaseException:
+            self._feed_is_intact = False
+            raise
+
     def _add(self, at: dict[int, int]) -> None:
-        self._feed.add({TopicPartition(self._topic, number): offset for number, offset in at.items()})
-        self._feed.resume(self._named(at))
+        with self._changing_feed():
+            self._feed.add(self._offsets(at))
+            self._feed.resume(self._named(at))
+            self._added_at.update(at)
+            self._at.update(at)
 
     def _move(self, at: dict[int, int]) -> None:
-        self._pending = collections.deque(part for part in self._pending if part.partition not in at)
-        for number, offset in at.items():
-            self._feed.seek(TopicPartition(self._topic, number), offset)
-            self._at[number] = offset
+        with self._changing_feed():
+            self._fetched = [part for part in self._fetched if part.partition not in at]
+            self._pending = collections.deque(part for part in self._pending if part.partition not in at)
+            for number, offset in at.items():
+                self._feed.seek(TopicPartition(self._topic, number), offset)
+            self._at.update(at)
+
+    def _offsets(self, at: Mapping[int, int]) -> dict[TopicPartition, int]:
+        return {TopicPartition(self._topic, number): offset for number, offset in at.items()}
 
     def _named(self, numbers: Collection[int]) -> list[TopicPartition]:
         return [TopicPartition(self._topic, number) for number in numbers]
@@ -419,7 +500,7 @@ class TableStream:
         if time.monotonic() - self._refreshed_at < self._refresh_s:
             return
         try:
-            self._require_same_topic()
+            self._watch.look()
             if self._follows_new:
                 self._read_new_partitions()
         finally:
@@ -431,15 +512,13 @@ class TableStream:
             new = [number for number in range(self._positions.count()) if number not in self._at]
             if new:
                 # All their records are newer than the subscription.
-                at = dict(self._positions.look(new).low)
+                bounds = self._positions.look(new)
+                if bounds.topic_id != self._watch.topic_id:
+                    # The next look raises it.
+                    return
+                at = dict(bounds.low)
                 self._add(at)
-                self._added_at.update(at)
-                self._at.update(at)
                 logger.info("topic %s has new partitions, which are read from their beginning: %s", self._topic, new)
-
-    def _require_same_topic(self) -> None:
-        with contextlib.suppress(KafkaRequestError):
-            self._positions.require_same(self._topic_id)
 
 
 def _number_of_rows(max_records: object) -> int:

@@ -2,10 +2,14 @@
 
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Literal
 
-__all__ = ["ApplicationInfo", "Lineage", "LineageNode", "Usage"]
+__all__ = ["STALE_AFTER", "ApplicationInfo", "Lineage", "LineageNode", "Usage"]
+
+
+STALE_AFTER = timedelta(days=30)
+"""How long after its start an application is taken as running where no broker says whether it is."""
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ import enum
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -34,10 +34,12 @@ from streamrt.errors import (
 from streamrt.kafka.token import Offsets
 from streamrt.schema import Schema
 from streamrt.tables.arrow_rows import is_frame_of
+from streamrt.tables.assigner import RoundRobin
 from streamrt.tables.delivery import BatchResult, Deliveries, WriteResult
 from streamrt.tables.info import TableInfo
 from streamrt.tables.links import RecordSender
-from streamrt.tables.row_encoder import EncodedRow, RowEncoder
+from streamrt.tables.portions import portions_of
+from streamrt.tables.row_encoder import EncodedRow, EncodedRows, RowEncoder
 from streamrt.tables.transactions import WriterTransactions
 
 if TYPE_CHECKING:
@@ -69,7 +71,7 @@ class TableWriter:
         info: the table.
         sender: what records are written with.
         encoder: what makes records of rows.
-        assigner: chooses the partition of a row; None leaves it to the key, or to the client.
+        assigner: chooses the partitions of rows; None leaves them to the keys, or to the client.
         topic_id: Kafka's id of the topic, if known.
         timeout: seconds to wait for brokers when it is closed.
         transactions: what commits, for a writer with an id.
@@ -93,7 +95,7 @@ class TableWriter:
         sender: RecordSender,
         encoder: RowEncoder,
         *,
-        assigner: Callable[[], int] | None,
+        assigner: RoundRobin | None,
         topic_id: str | None,
         timeout: float,
         transactions: WriterTransactions | None = None,
@@ -394,17 +396,40 @@ class TableWriter:
         with self._working():
             return self._append_all(self._encoder.frame(rows))
 
-    def _append_all(self, encoded: Sequence[EncodedRow]) -> BatchResult:
-        result = BatchResult(self._deliveries, len(encoded))
-        for each in encoded:
-            self._send(each, result)
+    def _append_all(self, rows: EncodedRows) -> BatchResult:
+        result = BatchResult(self._deliveries, len(rows))
+        sent = 0
+        for portion in portions_of(rows, self._deliveries.reserve(len(rows)), self._assigner):
+            self._begin()
+            self._deliveries.follow(portion)
+            result.follow(portion)
+            interrupted = True
+            try:
+                self._sender.produce_all(self._topic, portion)
+                interrupted = False
+            except ProducerError as error:
+                interrupted = False
+                sent += portion.accepted
+                raise ProducerError(
+                    f"{error}; {sent} of the {len(rows)} rows of this call were sent", error.topic, error.refused
+                ) from error
+            except Exception:
+                interrupted = False
+                raise
+            finally:
+                portion.finish(doubtful=interrupted)
+                self._uncommitted += portion.accepted
+            sent += portion.accepted
         return result
 
-    def _send(self, encoded: EncodedRow, result: WriteResult | BatchResult) -> None:
+    def _begin(self) -> None:
         if self._transactions is not None:
             self._renew(self._transactions)
             self._transactions.wrote()
-        partition = None if self._assigner is None else self._assigner()
+
+    def _send(self, encoded: EncodedRow, result: WriteResult) -> None:
+        self._begin()
+        partition = None if self._assigner is None else self._assigner.take()
         told = self._deliveries.accept(result)
         try:
             self._sender.produce(

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from streamrt.kafka.client import OffsetMetadata
 from streamrt.kafka.committed import CommittedOffset
+from streamrt.kafka.stamps import client_timestamp
 from streamrt.records import Headers, TopicPartition
 from streamrt.records.headers import EPOCH_HEADER
 from streamrt.runtime.chunk import Chunk
@@ -152,13 +153,12 @@ class MemoryClients:
         topic: str,
         value: bytes | None,
         key: bytes | None,
-        timestamp: int,
+        timestamp: int | None,
         headers: Headers | None,
         partition: int = -1,
     ) -> None:
         """Keep a record."""
-        # A timestamp of 0 means "now" to librdkafka.
-        record = WrittenRecord(value, key, timestamp or self._now(), headers, partition)
+        record = WrittenRecord(value, key, client_timestamp(timestamp, topic) or self._now(), headers, partition)
         self._logs.setdefault(topic, _Log()).append(record)
 
     def flush(self) -> list[Exception]:
@@ -190,17 +190,19 @@ class _MemoryTransaction:
 
     def __init__(self, clients: MemoryClients) -> None:
         self._clients = clients
-        self._held: list[tuple[str, bytes | None, bytes | None, int, Headers | None, int]] = []
+        self._held: list[tuple[str, bytes | None, bytes | None, int | None, Headers | None, int]] = []
 
     def produce(
         self,
         topic: str,
         value: bytes | None,
         key: bytes | None,
-        timestamp: int,
+        timestamp: int | None,
         headers: Headers | None,
         partition: int = -1,
     ) -> None:
+        # Kafka's client refuses it here, too, and not at the end of the transaction.
+        client_timestamp(timestamp, topic)
         self._held.append((topic, value, key, timestamp, headers, partition))
 
     def flush(self) -> list[Exception]:

@@ -11,7 +11,9 @@ from streamrt.errors import OffsetOutOfRangeError, ProducerError, TopicCreationE
 from streamrt.kafka.client import KafkaRequestError
 from streamrt.kafka.inputs import InputBatch
 from streamrt.kafka.partitioner import partition_for
+from streamrt.kafka.portion import Portion, produce_each
 from streamrt.kafka.sender import Delivered
+from streamrt.kafka.stamps import client_timestamp
 from streamrt.kafka.topic_config import TopicConfig, TopicDefinition
 from streamrt.records import Headers, TopicPartition
 from streamrt.tables.links import RecordFeed, RecordSender, TableAdmin
@@ -248,11 +250,14 @@ class _MemorySender:
                 self._transaction = _Transaction()
             if self._transaction is not None:
                 self._transaction.partitions.add(TopicPartition(topic, partition))
-            sent_at = time.time_ns() // 1_000_000 if timestamp is None else timestamp
+            sent_at = client_timestamp(timestamp, topic) or time.time_ns() // 1_000_000
             offset = partitions[partition].append(_Entry(key, value, sent_at, headers, self._transaction))
             if on_delivery is not None:
                 self._reports.append((on_delivery, partition, offset, sent_at))
             links._changed.notify_all()
+
+    def produce_all(self, topic: str, portion: Portion) -> None:
+        produce_each(self.produce, topic, portion)
 
     def poll(self, timeout: float = 0.0) -> None:
         reports, self._reports = self._reports, []

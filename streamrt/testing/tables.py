@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from streamrt.kafka.portion import Portion, produce_each
 from streamrt.kafka.sender import Delivered
 from streamrt.kafka.topic_config import TopicConfig
 from streamrt.records import Headers, TopicPartition
@@ -227,6 +228,9 @@ class _DriverSender:
 
         sent_at = self._now() if timestamp is None else timestamp
         self._sender.produce(topic, value, key, sent_at, headers, partition, delivered)
+
+    def produce_all(self, topic: str, portion: Portion) -> None:
+        produce_each(self.produce, topic, portion)
 
     def poll(self, timeout: float = 0.0) -> None:
         self._sender.poll(timeout)

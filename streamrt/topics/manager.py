@@ -3,6 +3,7 @@
 import copy
 import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from itertools import product
 from typing import Any
 
@@ -433,7 +434,8 @@ class TopicManager:
     ) -> None:
         """Create the missing declared changelog topics, unless automatic creation is off.
 
-        They get the partition and replica counts of the input topics, which `validate_all_topics` has looked up.
+        They get the partition counts of the topics of their stores, and the replica counts of the input topics, which
+        `validate_all_topics` has looked up.
 
         Args:
             names: the topics to create; by default all declared ones.
@@ -447,7 +449,7 @@ class TopicManager:
         if self._auto_create_topics:
             self.create_topics(
                 [
-                    changelog.with_config(changelog_config(self.broker_config(self._origin(topic))))
+                    changelog.with_config(changelog_config(self._store_config(topic)))
                     for (topic, _), changelog in self._changelogs.items()
                     if names is None or changelog.name in names
                 ],
@@ -476,7 +478,7 @@ class TopicManager:
             origin = "--".join(sorted(self._origins(topic)))
             before = changelog_topic_name(self._consumer_group, origin, store)
             former[before] = origin
-            inputs[before] = inputs[changelog.name] = self.broker_config(self._origin(topic))
+            inputs[before], inputs[changelog.name] = self.broker_config(self._origin(topic)), self._store_config(topic)
         found = self._inspect({**former, **belongs}, timeout)
         actual = {name: config for name, config in found.items() if config is not None}
         self._refuse_missing(
@@ -546,6 +548,18 @@ class TopicManager:
             each = self._repartitions.get(name)
             name = self._merged[name].topics[0] if each is None else each.like or each.input
         return name
+
+    def _store_config(self, name: str) -> TopicConfig:
+        """Return the settings of the input of a topic's records, with the partition count of the topic itself.
+
+        A repartition topic keeps its partitions if its input gets more.
+        """
+        member = name
+        while member in self._merged:
+            member = self._merged[member].topics[0]
+        settings = self.broker_config(self._origin(name))
+        own = self._actual.get(member, settings)
+        return replace(settings, num_partitions=own.num_partitions)
 
     def _origins(self, name: str) -> frozenset[str]:
         """Return the input topics of a topic's records; if they have one partition, all state belongs to them."""

@@ -148,3 +148,24 @@ def test_the_registry_decides_whether_a_schema_may_change(schema_registry: Embed
     table.refresh()
     table.append([{"id": 2, "voucher": "spring"}])
     assert [row["voucher"] for row in table.scan().rows()] == [None, "spring"]
+
+
+def test_the_registry_decides_for_protobuf_too(schema_registry: EmbeddedSchemaRegistry) -> None:
+    registry = SchemaRegistryClientConfig(url=schema_registry.url)
+    catalog = Catalog(store=MemoryCatalog(), links=MemoryLinks(), schema_registry=registry)
+    table = catalog.create_table(unique("orders"), "id INT, at TIMESTAMP_LTZ", format="protobuf")
+    subject = f"{table.info.topic}-value"
+    # Nothing is registered yet, so everything may come first; a question registers nothing.
+    catalog.alter_table(table.name, add="name STRING")
+    assert subject not in open_registry(registry).client.get_subjects()
+    table.refresh()
+    table.append([{"id": 1, "at": "2026-01-31T00:00:00Z", "name": "ann"}])
+    open_registry(registry).client.set_config(
+        subject, ServerConfig(compatibility=ConfigCompatibilityLevel.BACKWARD_TRANSITIVE)
+    )
+    with pytest.raises(SchemaEvolutionError, match=r"the schema registry would refuse .*compatibility level"):
+        catalog.alter_table(table.name, schema="id STRING, at TIMESTAMP_LTZ, name STRING", force=True)
+    catalog.alter_table(table.name, add="voucher STRING", widen={"id": "BIGINT"})
+    table.refresh()
+    table.append([{"id": 2, "voucher": "spring"}])
+    assert [(row["name"], row["voucher"]) for row in table.scan().rows()] == [("ann", None), (None, "spring")]

@@ -66,7 +66,9 @@ def test_what_goes_wrong(run: Any) -> None:
     assert "column 'id' must be BIGINT" in run("write", name, "--format", "csv", stdin="id\nx\n").sentence
     assert run("scan", name, "--format", "parquet").code == 2
     assert run("write", name, "--format", "parquet").code == 2
+    assert "/dev/null cannot be written" in run("scan", name, "--format", "parquet", "--output", "/dev/null").sentence
     assert run("scan", name, "--from", "soon").code == 2
+    assert run("scan", name, "--columns", "").code == 2
     assert "no column 'nope'" in run("scan", name, "--columns", "nope").sentence
     assert "offset 9" in run("scan", name, "--from", "9").sentence
     assert "there is no table" in run("scan", "default.nowhere").sentence

@@ -13,9 +13,12 @@ import cloudpickle
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
+from streamrt.connectors.sources.producer import TransactionalSourceProducer
 from streamrt.errors import ConfigurationError, InvalidOperationError, ProducerError
 from streamrt.kafka import ConnectionConfig, Consumer, KafkaRequestError, Producer, TopicAdmin, TopicConfig
 from streamrt.kafka.connection import SecretsNotPicklableError
+from streamrt.kafka.sender import KafkaSender, TransactionalSender
+from streamrt.kafka.writer import KafkaRecordWriter
 from streamrt.testing.plugin import KafkaBroker
 from tests.support import Kafka, unique, wait_until
 
@@ -80,6 +83,39 @@ def test_a_record_arrives_as_it_was_produced(address: str, topic: str, consumer:
         1234,
     )
     assert (second.value(), second.headers()) == (None, [("a", b"1"), ("a", None)])
+
+
+def test_all_producers_write_the_epoch_as_the_first_millisecond_and_refuse_earlier_times(
+    address: str, topic: str, consumer: Consumer
+) -> None:
+    connection = ConnectionConfig(bootstrap_servers=address)
+    writer, plain, sender = KafkaRecordWriter(connection), Producer(address), KafkaSender(connection)
+    transactional = TransactionalSender(connection, unique("stamps"))
+    source = TransactionalSourceProducer(connection, None, unique("stamps"))
+    source.open(topic)
+    sends: list[Callable[[int | None], None]] = [
+        lambda timestamp: writer.produce(topic, b"v", None, timestamp, None, 0),
+        lambda timestamp: plain.produce(topic, b"v", partition=0, timestamp=timestamp),
+        lambda timestamp: sender.produce(topic, b"v", None, timestamp, partition=0),
+        lambda timestamp: transactional.produce(topic, b"v", None, timestamp, partition=0),
+        lambda timestamp: source.produce(topic, b"v", partition=0, timestamp=timestamp),
+    ]
+    begun = time.time() * 1_000 - 1
+    for send in sends:
+        for timestamp in (0, 7, None):
+            send(timestamp)
+        with pytest.raises(ProducerError, match="its timestamp is -1 ms"):
+            send(-1)
+    assert (writer.flush(), plain.flush(), sender.flush(60)) == ([], 0, 0)
+    transactional.commit()
+    source.commit()
+    for each in (writer, sender, transactional):
+        each.close()
+    source.close(10)
+    consumer.assign([TopicPartition(topic, 0, 0)])
+    times = [message.timestamp()[1] for message in read(consumer, 3 * len(sends))]
+    assert sorted(times)[: 2 * len(sends)] == [1] * len(sends) + [7] * len(sends)
+    assert all(time > begun for time in sorted(times)[2 * len(sends) :])
 
 
 def test_nothing_connects_before_the_first_use() -> None:

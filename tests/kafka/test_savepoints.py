@@ -25,15 +25,24 @@ from streamrt.errors import (
     StreamRTError,
     TopicConfigurationError,
 )
-from streamrt.kafka import Producer
+from streamrt.kafka import ConnectionConfig, Producer, TopicConfig
 from streamrt.kafka.group import GroupMember
 from streamrt.kafka.partitioner import partition_for
 from streamrt.models import TopicPartition
 from streamrt.runtime.batch_context import BatchContext
 from streamrt.runtime.driver.repartition import Repartitioning
-from streamrt.runtime.driver.savepoint import find_savepoint
+from streamrt.runtime.driver.savepoint import (
+    Savepoint,
+    all_savepoints,
+    find_savepoint,
+    group_record,
+    manifest_record,
+    refuse_taken,
+    savepoint_topic,
+)
+from streamrt.runtime.driver.savepoint_copy import Copies
 from streamrt.runtime.driver.savepoint_restore import GroupState
-from streamrt.topics import repartition_topic_name
+from streamrt.topics import Topic, repartition_topic_name
 from streamrt.windows import CountTrigger
 from tests.kafka.test_deployments import Version, World
 from tests.support import LONG, Kafka, unique, wait_until
@@ -341,6 +350,41 @@ def test_a_restore_that_ends_in_the_middle_is_run_again(
     shop.output = kafka.topic("out")
     shop.work()
     check(shop.outputs(5), 10, 15)
+
+
+def test_a_group_has_its_own_savepoints_alone(kafka: Kafka) -> None:
+    group = unique("shop")
+    other, connection = f"{group}--x", ConnectionConfig(bootstrap_servers=kafka.address)
+
+    def begin(group: str, name: str, *records: tuple[bytes, bytes]) -> None:
+        topic = savepoint_topic(group, name)
+        kafka.admin.create_topics([Topic(topic, TopicConfig(1, 1))])
+        with Copies(kafka.admin, connection, 30) as copies:
+            for record in records:
+                copies.write_pair(TopicPartition(topic, 0), *record)
+            copies.flush()
+
+    begin(other, "before", group_record(other))
+    begin(group, "x--after", group_record(group))
+    # As earlier versions have begun them.
+    begin(other, "old")
+    begin(group, "older")
+    done = Savepoint("done", other, 0, "exactly-once", {}, (), (), (), ())
+    begin(other, "done", manifest_record(done))
+    listed = {each: dict(all_savepoints(kafka.admin, connection, each, 30)) for each in (group, other)}
+    assert listed == {group: {"x--after": None, "older": None}, other: {"before": None, "old": None, "done": done}}
+    assert find_savepoint(kafka.admin, connection, group, "x--done", 30) is None
+    for name in ("x--before", "x--done"):
+        with pytest.raises(SavepointError, match=f"has a savepoint of consumer group '{other}': choose another name"):
+            refuse_taken(kafka.admin, connection, group, name, 30)
+    refuse_taken(kafka.admin, connection, group, "x--after", 30)
+    with pytest.raises(SavepointError, match="has no savepoint 'x--before'"):
+        CliRunner().invoke(
+            command_line,
+            ["savepoint", "delete", "x--before", "--group", group, "--broker", kafka.address, "--yes"],
+            standalone_mode=False,
+            catch_exceptions=False,
+        )
 
 
 def test_what_is_refused(kafka: Kafka, stack: contextlib.ExitStack) -> None:

@@ -95,3 +95,24 @@ def test_deleted_records_and_a_recreated_topic(kafka: Kafka) -> None:
     with pytest.raises(StaleTokenError):
         again.scan(start=token)
     assert Table(info_of(topic, EVENTS), again._home).scan().count() == 0
+
+
+def test_subscription_to_a_topic_that_is_created_again(kafka: Kafka) -> None:
+    events = events_at(kafka)
+    topic = str(events.info.topic)
+    write(events, ids(2))
+    with events.subscribe(start="earliest") as stream:
+        assert [record.row["id"] for record in stream.poll(60)] == [0, 1]
+        former = stream.position
+        kafka.admin.delete_topics([topic])
+        wait_until(lambda: kafka.admin.inspect_topics([topic])[topic] is None, 60)
+        # It has the position of the stream, and more records.
+        write(table(home=Home(KafkaLinks(kafka.address)), topic=topic), ids(4, 100))
+        with pytest.raises(StaleTokenError, match="created again"):
+            next(stream)
+        with pytest.raises(StaleTokenError, match="created again"):
+            stream.poll(0)
+        assert stream.position == former
+        stream.seek("earliest")
+        assert [record.row["id"] for record in stream.poll(60)] == [100, 101, 102, 103]
+        assert stream.position == events.offsets()

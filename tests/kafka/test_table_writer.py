@@ -6,10 +6,12 @@ import subprocess
 import sys
 from collections.abc import Iterator
 
+import pyarrow as pa
 import pytest
 
 from streamrt.errors import DeliveryTimeoutError, ProducerError, TransactionError, WriterFencedError
 from streamrt.records import TopicPartition
+from streamrt.schema import Schema
 from streamrt.tables.kafka_links import KafkaLinks
 from streamrt.tables.table import Table
 from streamrt.tables.writer import TableWriter
@@ -59,6 +61,33 @@ def test_rows_are_with_the_brokers_after_a_flush(kafka: Kafka, links: KafkaLinks
     assert len({each.partition for each in committed(links, table) if each.row["name"] == "n7"}) == 1
 
 
+@pytest.mark.parametrize("schema", ["n BIGINT, at BIGINT", Schema("n BIGINT, at BIGINT", time="at")])
+@pytest.mark.parametrize("writer_id", [None, "loader"])
+def test_frames_keep_their_order_in_a_queue_that_is_full(
+    links: KafkaLinks, schema: str | Schema, writer_id: str | None
+) -> None:
+    table = create(links, info_of(schema, unique("shop.orders"), partitions=3))
+    options = {"assigner": "round-robin", "queue.buffering.max.messages": 500, "linger.ms": 1}
+    with table.writer(options=options, id=writer_id) as writer:
+        frame = pa.table({"n": range(4_000), "at": range(1, 4_001)})
+        first = writer.append_arrow(frame)
+        second = writer.append_rows([[4_000, 9]] * 30)
+        token = writer.flush(60)
+        assert second.wait(0).partition_map(table.name) == token.partition_map(table.name)
+        assert first.done()
+        if writer_id is not None:
+            writer.checkpoint("1")
+            writer.append_arrow(frame)
+    stored = committed(links, table)
+    assert token.partition_map(table.name) == {0: 1_344, 1: 1_343, 2: 1_343}
+    for partition in range(3):
+        numbers = [each.row["n"] for each in stored if each.partition == partition]
+        assert numbers == [*range(partition, 4_000, 3), *[4_000] * (len(numbers) - len(range(partition, 4_000, 3)))]
+    assert len(stored) == 4_030
+    if isinstance(schema, Schema):
+        assert all(each.timestamp == each.row["at"] for each in stored)
+
+
 def test_rows_that_brokers_refuse_are_told(links: KafkaLinks, kafka: Kafka) -> None:
     topic = kafka.topic("small", config={"max.message.bytes": "2000"})
     table = Table(info_of(EVENTS, topic=topic), Home(links))
@@ -66,10 +95,13 @@ def test_rows_that_brokers_refuse_are_told(links: KafkaLinks, kafka: Kafka) -> N
         writer.append({"id": 1})
         assert writer.flush(60)
         large = writer.append({"id": 2, "name": "x" * 5_000})
+        both = writer.append_rows([{"id": 2, "name": "y" * 5_000}] * 2)
         with pytest.raises(
-            ProducerError, match=r"1 row of table 'shop.orders' was not delivered .*: 1\): .*max.message.bytes"
+            ProducerError, match=r"3 rows of table 'shop.orders' were not delivered .*: 1, 2, 3\): .*max.message.bytes"
         ):
             writer.flush(60)
+        with pytest.raises(ProducerError, match=r"raise max.message.bytes of the topic"):
+            both.wait(60)
         with pytest.raises(ProducerError, match=r"raise max.message.bytes of the topic"):
             large.wait(60)
         writer.append({"id": 3})

@@ -169,7 +169,7 @@ class Broker:
         place: TopicPartition,
         key: bytes | None,
         value: bytes | None,
-        timestamp: int,
+        timestamp: int | None,
         origin: str = "",
         epoch: bytes | None = None,
     ) -> None:
@@ -231,7 +231,7 @@ class Broker:
         place: TopicPartition,
         key: bytes | None,
         value: bytes | None,
-        time: int,
+        time: int | None,
         origin: str,
     ) -> None:
         """Write a record in the running transaction of an id, which begins with it if there is none.

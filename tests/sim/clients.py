@@ -60,7 +60,7 @@ def refused(where: str) -> Exception:
     return KafkaRequestError(f"injected at {where}", retriable=True)
 
 
-_Buffered = tuple[bytes | None, bytes | None, int, str, bytes | None]
+_Buffered = tuple[bytes | None, bytes | None, int | None, str, bytes | None]
 
 
 class SimWriter:
@@ -76,7 +76,7 @@ class SimWriter:
         topic: str,
         value: bytes | None,
         key: bytes | None,
-        timestamp: int,
+        timestamp: int | None,
         headers: Headers | None,
         partition: int = -1,
     ) -> None:
@@ -148,7 +148,7 @@ class SimTransaction:
         topic: str,
         value: bytes | None,
         key: bytes | None,
-        timestamp: int,
+        timestamp: int | None,
         headers: Headers | None,
         partition: int = -1,
     ) -> None:

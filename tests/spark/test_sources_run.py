@@ -48,7 +48,8 @@ def test_a_csv_file_is_the_source_of_a_dataframe(kafka: Kafka, tmp_path: Path) -
     path, target, name = tmp_path / "prices.csv", kafka.topic("out"), unique("prices")
     path.write_text("sku,price\na,1.5\nb,2.5\n", encoding="utf-8")
     source = CSVSource(path, name=name, key_extractor=lambda row: row["sku"], timestamp_extractor=lambda row: 1_000)
-    app = kafka.app()
+    # As by default: the source begins to write before partitions are assigned.
+    app = kafka.app(auto_offset_reset="latest")
     sdf = app.dataframe(source=source)
     sdf.apply(lambda row: {**row, "price": float(row["price"])}).to_topic(app.topic(target, key_serializer="str"))
     rows = app.run(count=2, timeout=30, metadata=True)

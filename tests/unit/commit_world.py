@@ -71,7 +71,7 @@ class Clients(MemoryClients):
         topic: str,
         value: bytes | None,
         key: bytes | None,
-        timestamp: int,
+        timestamp: int | None,
         headers: Headers | None,
         partition: int = -1,
     ) -> None:
@@ -98,7 +98,7 @@ class Transaction:
         topic: str,
         value: bytes | None,
         key: bytes | None,
-        timestamp: int,
+        timestamp: int | None,
         headers: Headers | None,
         partition: int = -1,
     ) -> None:

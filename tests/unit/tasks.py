@@ -25,7 +25,7 @@ class Writer(MemoryClients):
 
     def __init__(self, refuse: bytes | None = None) -> None:
         super().__init__(lambda: 0)
-        self.records: list[tuple[str, bytes | None, bytes | None, int, Headers | None]] = []
+        self.records: list[tuple[str, bytes | None, bytes | None, int | None, Headers | None]] = []
         self.lost: list[Exception] = []
         self.flushes = 0
         self.refuse = refuse
@@ -35,7 +35,7 @@ class Writer(MemoryClients):
         topic: str,
         value: bytes | None,
         key: bytes | None,
-        timestamp: int,
+        timestamp: int | None,
         headers: Headers | None,
         partition: int = -1,
     ) -> None:

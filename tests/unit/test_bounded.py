@@ -287,4 +287,7 @@ def test_a_dataframe_of_a_collection(caplog: pytest.LogCaptureFixture) -> None:
         app.dataframe(source=CollectionSource([3], "numbers"))
     app._until = "end"
     with caplog.at_level(logging.WARNING, logger="streamrt"), app._ending():
-        assert "set auto_offset_reset='earliest'" in caplog.text, "the first run might find nothing"
+        assert not caplog.text
+    app.from_collection([3], "late", topic=app.topic("late", auto_offset_reset="latest"))
+    with caplog.at_level(logging.WARNING, logger="streamrt"), app._ending():
+        assert "auto_offset_reset='latest' of topic late" in caplog.text, "the first run might find nothing"

@@ -43,8 +43,11 @@ from streamrt.tables import (
     SourceTable,
     SQSQueue,
     Usage,
+    catalog_usages,
 )
 from streamrt.tables.kafka_links import KafkaLinks
+from streamrt.tables.objects import now
+from streamrt.tables.usages import STALE_AFTER
 from streamrt.testing.memory_topics import MemoryLinks
 from streamrt.topics import Topic
 
@@ -452,6 +455,28 @@ class _Cluster:
         return getattr(self._admin, name)
 
 
+def test_an_application_that_is_gone_for_months_blocks_no_drop(
+    catalog: Catalog, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    catalog.create_table("shop.orders", COLUMNS)
+    catalog.create_table("shop.late", COLUMNS)
+    long_ago = now() - STALE_AFTER
+    monkeypatch.setattr(catalog_usages, "now", lambda: long_ago + datetime.timedelta(minutes=1))
+    catalog.record_usage("late", writes=["shop.late"])
+    monkeypatch.setattr(catalog_usages, "now", lambda: long_ago)
+    catalog.record_usage("old", reads=["shop.orders"])
+    monkeypatch.undo()
+    with caplog.at_level(logging.WARNING, "streamrt.tables"):
+        catalog.drop_table("shop.orders")
+    assert "Table shop.orders is dropped although application old reads it" in caplog.text
+    with pytest.raises(CatalogError, match=r"application 'late' writes table 'shop.late', .* forget_usage\(\)"):
+        catalog.drop_table("shop.late")
+    catalog.forget_usage("late")
+    catalog.drop_table("shop.late")
+    with pytest.raises(ArgumentValueError, match="needs the name of an application"):
+        catalog.forget_usage("")
+
+
 @pytest.mark.rows("DK-041", "DK-045", "FL-046", "FL-047")
 def test_usages_lineage_and_the_drop_of_what_is_in_use(
     catalog: Catalog, links: MemoryLinks, monkeypatch: pytest.MonkeyPatch
@@ -472,7 +497,7 @@ def test_usages_lineage_and_the_drop_of_what_is_in_use(
         ("a/late flights", "shop.late"),
     ]
     assert [node.name for node in lineage.nodes if not node.exists] == ["default.gone"]
-    with pytest.raises(CatalogError, match="may be running: pass force=True"):
+    with pytest.raises(CatalogError, match=r"may be running, which .* cannot see: pass force=True"):
         catalog.drop_table("shop.orders")
     running = ["a/late flights"]
     cluster = _Cluster(links, running)

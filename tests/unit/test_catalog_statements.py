@@ -1,9 +1,17 @@
 """Statements of the catalogue."""
 
+from typing import Any
+
 import pytest
 
 from streamrt import Catalog
-from streamrt.errors import SchemaError, SchemaEvolutionError, StreamRTError
+from streamrt.errors import (
+    ArgumentTypeError,
+    ArgumentValueError,
+    SchemaError,
+    SchemaEvolutionError,
+    StreamRTError,
+)
 from streamrt.schema import Schema
 from streamrt.secret import SecretRef
 from streamrt.tables import HTTPSSE, MemoryCatalog, SQSQueue
@@ -123,3 +131,37 @@ def test_a_change_that_does_not_fit_keeps_its_error(catalog: Catalog) -> None:
         catalog.execute("ALTER TABLE t ALTER COLUMN id TYPE INT")
     with pytest.raises(SchemaError):
         catalog.execute("ALTER TABLE t ADD COLUMN id INT")
+
+
+def test_comments_and_options_may_be_parameters(catalog: Catalog) -> None:
+    quoted = "it's :odd', 'format' = 'avro"
+    info = catalog.execute(
+        "CREATE TABLE t (id INT) COMMENT :note WITH ('partitions' = :n, 'property.owner' = :owner, 'topic' = :note2)",
+        {"note": quoted, "n": 3, "owner": quoted, "note2": "x"},
+    ).info
+    assert info is not None
+    assert (info.comment, info.num_partitions, info.properties, info.topic) == (quoted, 3, {"owner": quoted}, "x")
+    changed = catalog.execute("ALTER TABLE t COMMENT :note", args={"note": ""}).info
+    assert changed is not None
+    assert changed.comment is None
+
+
+@pytest.mark.parametrize(
+    ("sql", "args", "error", "message"),
+    [
+        ("COMMENT :a", {}, SchemaError, r"line 1, column 32, at ':': .* has no value for the parameter :a"),
+        ("COMMENT :a", {"a": 5}, SchemaError, "the parameter :a must be a text, got int"),
+        ("WITH ('topic' = :a)", {"a": True}, SchemaError, ":a must be a text or an integer, got bool"),
+        ("WITH ('partitions' = :a)", {"a": -1}, SchemaError, "line 1, column 45, .*a number of 1 or more"),
+        ("WITH ('topic' = :1)", {"1": "x"}, SchemaError, "a name was expected"),
+        ("WITH (:a = 'x')", {"a": "topic"}, SchemaError, "a text in quotes was expected"),
+        ("COMMENT 'x'", {"a": "x"}, ArgumentValueError, "has 'a', and the statement no parameter :a"),
+        ("COMMENT 'x'", ["x"], ArgumentTypeError, "must be a mapping, got list"),
+    ],
+)
+def test_parameters_that_do_not_fit_are_refused_before_anything_is_done(
+    catalog: Catalog, sql: str, args: Any, error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        catalog.execute(f"CREATE TABLE t (id INT){sql}", args)
+    assert catalog.tables() == []

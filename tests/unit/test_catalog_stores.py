@@ -1,12 +1,15 @@
 """Stores of catalogues."""
 
 import os
+import subprocess
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from streamrt.common.file_lock import FileLock
 from streamrt.errors import (
     CatalogConflictError,
     CatalogError,
@@ -93,6 +96,60 @@ def test_a_file_that_may_not_be_read_is_named(tmp_path: Path) -> None:
 def test_a_name_that_no_file_can_have_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="choose a shorter name"):
         FileCatalog(tmp_path).put(f"usage/{'x' * 250}", b"{}", None)
+
+
+def test_a_lock_names_its_holder_and_ends_with_it(tmp_path: Path) -> None:
+    program = (
+        "import sys, time; from pathlib import Path; from streamrt.tables import FileCatalog\n"
+        "with FileCatalog(Path(sys.argv[1]))._locked(): print('locked', flush=True); time.sleep(600)"
+    )
+    store = FileCatalog(tmp_path)
+    store.connect(None, 0.2)
+    command = [sys.executable, "-c", program, str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as holder:
+        try:
+            assert holder.stdout is not None
+            assert holder.stdout.readline() == "locked\n"
+            with pytest.raises(
+                CatalogError, match=rf"could not be changed for 0.2 s, because process {holder.pid} on .* has locked it"
+            ):
+                store.put(KEY, b"{}", None)
+            # Readers need no lock.
+            assert store.list() == {}
+        finally:
+            holder.kill()
+    store.connect(None, 30.0)
+    store.put(KEY, b"{}", None)
+    assert list(store.list()) == [KEY]
+    store.connect(None, 0.05)
+    with FileLock.acquire(tmp_path / ".lock"):
+        for note, shown in ((b"", "another program"), (b"\x00\x1b[31m", "another program"), (b"me\n", "me")):
+            (tmp_path / ".lock").write_bytes(note)
+            with pytest.raises(CatalogError, match=f"because {shown} has locked it"):
+                store.delete(KEY, "x")
+
+
+def test_a_child_that_was_forked_during_a_change_does_not_keep_the_lock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = FileCatalog(tmp_path)
+    store.connect(None, 5.0)
+    acquired = FileCatalog._acquired
+    inherited: list[int] = []
+
+    def and_inherited(self: FileCatalog, path: Path) -> FileLock:
+        lock = acquired(self, path)
+        # As a child has it, which is forked now: the same open file.
+        inherited.append(os.dup(lock.fileno()))
+        return lock
+
+    monkeypatch.setattr(FileCatalog, "_acquired", and_inherited)
+    try:
+        version = store.put(KEY, b"{}", None)
+        store.put(KEY, b"[]", version)
+    finally:
+        for descriptor in inherited:
+            os.close(descriptor)
 
 
 def test_a_topic_is_created_by_the_first_change_alone() -> None:

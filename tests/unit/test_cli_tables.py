@@ -59,9 +59,11 @@ def test_a_table_from_its_creation_to_its_end(run: Run, tmp_path: Path) -> None:
         "late",
         "shop.late",
     }
-    with pytest.raises(StreamRTError, match=r"application 'late' reads table 'shop.orders', and may be running"):
+    with pytest.raises(StreamRTError, match=r"application 'late' reads table 'shop.orders', .* may be running"):
         run("table", "drop", "shop.orders")
-    assert run("table", "drop", "shop.orders", "--force") == "dropped shop.orders\n"
+    assert run("catalog", "forget", "late") == "forgot late\n"
+    assert run("catalog", "forget", "late") == "the catalogue knows no application late\n"
+    assert run("table", "drop", "shop.orders") == "dropped shop.orders\n"
     assert run("table", "drop", "shop.orders", "--if-exists") == "there is no table shop.orders\n"
 
 

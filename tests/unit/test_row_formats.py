@@ -207,6 +207,15 @@ def test_batches_of_other_types_are_checked_as_rows_are() -> None:
     assert made.encode_batch(pa.table({"id": [1]}).to_batches()[0], "t") == [made.encode({"id": 1}, "t")]
 
 
+def test_names_of_columns_are_never_code() -> None:
+    names = ["it's", 'a "quote"', "back\\slash", "brace}: {", "v0", "é\u2028", "#"]
+    schema = Schema(dict.fromkeys(names, "BIGINT"))
+    rows = [dict(zip(names, range(number, number + 7), strict=True)) for number in range(3)]
+    form = row_format("json", schema)
+    batch = pa.RecordBatch.from_pylist(rows, schema=schema.arrow)
+    assert form.encode_batch(batch, "t") == [form.encode(row, "t") for row in rows]
+
+
 def test_raw_values_have_no_schema() -> None:
     made = row_format("raw", None)
     assert made.decode(b"a", "t") == {"value": b"a"}

@@ -1,15 +1,20 @@
 """What `SourceManager` refuses before any process is started."""
 
 import threading
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
+from streamrt.app import definition_of
 from streamrt.connectors import BaseSource, CSVSource, Source, StatefulSource
 from streamrt.errors import ConfigurationError, InvalidOperationError, SourceError
 from streamrt.kafka import ConnectionConfig
+from streamrt.kafka.committed import CommittedOffset
+from streamrt.records import TopicPartition
 from streamrt.runtime.driver.sources import SourceManager, name_of
+from streamrt.spark.offsets import StartOffsets
 from streamrt.topics import Topic
+from tests.unit.apps import application
 
 
 class Named(Source):
@@ -116,3 +121,32 @@ def test_secrets_are_not_shown() -> None:
     sources = SourceManager(connection, "shop", {"ssl.key.password": "open-sesame"})
     sources.register(Named("orders"), Topic("a"))
     assert "open-sesame" not in repr(sources) + repr(sources.processes)
+
+
+@pytest.mark.parametrize("reset", ["latest", "error"])
+def test_a_new_group_skips_nothing_that_its_sources_have_written(reset: str) -> None:
+    app = application(auto_offset_reset=reset)
+    app.dataframe(source=Named("first"))
+    app.dataframe(app.topic("own"), source=Named("second"))
+    app.dataframe(app.topic("late", auto_offset_reset="latest"), source=Named("third"))
+    app.dataframe(app.topic("orders"))
+    offsets = StartOffsets(
+        app.config,
+        ConnectionConfig(bootstrap_servers="unused:9092"),
+        definition_of(app).task_spec(),
+        cast("Any", None),
+        lambda partitions: None,
+    )
+    resets = {
+        name: offsets._rules(TopicPartition(name, 0), CommittedOffset(None)).reset
+        for name in ("source__first", "own", "late", "orders")
+    }
+    assert resets == {"source__first": "earliest", "own": "earliest", "late": "latest", "orders": reset}
+
+
+def test_the_default_topic_of_a_source_says_where_a_group_begins() -> None:
+    class Live(Named):
+        def default_topic(self) -> Topic:
+            return Topic(self.name, auto_offset_reset="latest")
+
+    assert application().dataframe(source=Live("ticks")).topics[0].auto_offset_reset == "latest"

@@ -1,14 +1,19 @@
 """Schemas that are detected in records."""
 
+import signal
 import struct
 import threading
+from collections.abc import Callable, Iterator
 from typing import Any
 
+import httpx
+import httpx_sse
 import pytest
 
-from streamrt.errors import ArgumentValueError, InvalidOperationError
+from streamrt.errors import ArgumentValueError, InvalidOperationError, SourceError
 from streamrt.schema import Schema
 from streamrt.tables.detection import Detected
+from streamrt.tables.event_detection import arriving
 from streamrt.tables.table import Table
 from tests.table_home import Home, info_of, table, write
 
@@ -95,3 +100,65 @@ def test_what_cannot_be_looked_at() -> None:
             table().detect_schema(limit=wrong)  # type: ignore[arg-type]
     with pytest.raises(ArgumentValueError, match="timeout"):
         table().detect_schema(timeout=-1)
+
+
+# -- Events of HTTP streams --------------------------------------------------------------------------------------
+
+EVENT = b'data: {"a": 1}\n\n'
+
+
+class Body(httpx.SyncByteStream):  # type: ignore[misc]
+    """What a server sends, up to an error or, without one, until the stream is closed."""
+
+    def __init__(self, parts: list[bytes], error: Exception | None = None, then: Callable[[], object] = int) -> None:
+        self.parts, self.error, self.then = parts, error, then
+        self.closed = threading.Event()
+        self.read = threading.Event()
+
+    def __iter__(self) -> Iterator[bytes]:
+        yield from self.parts
+        self.then()
+        if self.error is not None:
+            raise self.error
+        self.closed.wait(60)
+        self.read.set()
+
+    def close(self) -> None:
+        """Close the stream."""
+        self.closed.set()
+
+
+def events_of(body: Body, kind: str = "text/event-stream") -> httpx_sse.EventSource:
+    """Return the events of an answer."""
+    return httpx_sse.EventSource(httpx.Response(200, headers={"content-type": kind}, stream=body))
+
+
+def test_events_that_arrive_in_time() -> None:
+    body = Body([EVENT, EVENT, EVENT])
+    assert arriving(events_of(body), None, 2, 60, "a.b") == [b'{"a": 1}'] * 2
+    assert body.closed.is_set()
+    body = Body([EVENT])
+    assert arriving(events_of(body), None, 2, 0.05, "a.b") == [b'{"a": 1}']
+    assert body.read.wait(60)
+    assert arriving(events_of(Body([EVENT])), "other", 2, 0.05, "a.b") == []
+
+
+def test_stream_of_events_that_breaks_off(caplog: pytest.LogCaptureFixture) -> None:
+    body = Body([], httpx.ReadError("the connection was lost"))
+    with pytest.raises(SourceError, match=r"no event of table a\.b was read: ReadError: the connection was lost"):
+        arriving(events_of(body), None, 2, 60, "a.b")
+    assert body.closed.is_set()
+    with pytest.raises(SourceError, match="text/html"):
+        arriving(events_of(Body([EVENT]), "text/html"), None, 2, 60, "a.b")
+    assert arriving(events_of(Body([EVENT], httpx.ReadError("lost"))), None, 2, 60, "a.b") == [b'{"a": 1}']
+    assert "The events of table a.b broke off after 1: ReadError: lost" in caplog.text
+
+
+def test_interrupt_closes_the_stream_of_events() -> None:
+    main = threading.main_thread().ident
+    assert main is not None
+    body = Body([EVENT], then=lambda: signal.pthread_kill(main, signal.SIGINT))
+    with pytest.raises(KeyboardInterrupt):
+        arriving(events_of(body), None, 2, 60, "a.b")
+    assert body.closed.is_set()
+    assert body.read.wait(60)

@@ -2,6 +2,9 @@
 
 import contextlib
 import logging
+import os
+import stat
+import time
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
@@ -25,6 +28,7 @@ from streamrt.errors import (
 from streamrt.kafka import KafkaRequestError, TopicConfig
 from streamrt.records import TopicPartition
 from streamrt.schema import Schema
+from streamrt.tables import scan as table_scan
 from streamrt.tables.positions import Start
 from streamrt.tables.rows import ChangeType
 from streamrt.tables.table import Table
@@ -50,7 +54,7 @@ def test_a_log_table_in_every_form() -> None:
     limited = events.scan([1, 0], start={0: 1}, limit=1).to_arrow()
     assert limited.schema.names == ["name", "id"]
     assert limited.to_pylist() == [{"name": "n1", "id": 1}]
-    assert list(events.scan()) == list(events.scan(columns=[]).rows()) == ids(3)
+    assert list(events.scan()) == list(events.scan(columns=None).rows()) == ids(3)
     records = list(events.scan(["name"]).records())
     assert [(each.offset, each.timestamp, each.key, each.partition) for each in records] == [
         (0, 1_000, b"key", 0),
@@ -63,7 +67,7 @@ def test_a_log_table_in_every_form() -> None:
 
 
 @pytest.mark.rows("FL-060", "FL-061", "DK-019")
-@pytest.mark.parametrize("columns", [["nope"], [3], [-1], ["id", "id"], "id", {"id"}])
+@pytest.mark.parametrize("columns", [["nope"], [3], [-1], ["id", "id"], [], "id", {"id"}])
 def test_columns_that_are_refused(columns: Any) -> None:
     with pytest.raises((SchemaError, ArgumentValueError, ArgumentTypeError)):
         table().scan(columns)
@@ -209,6 +213,14 @@ def test_limit_counts_rows_and_not_skipped_records() -> None:
 
 
 @pytest.mark.rows("FL-086")
+@pytest.mark.parametrize("options", [{"columns": []}, {"partitions": []}, {"start": {}}, {"columns": ()}])
+@pytest.mark.parametrize("method", ["scan", "subscribe", "on_changes"])
+def test_empty_lists_are_refused(method: str, options: dict[str, Any]) -> None:
+    given: dict[str, Any] = {"callback": print, **options} if method == "on_changes" else options
+    with pytest.raises(ArgumentValueError, match=r"must name one (column|partition) or more"):
+        getattr(table(), method)(**given)
+
+
 def test_aborted_and_open_transactions_are_not_seen() -> None:
     events = table()
     write(events, ids(2), transactional=True)
@@ -254,6 +266,38 @@ def test_compacted_gaps() -> None:
     assert (batch.partition, batch.first_offset, batch.last_offset) == (0, 1, 8)
     assert [row["id"] for row in events.scan(start={0: 3}, until={0: 4}).rows()] == []
     assert [row["id"] for row in events.scan(start={0: 3}, until={0: 6}).rows()] == [5]
+
+
+@pytest.mark.parametrize("limit", [None, 6])
+@pytest.mark.parametrize("marked", [False, True])
+def test_topic_that_is_created_again_during_a_scan(
+    limit: int | None, marked: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(table_scan, "_RECORDS", 3)
+    events = table()
+    write(events, ids(7), transactional=marked)
+    scan = events.scan(limit=limit)
+    rows = scan.rows()
+    found = [next(rows)["id"]]
+    admin = events._home.links.admin()
+    admin.delete_topics(["events"])
+    admin.create_topics([Topic("events", config=TopicConfig(1, 1))])
+    write(events, ids(9, 100), transactional=marked)
+    with pytest.raises(StaleTokenError, match="was deleted and created again"):
+        found.extend(row["id"] for row in rows)
+    assert found[:3] == [0, 1, 2]
+    assert len(found) < 7
+
+
+def test_rows_that_take_long_are_no_silence_of_brokers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(table_scan, "_RECORDS", 1)
+    events = table(home=Home(timeout=0.02))
+    write(events, ids(3))
+    found = []
+    for row in events.scan().rows():
+        found.append(row["id"])
+        time.sleep(0.05)
+    assert found == [0, 1, 2]
 
 
 def test_topic_that_was_created_again() -> None:
@@ -356,6 +400,30 @@ def test_parquet_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
     assert parquet.read_schema(target).names == ["id", "name", "score"]
 
 
+def test_parquet_is_on_disk_before_it_replaces_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    events = table()
+    write(events, ids(3))
+    target, link = tmp_path / "events.parquet", tmp_path / "latest.parquet"
+    link.symlink_to(target)
+    seen: list[tuple[int, bool]] = []
+    fsync = os.fsync
+
+    def noted(opened: int) -> None:
+        fsync(opened)
+        status = os.fstat(opened)
+        seen.append((status.st_size if stat.S_ISREG(status.st_mode) else 0, target.exists()))
+
+    monkeypatch.setattr(os, "fsync", noted)
+    assert events.scan().to_parquet(link) == 3
+    assert seen == [(target.stat().st_size, False), (0, True)]
+    assert link.is_symlink()
+    assert sorted(tmp_path.iterdir()) == [target, link]
+    for wrong in (tmp_path, Path(os.devnull), tmp_path / "nowhere" / "file"):
+        with pytest.raises(OSError, match="Errno"):
+            events.scan().to_parquet(wrong)
+    assert sorted(tmp_path.iterdir()) == [target, link]
+
+
 def test_reading_ends_with_the_loop() -> None:
     closed: list[bool] = []
 
@@ -376,8 +444,11 @@ def test_reading_ends_with_the_loop() -> None:
     for _ in events.scan().rows():
         break
     assert closed == [True]
+    with pytest.raises(ResultTooLargeError) as raised:
+        events.scan().to_arrow(max_bytes=1)
+    assert closed == [True, True], raised.traceback
     next(events.scan().batches())
-    assert closed == [True, True]
+    assert closed == [True] * 3
 
 
 def test_arrow_and_python_agree() -> None:

@@ -37,11 +37,13 @@ from streamrt.errors import (
 )
 from streamrt.kafka import TopicConfig
 from streamrt.kafka.partitioner import partition_for
+from streamrt.kafka.portion import Portion, produce_each
 from streamrt.kafka.sender import Delivered
 from streamrt.records import Headers
 from streamrt.schema import Schema
 from streamrt.tables.delivery import Deliveries, RecordPosition, WriteResult
 from streamrt.tables.links import RecordSender
+from streamrt.tables.row_encoder import RowEncoder
 from streamrt.tables.table import Table
 from streamrt.tables.writer import TableWriter
 from streamrt.tables.writer_states import WRITERS_TOPIC
@@ -517,6 +519,9 @@ class Unreliable:
         self.told = on_delivery
         self.held.append(lambda: self.inner.produce(topic, value, key, timestamp, headers, partition, on_delivery))
 
+    def produce_all(self, topic: str, portion: Portion) -> None:
+        produce_each(self.produce, topic, portion)
+
     def lose(self) -> None:
         """Lose the record that came last."""
         self.held.clear()
@@ -860,6 +865,42 @@ def test_any_row_of_any_schema_comes_back(data: st.DataObject) -> None:
         table = create(links, info_of(schema, f"shop.rows{number}"))
         table.append(given_rows)
         assert rows_in(links, table) == expected
+
+
+@settings(max_examples=400 if LONG else 40)
+@given(st.data())
+def test_many_rows_are_taken_or_refused_as_single_ones(data: st.DataObject) -> None:
+    parts = data.draw(columns_with_values)
+    schema = Schema({f"c{number}": word for number, (word, _) in enumerate(parts)})
+    odd = st.none() | st.integers(-(2**70), 2**70) | st.booleans() | st.floats() | st.text(max_size=3) | st.binary()
+    cells = {f"c{number}": each | odd for number, (_, each) in enumerate(parts)}
+    rows: list[Any] = data.draw(st.lists(st.fixed_dictionaries({}, optional=cells), min_size=1, max_size=3)) * 16
+    if data.draw(st.booleans()):
+        rows = [[row.get(name) for name in schema.names] for row in rows]
+    info = info_of(schema)
+    encoder = RowEncoder("t", "t", schema, Home(MemoryLinks()).row_format(info), None, None, 1_000_000)
+
+    def outcome(encode: Callable[[Any], Any]) -> Any:
+        try:
+            return [json.loads(value) for value in encode(rows).values]
+        except (SchemaMismatchError, SerializationError) as error:
+            return str(error)
+
+    assert outcome(encoder.rows) == outcome(encoder._one_by_one)
+
+
+def test_many_rows_of_usual_types_are_checked_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    schema = Schema("i INT NOT NULL, f DOUBLE, s VARCHAR(3), at TIMESTAMP, price DECIMAL(5, 2), n BIGINT DEFAULT 4")
+    encoder = RowEncoder("t", "t", schema, Home(MemoryLinks()).row_format(info_of(schema)), None, None, 1_000_000)
+    moment = datetime.datetime(2026, 3, 29, 10)
+    rows = [{"i": n, "f": n / 2, "s": "abc", "at": moment, "price": decimal.Decimal("1.5")} for n in range(20)]
+    expected = [json.loads(value) for value in encoder._one_by_one(rows).values]
+    with monkeypatch.context() as patch:
+        patch.setattr(encoder, "_one_by_one", None)
+        assert [json.loads(value) for value in encoder.rows(rows).values] == expected
+    rows[17]["s"] = "abcd"
+    with pytest.raises(SchemaMismatchError, match=r"^row 17: column 's' \(VARCHAR\(3\)\) must be a text with 3 char"):
+        encoder.rows(rows)
 
 
 @pytest.mark.rows("DK-018", "DK-025", "DK-026")

@@ -397,6 +397,29 @@ def test_state_of_a_grouping_is_not_left_behind_when_the_input_gets_a_second_par
     manager.validate_changelog_topics()
 
 
+@pytest.mark.parametrize("merged", [False, True])
+@pytest.mark.parametrize("stateful_since", [2, 5])
+def test_state_behind_a_grouping_stays_when_the_input_gets_more_partitions(merged: bool, stateful_since: int) -> None:
+    cluster = MemoryCluster(**{"in": TopicConfig(2, 1), "other": TopicConfig(2, 1)})
+    for count in (2, 5):
+        cluster.topics["in"] = TopicConfig(count, 1)
+        manager = manage(cluster)
+        scope = manager.repartition_topic("a", "in").name
+        if merged:
+            scope = manager.merged_topics(manager.non_changelog_topics[scope], manager.topic("other"))
+        if count >= stateful_since:
+            changelog = manager.changelog_topic(scope, "default").name
+        manager.create_all_topics()
+        manager.validate_all_topics()
+        manager.create_changelog_topics()
+        manager.validate_changelog_topics()
+    assert [cluster.topics[name].num_partitions for name in (REPARTITION, changelog)] == [2, 2]
+    # It is that of the repartition topic that counts.
+    cluster.topics[changelog] = compacted(5)
+    with pytest.raises(TopicConfigurationError, match=f"{changelog} has 5 partitions and topic {scope} has 2"):
+        manager.validate_changelog_topics()
+
+
 def test_on_one_partition_all_stores_have_changelogs_of_their_own() -> None:
     cluster = MemoryCluster(**{"in": TopicConfig(1, 1)})
     manager = manage(cluster)

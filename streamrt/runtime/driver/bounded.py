@@ -16,7 +16,7 @@ from streamrt.runtime.driver.exits import unless_stopped
 from streamrt.runtime.driver.lifecycle import ApplicationStatus
 from streamrt.runtime.driver.queried import QueriedApplication
 from streamrt.runtime.driver.waits import CommitRequests
-from streamrt.topology import Topology
+from streamrt.topology import SourceOperator, Topology
 
 __all__ = ["BoundedApplication"]
 
@@ -51,10 +51,11 @@ class BoundedApplication(QueriedApplication):
         if self._until is None:
             yield end
             return
-        if self._definition.sources.processes and self._definition.config.auto_offset_reset == "latest":
+        for topic in self._skipped_first():
             logger.warning(
-                "with auto_offset_reset='latest', the first run skips what sources produce before partitions are assigned: "
-                "set auto_offset_reset='earliest'"
+                "with auto_offset_reset='latest' of topic %s, the first run skips what its source produces before partitions "
+                "are assigned: leave it out, or set auto_offset_reset='earliest'",
+                topic,
             )
         over = threading.Event()
         watch = threading.Thread(target=self._watch_end, args=(end, over), name="streamrt-end", daemon=True)
@@ -65,6 +66,16 @@ class BoundedApplication(QueriedApplication):
             over.set()
             # It may wait for an answer of Kafka, which nobody needs any more.
             watch.join(_LEAVE_S)
+
+    def _skipped_first(self) -> list[str]:
+        """Return the topics of sources whose own setting lets the first run begin at their end."""
+        fed = {each.topic.name for each in self._definition.sources.processes}
+        operators = {name: node.operator for name, node in self._definition.topology.sources.items() if name in fed}
+        return [
+            name
+            for name, operator in operators.items()
+            if isinstance(operator, SourceOperator) and operator.topic.auto_offset_reset == "latest"
+        ]
 
     def _run_sources(self) -> None:
         """Run sources without dataframes until they end or the application is stopped."""

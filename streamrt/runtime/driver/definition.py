@@ -165,6 +165,7 @@ class ApplicationDefinition:
             tracing=self.tracing,
             group=self.config.consumer_group,
             run_id=uuid.uuid4().hex,
+            fed=frozenset(each.topic.name for each in self.sources.processes),
         )
 
     def set_up_topics(self, admin: TopicAdmin) -> None:

@@ -1,11 +1,12 @@
 """Savepoints: named copies of everything that a consumer group has committed, in one topic each.
 
 ```
-savepoint__<group>--<name>     partition 0: one record, the manifest, which is written last
+savepoint__<group>--<name>     partition 0: the consumer group, which is written first, and the manifest, written last
                                partition 1 and up: copies of partitions, in the order that the manifest names
 ```
 
-A topic without a manifest is a savepoint that is being made, or whose making ended in the middle. Copies of changelogs
+A topic without a manifest is a savepoint that is being made, or whose making ended in the middle. The consumer group is
+there because names of groups and of savepoints may have a `--` themselves. Copies of changelogs
 have the keys and the values of the changelog, without records of writers that had lost the partition; the last
 position record (see `streamrt.state.changelog`) comes last. Copies of repartition topics have the records that were
 not processed yet, complete.
@@ -30,7 +31,7 @@ import time
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
-from typing import Any
+from typing import Any, NamedTuple
 
 from streamrt.common.backoff import Backoff
 from streamrt.config import ProcessingGuarantee
@@ -45,6 +46,8 @@ __all__ = ["SavedInput", "SavedLog", "SavedStore", "Savepoint", "all_savepoints"
 
 _VERSION = 1
 _MANIFEST = b"manifest"
+_GROUP = b"group"
+_JOINED = "--"
 _GONE_S = 0.1
 _LONGEST_NAME = 249
 
@@ -277,7 +280,7 @@ def savepoint_topic(group: str, name: str) -> str:
     """
     if not isinstance(name, str):
         raise ArgumentTypeError(f"the name of a savepoint must be a str, got {type(name).__name__}")
-    full = f"savepoint__{group}--{name}"
+    full = f"savepoint__{group}{_JOINED}{name}"
     if not NAME.fullmatch(full) or not name:
         raise ArgumentValueError(
             f"{name!r} cannot be the name of a savepoint: use letters, digits, '.', '_' and '-', and at most "
@@ -295,7 +298,28 @@ def find_savepoint(
         SavepointError: if it cannot be read.
         KafkaRequestError: if Kafka does not respond.
     """
-    return _read(admin, connection, savepoint_topic(group, name), timeout)
+    found = _read(admin, connection, savepoint_topic(group, name), timeout)
+    return found.savepoint if found.group == group else None
+
+
+def refuse_taken(admin: TopicAdmin, connection: ConnectionConfig, group: str, name: str, timeout: float) -> None:
+    """Raise if there is a savepoint in the topic for a new one.
+
+    Raises:
+        SavepointError: if there is a complete one, or one of another group.
+        KafkaRequestError: if Kafka does not respond.
+    """
+    topic = savepoint_topic(group, name)
+    found = _read(admin, connection, topic, timeout)
+    if found.group not in (None, group):
+        raise SavepointError(
+            f"the topic {topic} has a savepoint of consumer group {found.group!r}: choose another name than {name!r}"
+        )
+    if found.savepoint is not None:
+        raise SavepointError(
+            f"consumer group {group!r} has a savepoint {name!r}: choose another name, or delete it with `streamrt savepoint "
+            f"delete {name} --group {group}`"
+        )
 
 
 def all_savepoints(
@@ -307,32 +331,52 @@ def all_savepoints(
         SavepointError: if one cannot be read.
         KafkaRequestError: if Kafka does not respond.
     """
-    prefix = f"savepoint__{group}--"
+    prefix = f"savepoint__{group}{_JOINED}"
     for topic in admin.topic_names(prefix, timeout=timeout):
         found = _read(admin, connection, topic, timeout)
-        # The name of another group may begin with this one's.
-        if found is None or found.group == group:
-            yield topic.removeprefix(prefix), found
+        name = topic.removeprefix(prefix)
+        # The name of another group may begin with this one's. Without a group, which earlier versions did not write, the
+        # longest group that it may belong to has it: no topic is in two lists.
+        if found.group == group or (found.group is None and _JOINED not in name):
+            yield name, found.savepoint
 
 
-def _read(admin: TopicAdmin, connection: ConnectionConfig, topic: str, timeout: float) -> Savepoint | None:
+class _Found(NamedTuple):
+    """What is in the topic of a savepoint: the group and the savepoint, as far as they were written."""
+
+    group: str | None = None
+    savepoint: Savepoint | None = None
+
+
+def _read(admin: TopicAdmin, connection: ConnectionConfig, topic: str, timeout: float) -> _Found:
     if admin.topic_ids([topic], timeout=timeout)[topic] is None:
-        return None
+        return _Found()
     first = TopicPartition(topic, 0)
     low, high = admin.bounds(first, timeout=timeout)
     reader = StoredReader(connection)
+    found = _Found()
     try:
         for record in reader.read(first, low, high, timeout_s=timeout):
-            if record.key == _MANIFEST and record.value is not None:
-                return Savepoint.decode(record.value, topic)
+            if record.value is None:
+                continue
+            if record.key == _MANIFEST:
+                savepoint = Savepoint.decode(record.value, topic)
+                return _Found(savepoint.group, savepoint)
+            if record.key == _GROUP:
+                found = _Found(record.value.decode(errors="replace"))
     finally:
         reader.close()
-    return None
+    return found
 
 
-def manifest_key() -> bytes:
-    """Return the key of the record with the manifest."""
-    return _MANIFEST
+def group_record(group: str) -> tuple[bytes, bytes]:
+    """Return key and value of the record that is written first."""
+    return _GROUP, group.encode()
+
+
+def manifest_record(savepoint: Savepoint) -> tuple[bytes, bytes]:
+    """Return key and value of the record that is written last."""
+    return _MANIFEST, savepoint.encode()
 
 
 def delete_topics(admin: TopicAdmin, topics: Collection[str], timeout: float) -> None:

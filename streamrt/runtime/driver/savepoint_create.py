@@ -24,8 +24,9 @@ from streamrt.runtime.driver.savepoint import (
     SavedStore,
     Savepoint,
     delete_topics,
-    find_savepoint,
-    manifest_key,
+    group_record,
+    manifest_record,
+    refuse_taken,
     savepoint_topic,
     topic_settings,
 )
@@ -62,11 +63,7 @@ def create_savepoint(
     group, timeout = config.consumer_group, config.request_timeout
     topic = savepoint_topic(group, name)
     refuse_members(admin, group, timeout, "make a savepoint")
-    if find_savepoint(admin, connection, group, name, timeout) is not None:
-        raise SavepointError(
-            f"consumer group {group!r} has a savepoint {name!r}: choose another name, or delete it with `streamrt savepoint "
-            f"delete {name} --group {group}`"
-        )
+    refuse_taken(admin, connection, group, name, timeout)
     looked = _Look.at(admin, definition, timeout)
     found = looked.savepoint(name)
     # What an attempt that ended in the middle has left.
@@ -74,6 +71,8 @@ def create_savepoint(
     settings = topic_settings(looked.settings, found.partitions, {"cleanup.policy": "delete"})
     admin.create_topics([Topic(topic, settings)], timeout=timeout, finalize_timeout=config.topic_create_timeout)
     with Copies(admin, connection, timeout) as copies:
+        copies.write_pair(TopicPartition(topic, 0), *group_record(group))
+        copies.flush()
         _copy(copies, found, looked)
         copies.flush()
         refuse_members(admin, group, timeout, "make a savepoint")
@@ -83,7 +82,7 @@ def create_savepoint(
                 f"an instance of consumer group {group!r} has committed while savepoint {name!r} was made, although the "
                 "group has no members: end this instance, and try again"
             )
-        copies.write_pair(TopicPartition(topic, 0), manifest_key(), found.encode())
+        copies.write_pair(TopicPartition(topic, 0), *manifest_record(found))
         copies.flush()
     logger.info("savepoint %r of consumer group %r is in the topic %s", name, group, topic)
     return found

@@ -19,7 +19,7 @@ class RecordWriter(Protocol):
         topic: str,
         value: bytes | None,
         key: bytes | None,
-        timestamp: int,
+        timestamp: int | None,
         headers: Headers | None,
         partition: int = -1,
     ) -> None:
@@ -29,7 +29,8 @@ class RecordWriter(Protocol):
             topic: the target topic.
             value: the value; None is a tombstone.
             key: the key.
-            timestamp: milliseconds since the Unix epoch; 0 stands for the wall clock.
+            timestamp: milliseconds since the Unix epoch; None stands for the wall clock, and 0 is written
+                as 1.
             headers: the headers.
             partition: the partition; -1 to choose it by the key.
 
@@ -184,7 +185,7 @@ class _NoWriter:
         topic: str,
         value: bytes | None,
         key: bytes | None,
-        timestamp: int,
+        timestamp: int | None,
         headers: Headers | None,
         partition: int = -1,
     ) -> None:

@@ -85,9 +85,9 @@ class FailedRecords:
         letter = DeadLetter(stage, f"{module}{kind.__qualname__}", masked(str(error)), operator, *where, self._group)
         topic = self._policies.topics[stage]
         try:
-            writer.produce(
-                topic, record.value(), record.key(), max(record.timestamp()[1], 0), letter.headers(record.headers())
-            )
+            sent_at = record.timestamp()[1]
+            timestamp = None if sent_at < 0 else sent_at
+            writer.produce(topic, record.value(), record.key(), timestamp, letter.headers(record.headers()))
         except (TransactionError, WriterFailedError):
             raise
         except Exception as refusal:

@@ -120,7 +120,7 @@ class _CarryingWriter:
         topic: str,
         value: bytes | None,
         key: bytes | None,
-        timestamp: int,
+        timestamp: int | None,
         headers: Headers | None,
         partition: int = -1,
     ) -> None:
