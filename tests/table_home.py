@@ -1,4 +1,4 @@
-"""Tables without a catalogue, for tests that write and read them in memory or on a broker, and records as tests write them."""
+"""Tables without a catalogue, written and read by tests in memory or on a broker, and records as tests write them."""
 
 import contextlib
 import json
