@@ -12,11 +12,16 @@ BUILD_TOOLS := setuptools|wheel|packaging
 # programs in processes of their own (the marker is set by tests/conftest.py), and applications within the process of the
 # tests.
 # `rest` has what the others do not name.
-LANES := chaos programs state rest kafka connectors unit
-LANE_unit := tests/conformance tests/migration tests/packaging tests/sim tests/unit
+# `unit` and `models` take the same processor time, and together a fifth of that of all lanes: they are the last to end, and
+# keep both of two cores busy until then.
+LANES := chaos programs state rest kafka connectors models unit
+MODELS := tests/conformance tests/migration tests/packaging tests/sim
+LAST_UNITS := $(wildcard tests/unit/test_[t-z]*.py)
+LANE_models := $(MODELS) $(LAST_UNITS)
+LANE_unit := tests/unit $(LAST_UNITS:%=--ignore=%)
 LANE_kafka := tests/kafka
 LANE_connectors := tests/connectors
-OTHERS := tests $(addprefix --ignore=,$(LANE_unit) $(LANE_kafka) $(LANE_connectors))
+OTHERS := tests $(addprefix --ignore=,$(MODELS) tests/unit $(LANE_kafka) $(LANE_connectors))
 CHAOS := tests/spark/test_chaos.py tests/spark/test_crash_points.py
 LANE_chaos := $(CHAOS) -m programs
 LANE_programs := $(OTHERS) $(CHAOS:%=--ignore=%) -m programs
@@ -60,7 +65,7 @@ test: archives servers  ## Lint, check types and run all tests; show which took 
 	echo "make test: ruff check, ruff format, lint-imports, mypy and pytest passed in $$(($$(date +%s) - begun)) s"
 
 # They need neither broker nor Spark, and take what the others leave of the processor.
-lane-unit types: NICE := nice
+lane-models lane-unit types: NICE := nice
 # Java starts in half of the time with archives of classes. Tests start many Pythons, too, so bytecode is kept even where the
 # environment says otherwise.
 archives test lane-%: export STREAMRT_CACHE_DIR := $(abspath $(VENV)/cache)

@@ -1,18 +1,19 @@
-"""A catalogue of one table, for tests of reading: topics in memory or of a broker, and records as a test writes them."""
+"""Tables without a catalogue, written and read by tests in memory or on a broker, and records as tests write them."""
 
 import contextlib
 import json
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
-from typing import Any
+from typing import Any, NamedTuple
 
 from streamrt.kafka import TopicConfig
 from streamrt.kafka.inputs import InputBatch
 from streamrt.records import TopicPartition
 from streamrt.schema import Schema
-from streamrt.serializers.row_formats import KeyFormat, RowFormat, row_format
-from streamrt.tables.info import TableInfo
+from streamrt.serializers.row_formats import KeyFormat, RowFormat, key_format, row_format
+from streamrt.tables.info import TableInfo, TableKind
 from streamrt.tables.links import RecordFeed, TableLinks
 from streamrt.tables.table import Table
 from streamrt.testing.memory_topics import MemoryLinks
@@ -39,8 +40,18 @@ class Home:
         return row_format(info.format, info.schema, info.format_options)
 
     def key_format(self, info: TableInfo) -> KeyFormat | None:
-        """Return None: records of these tests have any keys."""
-        return None
+        """Return the format of keys; records of tables without a key column have any keys."""
+        assert info.schema is not None
+        return key_format(info.key_format, info.schema, info.key) if info.key else None
+
+
+class Stored(NamedTuple):
+    """A row as readers of committed records see it."""
+
+    row: dict[str, Any]
+    key: bytes | None
+    timestamp: int
+    partition: int
 
 
 def info_of(topic: str | None, schema: Schema | None = EVENTS, **changes: Any) -> TableInfo:
@@ -58,6 +69,56 @@ def info_of(topic: str | None, schema: Schema | None = EVENTS, **changes: Any) -
         "modified_at": NOW,
     }
     return TableInfo(**{**known, **changes})
+
+
+def table_info(
+    schema: Schema | str | None,
+    name: str = "shop.orders",
+    *,
+    topic: str | None = None,
+    partitions: int = 1,
+    key: Sequence[str] = (),
+    kind: TableKind = "log",
+) -> TableInfo:
+    """Return what a catalogue knows of a table that is written."""
+    return info_of(
+        None if kind == "external" else topic or name,
+        Schema(schema) if isinstance(schema, str) else schema,
+        name=name,
+        kind=kind,
+        connector="sqs" if kind == "external" else "kafka",
+        num_partitions=partitions,
+        key=tuple(key),
+    )
+
+
+def create(links: TableLinks, info: TableInfo) -> Table:
+    """Create the topic of a table, and return the table."""
+    assert info.topic is not None
+    links.admin().create_topics([Topic(info.topic, config=TopicConfig(info.num_partitions, 1))])
+    return Table(info, Home(links))
+
+
+def committed(links: TableLinks, table: Table) -> list[Stored]:
+    """Return the committed rows of a table, by partition."""
+    info = table.info
+    assert info.topic is not None
+    assert info.num_partitions is not None
+    rows_as = Home(links).row_format(info)
+    found: list[Stored] = []
+    partitions = [TopicPartition(info.topic, number) for number in range(info.num_partitions)]
+    bounds = links.admin().offset_bounds(partitions, isolation_level="read_committed")
+    for partition, (start, end) in bounds.items():
+        with contextlib.closing(links.feed()) as feed:
+            feed.add({partition: start})
+            feed.resume([partition])
+            deadline = time.monotonic() + 60
+            while start < end and feed.ends().get(partition, -1) < end and time.monotonic() < deadline:
+                for _, batch in feed.poll(0.2, 10_000):
+                    for key, value, timestamp in zip(batch.keys, batch.values, batch.timestamps, strict=True):
+                        row = rows_as.decode(value or b"", info.topic)
+                        found.append(Stored(row, key, timestamp, partition.partition))
+    return found
 
 
 def table(

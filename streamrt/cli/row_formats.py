@@ -3,6 +3,8 @@
 import base64
 import contextlib
 import csv
+import math
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from decimal import Decimal
@@ -25,6 +27,9 @@ __all__ = ["following", "open_output", "print_rows", "read_rows", "write_rows"]
 _PART = 500
 """Rows that are read at once."""
 _OPTIONS = orjson.OPT_NON_STR_KEYS | orjson.OPT_UTC_Z
+# `int` and `float` also read blanks, `_` and the digits of other scripts. The last words are those that are written.
+_INTEGER = re.compile(r"[+-]?[0-9]{1,20}")
+_NUMBER = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?|nan|-?inf")
 _TRUTH = {"true": True, "false": False, "1": True, "0": False}
 
 
@@ -152,6 +157,9 @@ def _of_csv(lines: Iterable[str], schema: "Schema") -> Iterator[dict[str, Any]]:
         raise SchemaMismatchError(
             f"the first line names the column {unknown[0]!r}; the columns are {', '.join(columns)}"
         )
+    repeated = next((name for number, name in enumerate(names) if name in names[:number]), None)
+    if repeated is not None:
+        raise SchemaMismatchError(f"the first line names the column {repeated!r} twice")
     readers = [_reader(columns[name]) for name in names]
     for fields in reader:
         if not fields:
@@ -177,9 +185,9 @@ def _reader(column: "Column") -> Callable[[str], Any]:
 
     dtype = column.dtype
     if pa.types.is_integer(dtype):
-        return int
+        return _integer
     if pa.types.is_floating(dtype):
-        return float
+        return _number
     if pa.types.is_boolean(dtype):
         return lambda text: _TRUTH[text.lower()]
     if pa.types.is_nested(dtype):
@@ -187,6 +195,21 @@ def _reader(column: "Column") -> Callable[[str], Any]:
     if _is_binary(column):
         return lambda text: base64.b64decode(text, validate=True)
     return str
+
+
+def _integer(text: str) -> int:
+    if not _INTEGER.fullmatch(text):
+        raise ValueError("it is no integer of ASCII digits")
+    return int(text)
+
+
+def _number(text: str) -> float:
+    if not _NUMBER.fullmatch(text):
+        raise ValueError("it is no number of ASCII digits")
+    number = float(text)
+    if math.isinf(number) and "inf" not in text:
+        raise ValueError("a float cannot hold it")
+    return number
 
 
 def _is_binary(column: "Column") -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, NewPartitions, NewTopic
+from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, NewPartitions
 
 from streamrt.common.backoff import Backoff
 from streamrt.errors import TopicCreationError
@@ -16,22 +16,13 @@ from streamrt.kafka.connection import ConnectionConfig, HoldsSecrets
 from streamrt.kafka.groups import ConsumerGroups, GroupDescription, GroupListing, ListedMember
 from streamrt.kafka.offsets import IsolationLevelName, PartitionOffsets
 from streamrt.kafka.requests import ABSENT, RETRY_S, AdminRequests, retry, seconds_left
+from streamrt.kafka.topic_client import advise, has_leaders, new_topic, replicas_of, shape_of
 from streamrt.kafka.topic_config import Broker, PartitionReplicas, TopicConfig, TopicDefinition
 from streamrt.records import TopicPartition
 
 __all__ = ["TopicAdmin"]
 
 _LOGGER = logging.getLogger("streamrt.kafka.admin")
-_ADVICE = {
-    KafkaError.INVALID_REPLICATION_FACTOR: "set a replication_factor that is not above the number of brokers",
-    KafkaError.INVALID_PARTITIONS: "set num_partitions to 1 or more",
-    KafkaError.INVALID_CONFIG: "correct extra_config",
-    KafkaError.POLICY_VIOLATION: "ask the cluster's administrator which settings its policy allows",
-    KafkaError.TOPIC_AUTHORIZATION_FAILED: "grant the user CREATE on the topic, or create it manually",
-    KafkaError.CLUSTER_AUTHORIZATION_FAILED: "grant the user CREATE on the cluster, or create it manually",
-    KafkaError.TOPIC_EXCEPTION: "use letters, digits, '.', '_' and '-' in the name",
-    KafkaError._TIMED_OUT: "check that the brokers are up, or raise the timeout",
-}
 
 
 class TopicAdmin(HoldsSecrets):
@@ -150,7 +141,7 @@ class TopicAdmin(HoldsSecrets):
             {}
         """
         deadline = time.monotonic() + timeout
-        shapes = {name: _shape_of(found) for name, found in self._describe(topic_names, deadline).items()}
+        shapes = {name: shape_of(found) for name, found in self._describe(topic_names, deadline).items()}
         existing = [name for name in dict.fromkeys(topic_names) if name in shapes]
         configs = self._describe_configs(existing, deadline)
         return {
@@ -179,7 +170,7 @@ class TopicAdmin(HoldsSecrets):
         except KafkaRequestError as failure:
             raise TopicCreationError(f"{', '.join(requested)} could not be created: {failure}") from None
         futures = self._requests.client.create_topics(
-            [_new_topic(topic) for topic in requested.values()], operation_timeout=left_s, request_timeout=left_s
+            [new_topic(topic) for topic in requested.values()], operation_timeout=left_s, request_timeout=left_s
         )
         failures: dict[str, str] = {}
         for name, future in futures.items():
@@ -187,7 +178,7 @@ class TopicAdmin(HoldsSecrets):
             if error is None:
                 self._logger.info("Created topic %s", name)
             elif error.code() != KafkaError.TOPIC_ALREADY_EXISTS:
-                failures[name] = _advise(error)
+                failures[name] = advise(error)
         waiting = [name for name in requested if name not in failures]
         failures.update(self._await_leaders(waiting, finalize_timeout))
         if failures:
@@ -204,7 +195,7 @@ class TopicAdmin(HoldsSecrets):
         Raises:
             KafkaRequestError: if no controller answered in time.
         """
-        requested = [_new_topic(topic) for topic in topics]
+        requested = [new_topic(topic) for topic in topics]
         if not requested:
             return {}
         left_s = self._requests.find_controller(timeout)
@@ -212,7 +203,7 @@ class TopicAdmin(HoldsSecrets):
             requested, validate_only=True, operation_timeout=left_s, request_timeout=left_s
         )
         settled = {name: self._requests.settle(future, left_s + 1)[1] for name, future in futures.items()}
-        return {name: _advise(error) for name, error in settled.items() if error is not None}
+        return {name: advise(error) for name, error in settled.items() if error is not None}
 
     def topic_names(self, prefix: str, timeout: float = 30) -> list[str]:
         """Return the names of the topics that begin with a prefix, sorted.
@@ -300,7 +291,7 @@ class TopicAdmin(HoldsSecrets):
         backoff = Backoff(RETRY_S, deadline)
         while True:
             found = self._describe([topic_name], deadline).get(topic_name)
-            if found is not None and len(found.partitions) >= count and _has_leaders(found):
+            if found is not None and len(found.partitions) >= count and has_leaders(found):
                 return
             if not backoff.pause():
                 raise KafkaRequestError(f"{what}: some have no leader after {timeout:g} s", retriable=True)
@@ -319,7 +310,7 @@ class TopicAdmin(HoldsSecrets):
             KafkaRequestError: if the request was refused or not answered in time.
         """
         found = self._describe([topic_name], time.monotonic() + timeout).get(topic_name)
-        return [] if found is None else [_replicas_of(partition) for partition in found.partitions]
+        return [] if found is None else [replicas_of(partition) for partition in found.partitions]
 
     def topic_ids(self, topic_names: Collection[str], timeout: float = 30) -> dict[str, str | None]:
         """Return Kafka's ids of topics; a topic that is deleted and recreated has a different id.
@@ -567,44 +558,7 @@ class TopicAdmin(HoldsSecrets):
                 found = self._describe(waiting, deadline)
             except KafkaRequestError as error:
                 return dict.fromkeys(waiting, str(error))
-            waiting -= {name for name, description in found.items() if _has_leaders(description)}
+            waiting -= {name for name, description in found.items() if has_leaders(description)}
             if waiting and not backoff.pause():
                 return dict.fromkeys(waiting, f"its partitions have no leaders after {timeout:g} s")
         return {}
-
-
-def _advise(error: KafkaError) -> str:
-    advice = _ADVICE.get(error.code())
-    return f"{error.str()} ({error.name()})" + (f": {advice}" if advice else "")
-
-
-def _new_topic(topic: TopicDefinition) -> NewTopic:
-    config = topic.config or TopicConfig(None, None)
-    return NewTopic(
-        topic.name,
-        # -1 is Kafka's value for "the default of the cluster".
-        num_partitions=-1 if config.num_partitions is None else config.num_partitions,
-        replication_factor=-1 if config.replication_factor is None else config.replication_factor,
-        config={key: str(value) for key, value in config.extra_config.items()},
-    )
-
-
-def _shape_of(description: Any) -> tuple[int, int]:
-    partitions = description.partitions
-    return len(partitions), len(partitions[0].replicas) if partitions else 0
-
-
-def _replicas_of(partition: Any) -> PartitionReplicas:
-    leader = partition.leader
-    return PartitionReplicas(
-        partition.id,
-        leader.id if leader is not None and leader.id >= 0 else None,
-        [node.id for node in partition.replicas],
-        [node.id for node in partition.isr],
-    )
-
-
-def _has_leaders(description: Any) -> bool:
-    return bool(description.partitions) and all(
-        partition.leader is not None and partition.leader.id >= 0 for partition in description.partitions
-    )

@@ -17,7 +17,7 @@ from streamrt.kafka.client import error_in
 from streamrt.kafka.stamps import client_timestamp
 from streamrt.kafka.writer import lost_record, refused_record
 
-__all__ = ["Portion", "produce_each"]
+__all__ = ["Portion", "known_partitions", "produce_each"]
 
 _HAS_BATCHES = hasattr(ConfluentProducer, "produce_batch")
 
@@ -222,3 +222,20 @@ def produce_each(produce: Callable[..., None], topic: str, portion: Portion) -> 
             on_delivery=functools.partial(portion.settle, place),
         )
         portion.accepted += 1
+
+
+def known_partitions(producer: ConfluentProducer, topic: str, timeout: float) -> int | None:
+    """Return how many partitions a topic has now; None if it does not exist, or brokers do not answer in time.
+
+    A producer refuses records for partitions that it does not know, and asks by itself only each few minutes.
+
+    Args:
+        producer: the producer, which knows them from then on.
+        topic: the topic.
+        timeout: seconds to wait.
+    """
+    try:
+        found = producer.list_topics(topic, timeout).topics[topic]
+    except (KafkaException, KeyError):
+        return None
+    return len(found.partitions) or None

@@ -13,10 +13,11 @@ from streamrt.config import DEFAULT_TRANSACTION_TIMEOUT_S
 from streamrt.errors import ConfigurationError
 from streamrt.kafka.client import build_client, client_options, error_in, log_error_to
 from streamrt.kafka.connection import ConnectionConfig
-from streamrt.kafka.portion import Portion
+from streamrt.kafka.interrupts import keeping_interrupts
+from streamrt.kafka.portion import Portion, known_partitions
 from streamrt.kafka.stamps import client_timestamp
 from streamrt.kafka.transactions import KafkaTransactionalWriter
-from streamrt.kafka.writer import DEFAULTS, lost_record, raised_in_callback, refused_record
+from streamrt.kafka.writer import DEFAULTS, FLUSH_PIECE_S, lost_record, raised_in_callback, refused_record
 from streamrt.records import Headers
 
 __all__ = ["Delivered", "KafkaSender", "TransactionalSender"]
@@ -28,6 +29,7 @@ Delivered = Callable[[Exception | None, int, int, int], None]
 called in any thread that uses the sender."""
 
 _FULL_QUEUE_WAIT_S = 0.1
+_CLOSE_S = 1.0
 _POLL_EVERY = 2_000
 
 
@@ -114,6 +116,18 @@ class KafkaSender:
             full = portion.accepted < len(portion)
             self._serve(self._producer.poll, _FULL_QUEUE_WAIT_S if full else 0.0)
 
+    def partitions(self, topic: str, timeout: float) -> int | None:
+        """Return how many partitions a topic has now; the producer knows them from then on.
+
+        Args:
+            topic: the topic.
+            timeout: seconds to wait.
+
+        Returns:
+            None if it does not exist, or brokers do not answer in time.
+        """
+        return known_partitions(self._producer, topic, timeout)
+
     def poll(self, timeout: float = 0.0) -> None:
         """Call `on_delivery` of records whose outcome is known.
 
@@ -134,9 +148,10 @@ class KafkaSender:
         """
         self._unpolled = 0
         deadline = time.monotonic() + timeout
-        while self._serve(self._producer.flush, max(0.0, deadline - time.monotonic())):
-            if time.monotonic() >= deadline:
-                break
+        with keeping_interrupts():
+            while self._serve(self._producer.flush, min(FLUSH_PIECE_S, max(0.0, deadline - time.monotonic()))):
+                if time.monotonic() >= deadline:
+                    break
         return len(self._producer)
 
     def commit(self) -> None:
@@ -148,7 +163,7 @@ class KafkaSender:
     def close(self) -> None:
         """Drop what was not delivered, and close the connections."""
         self._producer.purge()
-        self._serve(self._producer.flush, 1.0)
+        self.flush(_CLOSE_S)
 
     def _serve(self, call: Callable[[float], int], timeout: float) -> int:
         try:
@@ -238,6 +253,10 @@ class TransactionalSender:
             TransactionError: if the transaction cannot be committed any more.
         """
         self._writer.produce_all(topic, portion)
+
+    def partitions(self, topic: str, timeout: float) -> int | None:
+        """Return how many partitions a topic has now; see `KafkaSender.partitions`."""
+        return self._writer.partitions(topic, timeout)
 
     def poll(self, timeout: float = 0.0) -> None:
         """Call `on_delivery` of records whose outcome is known.

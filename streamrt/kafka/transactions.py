@@ -24,7 +24,6 @@ The life of a writer::
 """
 
 import contextlib
-import enum
 import functools
 import logging
 import time
@@ -48,12 +47,14 @@ from streamrt.kafka.client import (
     partition_offsets,
 )
 from streamrt.kafka.connection import ConnectionConfig
-from streamrt.kafka.portion import Portion
+from streamrt.kafka.interrupts import keeping_interrupts
+from streamrt.kafka.portion import Portion, known_partitions
 from streamrt.kafka.producer import DeliveryCallback
 from streamrt.kafka.stamps import client_timestamp
 from streamrt.kafka.transactional_ids import TRANSACTIONAL_ID_PREFIX, transactional_id
 from streamrt.kafka.watchdog import StuckCallError, call_within
-from streamrt.kafka.writer import DEFAULTS, lost_record, raised_in_callback, refused_record
+from streamrt.kafka.writer import DEFAULTS, FLUSH_PIECE_S, lost_record, raised_in_callback, refused_record
+from streamrt.kafka.writer_state import WriterState
 from streamrt.records import Headers, TopicPartition
 
 __all__ = ["TRANSACTIONAL_ID_PREFIX", "KafkaTransactionalWriter", "WriterState", "transactional_id"]
@@ -117,28 +118,6 @@ _ADVICE = {
 }
 
 
-class WriterState(enum.Enum):
-    """Life-cycle state of a `KafkaTransactionalWriter`; see the diagram of this module."""
-
-    NEW = "new"
-    READY = "ready"
-    OPEN = "in a transaction"
-    FAILED = "in a transaction that failed"
-    SPENT = "spent"
-
-    @property
-    def successors(self) -> "frozenset[WriterState]":
-        """States that may follow this one."""
-        return _SUCCESSORS[self]
-
-
-_SUCCESSORS: Mapping[WriterState, frozenset[WriterState]] = {
-    WriterState.NEW: frozenset({WriterState.READY, WriterState.SPENT}),
-    WriterState.READY: frozenset({WriterState.OPEN, WriterState.SPENT}),
-    WriterState.OPEN: frozenset({WriterState.READY, WriterState.FAILED, WriterState.SPENT}),
-    WriterState.FAILED: frozenset({WriterState.SPENT}),
-    WriterState.SPENT: frozenset(),
-}
 _OPEN = WriterState.OPEN
 
 
@@ -363,6 +342,10 @@ class KafkaTransactionalWriter:
                 raise self._refusal(refused[1])
             self._poll(_FULL_QUEUE_WAIT_S if portion.accepted < len(portion) else self._poll_timeout)
 
+    def partitions(self, topic: str, timeout_s: float) -> int | None:
+        """Return how many partitions a topic has now; None if that is not known in time."""
+        return known_partitions(self._producer, topic, timeout_s)
+
     def poll(self, timeout_s: float = 0.0) -> None:
         """Call `on_delivery` of records whose outcome is known.
 
@@ -466,12 +449,13 @@ class KafkaTransactionalWriter:
         deadline = time.monotonic() + min(self._timeout_s + _FLUSH_S, _DELIVERY_S)
         left = 1
         while left and not self._errors and self._fatal is None:
-            timeout = min(_FLUSH_S, deadline - time.monotonic())
+            timeout = min(FLUSH_PIECE_S, deadline - time.monotonic())
             if timeout <= 0:
                 reason = KafkaError(KafkaError._TIMED_OUT, f"{left} records are still in flight")
                 raise self._failure(f"the records of {self._id} were not delivered in time", reason)
             try:
-                left = self._producer.flush(timeout)
+                with keeping_interrupts():
+                    left = self._producer.flush(timeout)
             except (KafkaException, SystemError) as error:
                 self._note_raised(error)
         self._check()

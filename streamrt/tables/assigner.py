@@ -4,8 +4,6 @@ import logging
 import time
 from collections.abc import Callable
 
-from streamrt.errors import StreamRTError
-
 __all__ = ["REFRESH_S", "RoundRobin"]
 
 logger = logging.getLogger("streamrt.tables")
@@ -20,7 +18,7 @@ class RoundRobin:
     Args:
         table: name of the table.
         partitions: how many partitions there are.
-        look: returns how many there are now, or None if the topic does not exist.
+        look: returns how many there are now, or None if that is not known.
         refresh_s: seconds between two looks.
 
     Example:
@@ -59,11 +57,7 @@ class RoundRobin:
         return partition
 
     def _refresh(self) -> None:
-        try:
-            found = self._look()
-        except StreamRTError as error:
-            logger.debug("The partitions of table %r could not be looked up: %s", self._table, error)
-            found = None
+        found = self._look()
         self._looked_at = time.monotonic()
         if found and found != self._partitions:
             logger.info("Table %r has %d partitions now, not %d: rows go to all", self._table, found, self._partitions)

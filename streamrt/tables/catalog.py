@@ -1,5 +1,6 @@
 """`Catalog`: databases and tables by name, for any process."""
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
@@ -448,11 +449,12 @@ class Catalog(CatalogDatabases, CatalogConnections, CatalogUsages, CatalogTransf
             return info
 
     def _insert(self, info: TableInfo, expected: str | None) -> Table:
-        self._objects.put(self._objects.tables, info.name, info, expected)
+        version = self._objects.put(self._objects.tables, info.name, info, expected)
         database = info.name.partition(".")[0]
         if database not in self.databases():
-            # It was dropped in the meantime.
-            self._objects.delete_unread(self._objects.tables, info.name)
+            # It was dropped in the meantime. What another program has made of the table since is not ours.
+            with contextlib.suppress(CatalogConflictError):
+                self._objects.store.delete(self._objects.tables.key(info.name), version)
             raise self._no_database(database)
         return Table(self._resolved(info), self)
 

@@ -1,10 +1,11 @@
 """The part of a catalogue that has databases."""
 
+import contextlib
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime, timezone
 
-from streamrt.errors import DatabaseExistsError, DatabaseNotEmptyError, InvalidOperationError
+from streamrt.errors import CatalogConflictError, DatabaseExistsError, DatabaseNotEmptyError, InvalidOperationError
 from streamrt.tables.catalog_base import DEFAULT_DATABASE, CatalogBase
 from streamrt.tables.info import DatabaseInfo
 from streamrt.tables.naming import IF_EXISTS, IF_MISSING, check_choice, check_name, check_text, check_texts
@@ -97,7 +98,8 @@ class CatalogDatabases(CatalogBase):
         # Tables that others have created in the meantime would belong to nothing.
         late = self._objects.names(self._objects.tables, f"{name}.")
         if late and dropped is not None and not cascade:
-            self._objects.change(self._objects.databases, name, lambda found: found or dropped.value)
+            with contextlib.suppress(CatalogConflictError):
+                self._objects.put(self._objects.databases, name, dropped.value, None, dropped)
             raise DatabaseNotEmptyError(f"database {name!r} has the new table {late[0]!r}: drop it first")
         for table in late:
             self.drop_table(table, delete_data=delete_data, missing="ignore")

@@ -164,6 +164,47 @@ class Deliveries:
             self.topic,
         )
 
+    def raise_unwritten(self, timeout: float) -> None:
+        """Raise an error for the rows that were lost, and for those that were outstanding when the writer was closed.
+
+        Args:
+            timeout: seconds for which the writer waited.
+
+        Raises:
+            ProducerError: if there are any.
+        """
+        with self._lock:
+            self._collect()
+            unknown = self._lost.pop(str(self.dropped()), 0) + max(0, self._outstanding())
+            if unknown:
+                lost, numbers = sum(self._lost.values()), sorted(self._lost_first)
+                reasons = "; ".join(self._lost)
+                self._lost, self._lost_first = {}, []
+        if not unknown:
+            self.raise_losses()
+            return
+        named = f" (among them, counted from 0, row {', '.join(map(str, numbers))} of this writer)" if numbers else ""
+        others = f"; {_rows(lost)} more {_were(lost)} lost: {reasons}" if lost else ""
+        raise DeliveryTimeoutError(
+            f"{_rows(unknown)} of table {self._table!r} {_were(unknown)} not delivered within {timeout:g} s{named}, and the "
+            f"writer is closed now: brokers may have some of them{others}; look in the table which are there, and write the "
+            "others again; flush(timeout=...) before the end waits longer, and a writer with an id writes each row once",
+            self.topic,
+        )
+
+    def unreported(self, rows: int) -> ProducerError:
+        """Return the error for rows of which the sender knows nothing any more; they are counted no longer."""
+        with self._lock:
+            self._collect()
+            self._accepted = self._settled
+            for each in self._portions:
+                each.accepted = each.delivered + len(each.lost)
+        return ProducerError(
+            f"it is not known whether {_rows(rows)} of table {self._table!r} {_were(rows)} delivered, because an interrupt "
+            "hit the report of it: look in the table which rows are there",
+            self.topic,
+        )
+
     def late(self, rows: int, timeout: float) -> DeliveryTimeoutError:
         """Return the error for rows whose outcome is not known in time."""
         return DeliveryTimeoutError(

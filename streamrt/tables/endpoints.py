@@ -36,6 +36,7 @@ __all__ = [
 ]
 
 _BINARY = ("avro", "protobuf")
+_BINARY_SERIALIZERS = ("bytes", "int", "double")
 
 
 def endpoint_topic(info: TableInfo, home: TableHome) -> TableTopic:
@@ -64,6 +65,8 @@ def endpoint_source(info: TableInfo, home: TableHome) -> BaseSource:
     connector = connected(info)
     topic = endpoint_topic(info, home)
     rows = home.row_format(info)
+    if isinstance(connector, HTTPSSE | SQSQueue):
+        _require_text(info, rows)
     if isinstance(connector, HTTPSSE):
         return ServerSentEventsSource(
             connector.url,
@@ -106,13 +109,18 @@ def endpoint_sink(info: TableInfo, home: TableHome) -> BaseSink:
             f"table {info.name} ({info.connector}) can be read alone, so to_table() cannot append rows to it: choose a table "
             "with a topic or a queue"
         )
-    if info.format in _BINARY:
-        raise ConfigurationError(
-            f"table {info.name} has the format {info.format!r}, whose bytes are no text, as messages of SQS are: alter the "
-            "table to 'json'"
-        )
     rows = home.row_format(info)
+    _require_text(info, rows)
     return TableSQSSink(queue_name(connector), info.name, rows, **sqs_settings(info, connector, home))
+
+
+def _require_text(info: TableInfo, rows: RowFormat) -> None:
+    """Refuse formats whose rows neither an event nor a message of a queue can carry."""
+    if info.format in _BINARY or (info.format == "single" and rows.options["serializer"] in _BINARY_SERIALIZERS):
+        raise ConfigurationError(
+            f"table {info.name} ({info.connector}) has the format {info.format!r}, whose bytes are no text, as events and "
+            "messages are: create the table with format='json'"
+        )
 
 
 def connected(info: TableInfo) -> Connector:

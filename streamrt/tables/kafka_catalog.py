@@ -41,6 +41,7 @@ _RETRY_S = 0.5
 _BATCH = 10_000
 _POLL_S = 0.2
 _OPEN_TRANSACTION_S = 2.0
+_SHORTEST_DELIVERY_MS, _LONGEST_DELIVERY_MS = 1_000, 60_000
 # Brokers keep tombstones for a day by default: a cache that is older may have missed some.
 _OLDEST_CACHE_S = 3_600.0
 
@@ -191,17 +192,20 @@ class KafkaCatalog(CatalogStore):
             except KafkaRequestError as error:
                 self._drop_cache()
                 if error.code == KafkaError.TOPIC_AUTHORIZATION_FAILED:
-                    self.note = (
-                        f"this user may not read the topic {self._topic} of the catalogue: grant READ and DESCRIBE"
-                    )
+                    failure = self._unreadable()
                     if is_for_change:
-                        raise CatalogError(
-                            f"the catalogue cannot be changed: {self.note}, without which objects would be overwritten unseen"
-                        ) from error
+                        raise failure from error
                     return {}
                 raise
             else:
                 return cache.objects
+
+    def _unreadable(self) -> CatalogError:
+        """Note that the topic may not be read, and return the error of a change."""
+        self.note = f"this user may not read the topic {self._topic} of the catalogue: grant READ and DESCRIBE"
+        return CatalogError(
+            f"the catalogue cannot be changed: {self.note}, without which objects would be overwritten unseen"
+        )
 
     def _opened(self) -> _Cache | None:
         """Return the cache of the topic that exists now, or None if there is none."""
@@ -264,7 +268,12 @@ class KafkaCatalog(CatalogStore):
 
     def _change(self, key: str, value: bytes | None, expected: str | None) -> str:
         """Write a record if the object has the expected version; return the version of the record."""
-        self._create_topic()
+        try:
+            self._create_topic()
+        except KafkaRequestError as error:
+            if error.code != KafkaError.TOPIC_AUTHORIZATION_FAILED:
+                raise
+            raise self._unreadable() from error
         # By chance, so that two writers do not take the id from each other again and again.
         pause_s = random.uniform(_RETRY_S / 5, _RETRY_S)  # noqa: S311 - no secret
         backoff = Backoff(pause_s, time.monotonic() + self._timeout)
@@ -351,7 +360,10 @@ class KafkaCatalog(CatalogStore):
         if self._sender is not None and not self._sender.usable:
             self._drop_sender()
         if self._sender is None:
-            self._sender = self._connected().sender(transactional_id=self._transactional_id)
+            # Otherwise brokers that do not answer are waited for until the transaction ends, a minute later.
+            delivery_ms = max(_SHORTEST_DELIVERY_MS, min(_LONGEST_DELIVERY_MS, round(self._timeout * 1_000)))
+            options = {"message.timeout.ms": delivery_ms}
+            self._sender = self._connected().sender(options, self._transactional_id)
         return self._sender
 
     def _drop_sender(self) -> None:

@@ -119,6 +119,9 @@ class RecordSender(Protocol):
             ProducerError: if a record is refused at once; `portion.accepted` says how many are not.
         """
 
+    def partitions(self, topic: str, timeout: float) -> int | None:
+        """Return how many partitions a topic has now; None if that is not known in time."""
+
     def poll(self, timeout: float = 0.0) -> None:
         """Call `on_delivery` of what was delivered, and tell portions of it."""
 

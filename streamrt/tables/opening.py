@@ -6,9 +6,8 @@ from typing import Any
 from streamrt.errors import ConfigurationError, InvalidOperationError, SchemaError, TopicNotFoundError
 from streamrt.schema import Schema
 from streamrt.serializers.row_formats import KeyFormat, RowFormat
-from streamrt.tables.assigner import RoundRobin
 from streamrt.tables.info import TableInfo
-from streamrt.tables.links import TableAdmin, TableLinks
+from streamrt.tables.links import TableLinks
 from streamrt.tables.row_encoder import RowEncoder
 from streamrt.tables.transactions import WriterTransactions, check_writer_id
 from streamrt.tables.writer import TableWriter
@@ -19,8 +18,6 @@ __all__ = ["open_writer"]
 _ASSIGNERS = ("sticky", "round-robin")
 _MAX_BYTES = 1_000_000
 """librdkafka's default of message.max.bytes."""
-_LOOK_S = 2.0
-"""Seconds for which rows wait for a look at the partitions."""
 _REFUSED_OPTIONS = {
     "transactional.id": "give the writer an id instead: table.writer(id=...)",
     "partitioner": "rows of a key are where all programs look for them",
@@ -68,18 +65,11 @@ def open_writer(
         info,
         links.sender(chosen) if transactions is None else transactions.begin(),
         encoder,
-        assigner=None
-        if assigner == "sticky"
-        else RoundRobin(info.name, config.num_partitions or 1, lambda: _partitions(admin, topic)),
+        around=None if assigner == "sticky" else config.num_partitions or 1,
         topic_id=topic_id,
         timeout=timeout,
         transactions=transactions,
     )
-
-
-def _partitions(admin: TableAdmin, topic: str) -> int | None:
-    found = admin.inspect_topics([topic], _LOOK_S)[topic]
-    return None if found is None else found.num_partitions
 
 
 def _writable(info: TableInfo) -> tuple[str, Schema]:

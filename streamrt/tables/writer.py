@@ -17,7 +17,7 @@ import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import pyarrow as pa
 from typing_extensions import Self
@@ -34,8 +34,9 @@ from streamrt.errors import (
 from streamrt.kafka.token import Offsets
 from streamrt.schema import Schema
 from streamrt.tables.arrow_rows import is_frame_of
-from streamrt.tables.assigner import RoundRobin
+from streamrt.tables.assigner import REFRESH_S, RoundRobin
 from streamrt.tables.delivery import BatchResult, Deliveries, WriteResult
+from streamrt.tables.forks import OwnProcess
 from streamrt.tables.info import TableInfo
 from streamrt.tables.links import RecordSender
 from streamrt.tables.portions import portions_of
@@ -52,6 +53,9 @@ logger = logging.getLogger("streamrt.tables")
 _SERVE_S = 0.02
 """Seconds for which a thread that waits for an outcome keeps others from writing."""
 
+_LOOK_S = 2.0
+"""Seconds for which rows wait for a look at the partitions."""
+
 
 class _Life(enum.Enum):
     OPEN = "open"
@@ -60,7 +64,9 @@ class _Life(enum.Enum):
 
 
 class TableWriter:
-    """Writes rows into a table; `Table.writer` returns it. It may be used in several threads.
+    """Writes rows into a table; `Table.writer` returns it.
+
+    It may be used in several threads, but cannot be pickled, nor used in a process that was forked from its own.
 
     Rows are checked at once, and sent in the background; `flush` waits until brokers have them. With an id, rows are in a
     Kafka transaction, and readers see them when `checkpoint` commits it.
@@ -71,7 +77,7 @@ class TableWriter:
         info: the table.
         sender: what records are written with.
         encoder: what makes records of rows.
-        assigner: chooses the partitions of rows; None leaves them to the keys, or to the client.
+        around: over how many partitions rows go around; None leaves them to their keys, or to the client.
         topic_id: Kafka's id of the topic, if known.
         timeout: seconds to wait for brokers when it is closed.
         transactions: what commits, for a writer with an id.
@@ -95,7 +101,7 @@ class TableWriter:
         sender: RecordSender,
         encoder: RowEncoder,
         *,
-        assigner: RoundRobin | None,
+        around: int | None,
         topic_id: str | None,
         timeout: float,
         transactions: WriterTransactions | None = None,
@@ -104,10 +110,11 @@ class TableWriter:
         self._topic = str(info.topic)
         self._sender = sender
         self._encoder = encoder
-        self._assigner = assigner
+        self._assigner = None if around is None else RoundRobin(info.name, around, self._look, REFRESH_S)
         self._timeout = timeout
         self._transactions = transactions
         self._lock = threading.RLock()
+        self._process = OwnProcess()
         self._life = _Life.OPEN
         self._failure: Exception | None = None
         self._uncommitted = 0
@@ -328,18 +335,30 @@ class TableWriter:
             failed: drop what is not flushed, instead of waiting for it.
 
         Raises:
-            ProducerError: if rows were lost; the writer is closed then.
+            ProducerError: if rows were lost; the writer is closed then. DeliveryTimeoutError says that brokers did not
+                answer in time, so it is unknown which rows are written.
         """
+        if not self._process.is_own:
+            self._life = _Life.CLOSED
+            self._process.keep(self._sender)
+            return
         with self._lock:
             if self._life is _Life.CLOSED:
                 return
+            waits = not failed and self._life is _Life.OPEN
+            usable = True
             try:
-                if not failed and self._life is _Life.OPEN:
+                if waits:
                     self._finish()
+                    usable = self._transactions is not None or self._sender.usable
             finally:
                 self._life = _Life.CLOSED
                 self._deliveries.close()
                 self._sender.close()
+            if waits and self._transactions is None:
+                self._deliveries.raise_unwritten(self._timeout)
+                if not usable:
+                    raise self._broken(0)
 
     def __enter__(self) -> Self:
         return self
@@ -352,13 +371,41 @@ class TableWriter:
     ) -> None:
         self.close(failed=exc_type is not None)
 
+    def __reduce__(self) -> NoReturn:
+        raise ArgumentTypeError(
+            f"the writer of table {self._name!r} cannot be pickled or copied, because it has connections: make one where it "
+            "is used, by table.writer()"
+        )
+
+    def __del__(self) -> None:
+        # Nothing here may raise, whatever is left of a program that ends.
+        with contextlib.suppress(Exception):
+            self._tell_abandoned()
+
+    def _tell_abandoned(self) -> None:
+        if not self._process.is_own:
+            self._process.keep(self._sender)
+        elif self._life is _Life.OPEN:
+            left = self._uncommitted
+            if self._transactions is None:
+                self._sender.poll(0.0)
+                left = self._deliveries.outstanding
+            if left > 0:
+                logger.warning(
+                    "A writer of table %r was never closed: rows that are not delivered, or not committed, are dropped (%d); "
+                    "use it in a with statement, or call close()",
+                    self._name,
+                    left,
+                )
+
     def __repr__(self) -> str:
         who = f"table {self._name!r}" if self._transactions is None else self._transactions.who
         return f"<TableWriter of {who}, {self._life.value}>"
 
     def _finish(self) -> None:
         if self._transactions is None:
-            self._flush(self._timeout)
+            # What is lost is told after the end, when it is known of all rows.
+            self._sender.flush(self._timeout)
         elif self._uncommitted:
             logger.warning(
                 "The %s was closed with rows after its last checkpoint (%d): they are dropped, and a new writer with this "
@@ -370,6 +417,8 @@ class TableWriter:
     @contextlib.contextmanager
     def _working(self) -> Iterator[None]:
         """Let one thread work with an open writer; note a failure of its transaction."""
+        # Before the lock, which another thread may have held at the moment of the fork.
+        self._process.require(f"the writer of table {self._name!r}")
         with self._lock:
             if self._life is _Life.CLOSED:
                 raise InvalidOperationError(f"the writer of table {self._name!r} is closed: make a new one")
@@ -422,6 +471,9 @@ class TableWriter:
             sent += portion.accepted
         return result
 
+    def _look(self) -> int | None:
+        return self._sender.partitions(self._topic, _LOOK_S)
+
     def _begin(self) -> None:
         if self._transactions is not None:
             self._renew(self._transactions)
@@ -447,8 +499,9 @@ class TableWriter:
             self._spent = False
 
     def _flush(self, timeout: float) -> Offsets:
+        left = 1
         if self._transactions is None:
-            self._sender.flush(timeout)
+            left = self._sender.flush(timeout)
         else:
             # The sender's own flush would wait as long as the transaction may last.
             deadline = time.monotonic() + timeout
@@ -464,17 +517,23 @@ class TableWriter:
             raise
         outstanding = self._deliveries.outstanding
         if self._transactions is None and not self._sender.usable:
-            raise ProducerError(
-                f"the producer of table {self._name!r} had a fatal error and may have lost {max(0, outstanding)} rows: see "
-                "the log, and make a new writer",
-                self._topic,
-            )
+            raise self._broken(outstanding)
+        if outstanding > 0 and not left:
+            raise self._deliveries.unreported(outstanding)
         if outstanding > 0:
             raise self._deliveries.late(outstanding, timeout)
         return self._deliveries.token()
 
+    def _broken(self, outstanding: int) -> ProducerError:
+        return ProducerError(
+            f"the producer of table {self._name!r} had a fatal error and may have lost {max(0, outstanding)} rows: see the "
+            "log, and make a new writer",
+            self._topic,
+        )
+
     def _serve(self, timeout: float) -> None:
         """Report outcomes to `Deliveries`; called by threads that wait for one."""
+        self._process.require(f"the writer of table {self._name!r}")
         wait_s = min(_SERVE_S, timeout)
         if self._lock.acquire(timeout=wait_s):
             try:

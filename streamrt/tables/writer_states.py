@@ -40,6 +40,8 @@ _VERSION = 1
 _CONFIG = {"cleanup.policy": "compact", "segment.bytes": str(16 * 1024 * 1024), "min.cleanable.dirty.ratio": "0.1"}
 _POLL_S = 1.0
 _POLL_RECORDS = 10_000
+_LONGEST = 4
+"""How many times as long as the timeout the topic may be read in all, however slowly records come."""
 
 
 class Saved(NamedTuple):
@@ -104,7 +106,8 @@ class WriterStates:
         """Return the last checkpoint. No other writer with the id may commit meanwhile: take its transactional id first.
 
         Raises:
-            KafkaRequestError: if the topic could not be read to its end in time.
+            KafkaRequestError: if the topic could not be read to its end in time: nothing came for the timeout, or it took
+                several times as long in all.
             StateError: if the record cannot be understood.
         """
         # The high watermark, and not the last stable offset, below which the own last record need not be.
@@ -113,22 +116,21 @@ class WriterStates:
         with contextlib.closing(self._links.feed()) as feed:
             feed.add({_PARTITION: start})
             feed.resume([_PARTITION])
-            deadline = time.monotonic() + self._timeout
+            begun = time.monotonic()
+            latest, last = begun + _LONGEST * self._timeout, start - 1
+            deadline = begun + self._timeout
             while start < end and feed.ends().get(_PARTITION, -1) < end:
-                batches = feed.poll(_POLL_S, _POLL_RECORDS)
+                batches = feed.poll(min(_POLL_S, self._timeout), _POLL_RECORDS)
                 for _, batch in batches:
                     for at, key, content in zip(batch.offsets, batch.keys, batch.values, strict=True):
+                        last = at
                         if key == self._key:
                             offset, value = at, content
-                if batches:
-                    deadline = time.monotonic() + self._timeout
-                elif time.monotonic() > deadline:
-                    raise KafkaRequestError(
-                        f"the state of {self._who} was not read within {self._timeout:g} s, because a transaction of "
-                        f"another writer is open in {_PARTITION}, or brokers do not answer: try again; brokers end such a "
-                        "transaction after its transaction.timeout.ms",
-                        retriable=True,
-                    )
+                now = time.monotonic()
+                if batches and last < end - 1:
+                    deadline = now + self._timeout
+                if now > latest or (not batches and now > deadline):
+                    raise self._late(now - begun, last + 1, end)
         return Saved(offset=offset) if value is None else self._parsed(value, offset)
 
     def record(self, state: str, token: Offsets) -> tuple[bytes, bytes]:
@@ -141,6 +143,14 @@ class WriterStates:
             "topic_id": self._topic_id,
         }
         return self._key, json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+
+    def _late(self, waited_s: float, reached: int, end: int) -> KafkaRequestError:
+        return KafkaRequestError(
+            f"the state of {self._who} was not read within {waited_s:.3g} s: {_PARTITION} has offsets up to {end}, and no "
+            f"record came after offset {reached}, because a transaction of another writer is open there, or brokers do not "
+            "answer in time: try again; brokers end such a transaction after its transaction.timeout.ms",
+            retriable=True,
+        )
 
     def _parsed(self, value: bytes, offset: int) -> Saved:
         where = f"the state of {self._who} at offset {offset} of {_PARTITION}"

@@ -21,6 +21,7 @@ from streamrt.tables.links import RecordFeed, RecordSender, TableAdmin
 __all__ = ["MemoryLinks"]
 
 _CREATE_TIME = 1
+_POLL_EVERY = 2_000
 
 
 class _Transaction:
@@ -261,9 +262,17 @@ class _MemorySender:
             if on_delivery is not None:
                 self._reports.append((on_delivery, partition, offset, sent_at))
             links._changed.notify_all()
+        if len(self._reports) >= _POLL_EVERY:
+            # As Kafka's sender does.
+            self.poll()
 
     def produce_all(self, topic: str, portion: Portion) -> None:
         produce_each(self.produce, topic, portion)
+
+    def partitions(self, topic: str, timeout: float) -> int | None:
+        with self._links._changed:
+            found = self._links._topics.get(topic)
+            return None if found is None else len(found.partitions)
 
     def poll(self, timeout: float = 0.0) -> None:
         reports, self._reports = self._reports, []

@@ -232,6 +232,9 @@ class _DriverSender:
     def produce_all(self, topic: str, portion: Portion) -> None:
         produce_each(self.produce, topic, portion)
 
+    def partitions(self, topic: str, timeout: float) -> int | None:
+        return self._sender.partitions(topic, timeout)
+
     def poll(self, timeout: float = 0.0) -> None:
         self._sender.poll(timeout)
         self._hand_over(not self._transactional)

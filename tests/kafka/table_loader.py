@@ -22,7 +22,7 @@ from streamrt.kafka.sender import TransactionalSender
 from streamrt.tables.kafka_links import KafkaLinks
 from streamrt.tables.table import Table
 from streamrt.tables.writer_states import WRITERS_TOPIC
-from tests.tables import Home, info_of
+from tests.table_home import Home, table_info
 
 POINTS = ("rows-produced", "state-produced", "committed", "any")
 PARTITIONS = 2
@@ -33,7 +33,7 @@ _WITHIN_S = 0.03
 def loaded(address: str, topic: str, timeout: float = 60.0) -> Table:
     """Return the table of the loader."""
     links = KafkaLinks(address, timeout)
-    return Table(info_of("n BIGINT NOT NULL", "load.numbers", topic=topic, partitions=PARTITIONS), Home(links))
+    return Table(table_info("n BIGINT NOT NULL", "load.numbers", topic=topic, partitions=PARTITIONS), Home(links))
 
 
 class _Crash:

@@ -12,14 +12,24 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from confluent_kafka.admin import (
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ResourcePatternType,
+    ResourceType,
+)
 from confluent_kafka.schema_registry import ConfigCompatibilityLevel, ServerConfig
 
 from streamrt import Catalog, ConnectionConfig
-from streamrt.errors import KafkaBrokerUnavailableError, SchemaEvolutionError, TopicConfigurationError
+from streamrt.errors import CatalogError, KafkaBrokerUnavailableError, SchemaEvolutionError, TopicConfigurationError
 from streamrt.serializers.registry import SchemaRegistryClientConfig, open_registry
 from streamrt.tables import CatalogStore, KafkaCatalog, MemoryCatalog
+from streamrt.tables.kafka_catalog import CATALOG_TOPIC
 from streamrt.tables.kafka_links import KafkaLinks
 from streamrt.testing.catalogs import CatalogStoreConformance
+from streamrt.testing.kafka import EmbeddedKafka
 from streamrt.testing.memory_topics import MemoryLinks
 from streamrt.testing.registry import EmbeddedSchemaRegistry
 from tests.support import LONG, ROOT, Kafka, unique
@@ -123,6 +133,67 @@ def test_programs_that_are_killed_lose_and_repeat_no_change(kafka: Kafka, tmp_pa
     # Each number was written by one program; one that was killed may have written one that it did not note.
     assert len(numbers) == len(set(numbers)), f"seed {seed}"
     assert len(numbers) <= json.loads(stored.value)["n"] <= len(numbers) + kills, f"seed {seed}"
+
+
+@pytest.mark.skipif(not LONG, reason="set STREAMRT_LONG_TESTS=1")
+def test_rights_decide_what_is_seen_and_nothing_unseen_is_overwritten() -> None:
+    users = ("nobody", "describer", "reader", "writer", "blind")
+    logins = " ".join(f'user_{user}="canary"' for user in users)
+    config = {
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "super.users": "User:ANONYMOUS",
+        "sasl.enabled.mechanisms": "PLAIN",
+        "listener.name.sasl_plaintext.plain.sasl.jaas.config": (
+            f"org.apache.kafka.common.security.plain.PlainLoginModule required {logins};"
+        ),
+    }
+    rights = {
+        "nobody": (),
+        "describer": (AclOperation.DESCRIBE,),
+        "reader": (AclOperation.DESCRIBE, AclOperation.READ),
+        "writer": (AclOperation.DESCRIBE, AclOperation.READ, AclOperation.WRITE, AclOperation.CREATE),
+        "blind": (AclOperation.DESCRIBE, AclOperation.WRITE, AclOperation.CREATE),
+    }
+    changes = {
+        "nobody": "grant READ and DESCRIBE",
+        "describer": "grant the user WRITE and DESCRIBE on the transactional id",
+        "reader": "grant the user WRITE and DESCRIBE on the transactional id",
+        "blind": "objects would be overwritten unseen",
+    }
+    with EmbeddedKafka(config=config, extra_listeners=("SASL_PLAINTEXT",)) as broker:
+        admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+        bindings = [(user, ResourceType.TOPIC, CATALOG_TOPIC, right) for user in users for right in rights[user]]
+        for user in ("writer", "blind"):
+            for right in (AclOperation.DESCRIBE, AclOperation.WRITE):
+                bindings.append((user, ResourceType.TRANSACTIONAL_ID, "streamrt.catalog", right))
+        granted = admin.create_acls(
+            [
+                AclBinding(kind, name, ResourcePatternType.LITERAL, f"User:{user}", "*", right, AclPermissionType.ALLOW)
+                for user, kind, name, right in bindings
+            ]
+        )
+        for future in granted.values():
+            future.result(30)
+        with Catalog(broker.bootstrap_servers) as catalog:
+            catalog.create_database("shop", comment="what we sell")
+        for user in users:
+            connection = ConnectionConfig(
+                bootstrap_servers=broker.address("SASL_PLAINTEXT"),
+                security_protocol="SASL_PLAINTEXT",
+                sasl_mechanism="PLAIN",
+                sasl_username=user,
+                sasl_password="canary",
+            )
+            with Catalog(connection) as catalog:
+                assert ("shop" in catalog.databases()) == (user in ("reader", "writer"))
+                if user == "writer":
+                    catalog.create_database("new")
+                    continue
+                with pytest.raises(CatalogError, match=changes[user]):
+                    catalog.record_usage("app", reads=["shop.orders"])
+        with Catalog(broker.bootstrap_servers) as catalog:
+            assert catalog.databases() == ["default", "new", "shop"]
+            assert catalog.applications() == []
 
 
 def noted(log: Path) -> list[int]:

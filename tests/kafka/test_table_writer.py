@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 import pytest
+from confluent_kafka.admin import AdminClient, NewPartitions
 
 from streamrt.errors import DeliveryTimeoutError, ProducerError, TransactionError, WriterFencedError
 from streamrt.records import TopicPartition
@@ -17,7 +18,7 @@ from streamrt.tables.table import Table
 from streamrt.tables.writer import TableWriter
 from tests.kafka.table_loader import PARTITIONS, POINTS, loaded
 from tests.support import LONG, ROOT, Kafka, unique, wait_until
-from tests.tables import Home, committed, create, info_of
+from tests.table_home import Home, committed, create, table_info
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
@@ -42,7 +43,7 @@ def append_and_flush(writer: TableWriter) -> None:
 
 @pytest.mark.rows("FL-070", "FL-074", "FL-078", "DK-024")
 def test_rows_are_with_the_brokers_after_a_flush(kafka: Kafka, links: KafkaLinks) -> None:
-    table = create(links, info_of(EVENTS, unique("shop.orders"), partitions=3, key=["name"]))
+    table = create(links, table_info(EVENTS, unique("shop.orders"), partitions=3, key=["name"]))
     # More rows than the buffer takes, so that append() waits.
     with table.writer(options={"linger.ms": 1, "queue.buffering.max.messages": 20}) as writer:
         results = [writer.append({"id": number, "name": f"n{number}"}) for number in range(100)]
@@ -66,7 +67,7 @@ def test_rows_are_with_the_brokers_after_a_flush(kafka: Kafka, links: KafkaLinks
 def test_frames_keep_their_order_in_a_queue_that_is_full(
     links: KafkaLinks, schema: str | Schema, writer_id: str | None
 ) -> None:
-    table = create(links, info_of(schema, unique("shop.orders"), partitions=3))
+    table = create(links, table_info(schema, unique("shop.orders"), partitions=3))
     options = {"assigner": "round-robin", "queue.buffering.max.messages": 500, "linger.ms": 1}
     with table.writer(options=options, id=writer_id) as writer:
         frame = pa.table({"n": range(4_000), "at": range(1, 4_001)})
@@ -88,9 +89,27 @@ def test_frames_keep_their_order_in_a_queue_that_is_full(
         assert all(each.timestamp == each.row["at"] for each in stored)
 
 
+@pytest.mark.parametrize("writer_id", [None, "loader"])
+def test_rows_go_to_partitions_that_are_added_later(
+    kafka: Kafka, links: KafkaLinks, monkeypatch: pytest.MonkeyPatch, writer_id: str | None
+) -> None:
+    table = create(links, table_info(EVENTS, unique("shop.orders")))
+    monkeypatch.setattr("streamrt.tables.writer.REFRESH_S", 0.0)
+    with table.writer(options={"assigner": "round-robin"}, id=writer_id) as writer:
+        writer.append({"id": 1}).wait(60)
+        admin = AdminClient({"bootstrap.servers": kafka.address})
+        admin.create_partitions([NewPartitions(table.name, 3)])[table.name].result(60)
+
+        def reaches_all() -> bool:
+            writer.append_rows([{"id": 2}] * 3)
+            return len(writer.flush(60).partition_map(table.name)) == 3
+
+        wait_until(reaches_all, 60, "rows in the new partitions")
+
+
 def test_rows_that_brokers_refuse_are_told(links: KafkaLinks, kafka: Kafka) -> None:
     topic = kafka.topic("small", config={"max.message.bytes": "2000"})
-    table = Table(info_of(EVENTS, topic=topic), Home(links))
+    table = Table(table_info(EVENTS, topic=topic), Home(links))
     with table.writer() as writer:
         writer.append({"id": 1})
         assert writer.flush(60)
@@ -118,7 +137,7 @@ def test_rows_that_brokers_refuse_are_told(links: KafkaLinks, kafka: Kafka) -> N
 
 
 def test_brokers_that_do_not_answer(links: KafkaLinks) -> None:
-    table = create(links, info_of(EVENTS, unique("shop.orders")))
+    table = create(links, table_info(EVENTS, unique("shop.orders")))
     writer = table.writer(options={"linger.ms": 200_000, "enable.idempotence": False})
     result = writer.append({"id": 1})
     with pytest.raises(DeliveryTimeoutError, match=r"1 row of table .* was not delivered within 0.01 s"):
@@ -131,7 +150,7 @@ def test_brokers_that_do_not_answer(links: KafkaLinks) -> None:
 
 @pytest.mark.rows("DK-025", "DK-026", "DK-027")
 def test_one_of_two_writers_with_an_id_is_fenced(links: KafkaLinks) -> None:
-    table = create(links, info_of(EVENTS, unique("shop.orders"), partitions=2))
+    table = create(links, table_info(EVENTS, unique("shop.orders"), partitions=2))
     idle, busy, second = table.writer(id="idle"), table.writer(id="busy"), table.writer(id="second")
     for writer in (idle, busy, second):
         writer.append({"id": 1})
@@ -163,7 +182,7 @@ def test_one_of_two_writers_with_an_id_is_fenced(links: KafkaLinks) -> None:
 
 
 def test_transaction_that_is_open_too_long(links: KafkaLinks) -> None:
-    table = create(links, info_of(EVENTS, unique("shop.orders")))
+    table = create(links, table_info(EVENTS, unique("shop.orders")))
     options = {"transaction.timeout.ms": 1_000}
     with table.writer(id="slow", options=options) as writer:
         writer.append({"id": 1})

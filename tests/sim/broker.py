@@ -13,8 +13,10 @@ Between the decision and its markers a transaction pins the last stable offset a
 """
 
 import random
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from operator import attrgetter
 
 from streamrt.errors import TransactionError
 from streamrt.kafka import KafkaRequestError
@@ -24,6 +26,7 @@ from streamrt.models import TopicPartition
 
 TRANSACTION_TIMEOUT_MS = 60_000
 TOMBSTONES_KEPT_MS = 600_000
+_OFFSET = attrgetter("offset")
 
 
 def text_of(metadata: OffsetMetadata, place: TopicPartition) -> str | None:
@@ -102,8 +105,9 @@ class Log:
 
     def read(self, start: int, end: int) -> Iterator[Entry]:
         """Yield the committed records in a range, below the last stable offset."""
-        end = min(end, self.stable)
-        return (entry for entry in self.entries if start <= entry.offset < end and entry.visible)
+        first = bisect_left(self.entries, start, key=_OFFSET)
+        last = bisect_left(self.entries, min(end, self.stable), first, key=_OFFSET)
+        return (entry for entry in self.entries[first:last] if entry.visible)
 
     def history(self, end: int | None = None) -> list[Entry]:
         """Return all committed records below an offset, also processed ones that were deleted since; for checks."""

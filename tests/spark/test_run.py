@@ -69,6 +69,15 @@ def test_generated_code_waits_for_the_end_of_the_first_micro_batch(kafka: Kafka,
     assert [open_session(MASTER).session.conf.get(name) for name in names] == ["true", "FALLBACK"]
 
 
+@pytest.mark.only_mode("micro-batch", reason="resident tasks do not wait for Spark")
+def test_a_wait_for_records_asks_as_often_as_configured(tmp_path: Path) -> None:
+    name = "spark.sql.streaming.pollingDelay"
+    session = open_session(MASTER).session
+    assert session.conf.get(name) == "25ms"
+    chosen = _environment(session.newSession(), {name: "5ms"}, {}, tmp_path, {})
+    assert chosen.session.conf.get(name) == "5ms"
+
+
 def test_several_dataframes_and_topics_run_in_one_application(kafka: Kafka) -> None:
     left, right, target = kafka.topic("left", 2), kafka.topic("right", 3), kafka.topic("out")
     kafka.produce(left, [{"n": n} for n in range(6)])

@@ -22,7 +22,7 @@ from streamrt.schema.quiet import quiet_sqlglot
 from streamrt.tables import MemoryCatalog, SQSQueue
 from streamrt.tables.catalog_store import CatalogStore
 
-ODD_NUMBERS = ("1_0", " 10", "10 ", "+10", "010", "١٠", "1e1", "10.0", "0x10", "", "-1")  # noqa: RUF001 - Arabic digits
+ODD_NUMBERS = ("1_0", " 10", "10 ", "+10", "١٠", "1e1", "10.0", "0x10", "", "-1")  # noqa: RUF001 - Arabic digits
 
 
 @pytest.fixture

@@ -102,6 +102,8 @@ def test_tables_of_other_systems(catalog: Catalog) -> None:
         ),
         ("CREATE TABLE t (id INT) WITH ('format' = 'json', 'format' = 'json')", "is there twice"),
         ("CREATE TABLE t (id INT) WITH ('partitions' = 'x')", "line 1, column 46, .*must be a number of 1 or more"),
+        ("CREATE TABLE t (id INT) WITH ('partitions' = '\u0664')", "must be a number of 1 or more"),
+        (f"CREATE TABLE t (id INT) WITH ('partitions' = '{'9' * 5_000}')", "must be a number of 1 or more"),
         ("CREATE TABLE t (id INT) WITH ('format' 'json')", "= was expected"),
         ("CREATE TABLE t (id INT) WITH ()", "a text in quotes was expected"),
         ("CREATE TABLE t WITH ('connector' = 'carrier-pigeon')", "there is no connector 'carrier-pigeon'"),

@@ -1,6 +1,9 @@
 """Many records in one call: what a producer takes of them, in which order, and what is told of those that are lost."""
 
+import _thread
 import logging
+import threading
+import time
 from collections.abc import Sequence
 
 import pytest
@@ -96,3 +99,27 @@ def test_rows_are_in_one_portion_each_and_go_around(count: int, partitions: int 
             assert {(number - 50 + 1) % partitions for number in each.numbers} == {each.partition}
     if around is not None:
         assert around.take() == (count + 1) % (partitions or 1)
+
+
+def test_interrupt_ends_a_flush() -> None:
+    sender = KafkaSender(as_connection(NOBODY), {"linger.ms": 100_000})
+    sender.produce("orders", b"1", None)
+    timer = threading.Timer(0.1, _thread.interrupt_main)
+    timer.start()
+    begun = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        sender.flush(60)
+    assert time.monotonic() - begun < 30
+    timer.join()
+    sender.close()
+
+
+def test_sender_in_memory_reports_by_itself() -> None:
+    links = MemoryLinks(auto_create=True)
+    sender = links.sender()
+    told: list[int] = []
+    for _ in range(5_000):
+        sender.produce("orders", b"1", None, on_delivery=lambda error, partition, offset, at: told.append(offset))
+    assert told == list(range(4_000))
+    sender.poll()
+    assert told == list(range(5_000))

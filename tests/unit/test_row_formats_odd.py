@@ -8,11 +8,13 @@ import orjson
 import pyarrow as pa
 import pytest
 
-from streamrt.errors import SchemaMismatchError, SerializationError
+from streamrt import Application
+from streamrt.errors import ConfigurationError, SchemaMismatchError, SerializationError
 from streamrt.schema import Schema
 from streamrt.schema.iso8601 import parse_date, parse_datetime, parse_time
 from streamrt.serializers.row_formats import row_format
-from streamrt.tables import Catalog, MemoryCatalog
+from streamrt.tables import HTTPSSE, AWSConnection, Catalog, MemoryCatalog, SQSQueue
+from streamrt.tables.connectors import Connector
 from streamrt.testing.memory_topics import MemoryLinks
 
 _FORMATS = ("json", "avro", "protobuf", "single")
@@ -139,3 +141,29 @@ def test_digits_after_milliseconds_are_not_dropped() -> None:
     for text in ("10:00:00.1234", "10:00:00.1230001"):
         with pytest.raises(SerializationError, match="must be a time of day"):
             rows.decode(f'{{"c":"{text}"}}'.encode(), "t")
+
+
+@pytest.mark.parametrize(
+    ("form", "options", "is_text"),
+    [
+        ("json", {}, True),
+        ("string", {}, True),
+        ("single", {"serializer": "json"}, True),
+        ("single", {"serializer": "string"}, True),
+        ("avro", {}, False),
+        ("protobuf", {}, False),
+        ("single", {"serializer": "bytes"}, False),
+    ],
+)
+@pytest.mark.parametrize("connector", [HTTPSSE("https://rides.example/stream"), SQSQueue("jobs", connection="aws")])
+def test_events_and_messages_are_texts(form: str, options: dict[str, Any], is_text: bool, connector: Connector) -> None:
+    catalog = Catalog(store=MemoryCatalog())
+    catalog.add_connection("aws", AWSConnection(region="eu-west-1"))
+    word = "BINARY" if options.get("serializer") == "bytes" else "STRING"
+    catalog.create_table("default.lines", f"c {word}", format=form, format_options=options, connector=connector)
+    app = Application("unused:9092", consumer_group="lines", catalog=catalog)
+    if is_text:
+        app.dataframe("default.lines")
+        return
+    with pytest.raises(ConfigurationError, match=f"has the format '{form}', whose bytes are no text"):
+        app.dataframe("default.lines")

@@ -4,8 +4,10 @@ import datetime
 import decimal
 import io
 import json
+import math
 import pickle
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import fastavro
@@ -16,6 +18,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from streamrt.cli.row_formats import read_rows
 from streamrt.errors import ArgumentTypeError, SchemaError, SchemaMismatchError, SerializationError
 from streamrt.schema import Schema
 from streamrt.serializers.row_formats import key_format, row_format
@@ -375,3 +378,34 @@ def test_rows_in_lists_have_the_rules_of_rows_in_mappings() -> None:
     ):
         with pytest.raises(SchemaMismatchError, match=reason):
             schema.check(row)
+
+
+def _from_csv(tmp_path: Path, text: str) -> list[Any]:
+    path = tmp_path / "rows.csv"
+    path.write_text(text, encoding="utf-8")
+    return list(read_rows(Schema("n BIGINT, f DOUBLE"), None, path, "csv"))
+
+
+def test_numbers_in_csv(tmp_path: Path) -> None:
+    rows = _from_csv(tmp_path, "n,f\n-1,1.5e3\n+2,-inf\n,\n")
+    assert rows == [{"n": -1, "f": 1500.0}, {"n": 2, "f": -math.inf}, {"n": None, "f": None}]
+    assert math.isnan(_from_csv(tmp_path, "f\nnan\n")[0]["f"])
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        *(
+            (f"n\n{cell}\n", "line 2: column 'n' must be BIGINT")
+            for cell in ("1_0", " 1", "\u0661", "1.0", "9" * 5_000)
+        ),
+        *(
+            (f"f\n{cell}\n", "line 2: column 'f' must be DOUBLE")
+            for cell in ("1_0", "1 ", "\u0661", "Infinity", "1e400")
+        ),
+        ("n,f,n\n1,2,3\n", "names the column 'n' twice"),
+    ],
+)
+def test_csv_that_is_no_rows(tmp_path: Path, text: str, reason: str) -> None:
+    with pytest.raises(SchemaMismatchError, match=reason):
+        _from_csv(tmp_path, text)

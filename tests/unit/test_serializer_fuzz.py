@@ -60,34 +60,62 @@ HARMFUL = {
     "3000 characters": "raise SerializationError('x' * 3_000)",
 }
 PROGRAM = """
-import sys, time
+import os, sys
+from pathlib import Path
 from streamrt.errors import SerializationError
 from streamrt.serializers import Deserializer
 from tests.fuzz import __main__ as fuzz
 from tests.fuzz.targets import Target
 
+harmful, outputs = {harmful!r}, Path({outputs!r})
+
+def play(body):
+    names = {{"Deserializer": Deserializer, "SerializationError": SerializationError}}
+    exec(CLASS.format(body=body), names)
+    return fuzz.main([Target("harmful", names["Harmful"](), [b"abc"])])
+
+CLASS = '''
+import sys, time
 class Harmful(Deserializer):
     def __call__(self, value, ctx):
         if value == b"abc":
             return value
-        {body}
+        {{body}}
+'''
 
-sys.exit(fuzz.main([Target("harmful", Harmful(), [b"abc"])]))
+for number, body in enumerate(harmful.values()):
+    if not os.fork():
+        with (outputs / str(number)).open("w") as sys.stdout:
+            code = play(body)
+        os._exit(code)
+    print(os.waitstatus_to_exitcode(os.wait()[1]), flush=True)
 """
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("complaint", HARMFUL)
-def test_harm_is_noticed_and_the_input_is_shown(complaint: str) -> None:
+@pytest.fixture(scope="module")
+def harm(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[int, str]]:
+    """Exit code and output of each harmful deserializer, in processes of their own that share their imports."""
+    outputs = tmp_path_factory.mktemp("harm")
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM.format(body=HARMFUL[complaint]), "--seed", "1"],
+        [sys.executable, "-c", PROGRAM.format(harmful=HARMFUL, outputs=str(outputs)), "--seed", "1"],
         cwd=ROOT,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
-        timeout=120,
-        check=False,
+        timeout=300,
+        check=True,
     )
-    assert done.returncode == 1, done.stdout + done.stderr
-    assert complaint in done.stdout
-    assert "replay: python -m tests.fuzz --seed 1 --count 1" in done.stdout
+    codes = [int(line) for line in done.stdout.splitlines()]
+    return {
+        complaint: (code, (outputs / str(number)).read_text())
+        for number, (complaint, code) in enumerate(zip(HARMFUL, codes, strict=True))
+    }
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("complaint", HARMFUL)
+def test_harm_is_noticed_and_the_input_is_shown(complaint: str, harm: dict[str, tuple[int, str]]) -> None:
+    code, output = harm[complaint]
+    assert code == 1, output
+    assert complaint in output
+    assert "replay: python -m tests.fuzz --seed 1 --count 1" in output

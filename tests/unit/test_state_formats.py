@@ -62,6 +62,7 @@ def test_positions_survive(position: Position) -> None:
     assert Position.decode(position.encode()) == position
 
 
+@pytest.mark.rows("FL-122")
 def test_the_format_of_version_1() -> None:
     """Changing this breaks state that exists."""
     assert STAMP.encode() == (

@@ -1,10 +1,14 @@
 """Writers of tables over topics in memory: what is checked, what comes back, and what is told of it."""
 
 import contextlib
+import copy
 import datetime
 import decimal
+import gc
 import json
 import logging
+import os
+import pickle
 import threading
 from collections import Counter
 from collections.abc import Callable
@@ -36,6 +40,7 @@ from streamrt.errors import (
     WriterFencedError,
 )
 from streamrt.kafka import TopicConfig
+from streamrt.kafka.client import KafkaRequestError
 from streamrt.kafka.partitioner import partition_for
 from streamrt.kafka.portion import Portion, produce_each
 from streamrt.kafka.sender import Delivered
@@ -47,10 +52,10 @@ from streamrt.tables.row_encoder import RowEncoder
 from streamrt.tables.table import Table
 from streamrt.tables.writer import TableWriter
 from streamrt.tables.writer_states import WRITERS_TOPIC
-from streamrt.testing.memory_topics import MemoryLinks
+from streamrt.testing.memory_topics import MemoryLinks, _Partition
 from streamrt.topics import Topic
 from tests.support import LONG
-from tests.tables import Home, committed, create, info_of
+from tests.table_home import Home, committed, create, table_info
 from tests.unit.test_schema_rows import _columns as columns_with_values
 
 EVENTS = "id INT, name STRING, score DOUBLE"
@@ -64,7 +69,13 @@ def links() -> MemoryLinks:
 
 @pytest.fixture
 def events(links: MemoryLinks) -> Table:
-    return create(links, info_of(EVENTS, "demo.events"))
+    return create(links, table_info(EVENTS, "demo.events"))
+
+
+def add_partitions(links: MemoryLinks, topic: str, count: int) -> None:
+    kept = links._topics[topic]
+    kept.partitions.extend(_Partition() for _ in range(count - len(kept.partitions)))
+    kept.config = TopicConfig(count, 1)
 
 
 def rows_in(links: MemoryLinks, table: Table) -> list[dict[str, Any]]:
@@ -119,7 +130,7 @@ def test_row_that_does_not_fit_is_refused_at_once(links: MemoryLinks, events: Ta
 
 @pytest.mark.rows("DK-022")
 def test_columns_that_rows_leave_out(links: MemoryLinks) -> None:
-    table = create(links, info_of("id INT NOT NULL, name STRING, stock BIGINT DEFAULT 5"))
+    table = create(links, table_info("id INT NOT NULL, name STRING, stock BIGINT DEFAULT 5"))
     with table.writer() as writer:
         writer.append({"id": 1})
         writer.append_arrow(pa.table({"id": [2]}))
@@ -134,7 +145,7 @@ class TestColumns:
     """`writer(columns=...)`: rows have some columns, in another order."""
 
     def test_others_get_their_default(self, links: MemoryLinks) -> None:
-        table = create(links, info_of("id INT NOT NULL, name STRING, stock BIGINT DEFAULT 5"))
+        table = create(links, table_info("id INT NOT NULL, name STRING, stock BIGINT DEFAULT 5"))
         with table.writer(columns=["name", 0]) as writer:
             writer.append(["a", 1])
             writer.append({"id": 2, "name": "b"})
@@ -146,10 +157,10 @@ class TestColumns:
         assert [tuple(row.values()) for row in rows_in(links, table)] == [(1, "a", 5), (2, "b", 5), (3, None, 5)]
 
     def test_column_that_must_be_there(self, links: MemoryLinks) -> None:
-        table = create(links, info_of("id INT NOT NULL, name STRING"))
+        table = create(links, table_info("id INT NOT NULL, name STRING"))
         with pytest.raises(SchemaError, match=r"leaves out the column 'id' of table 'shop.orders'"):
             table.writer(columns=["name"])
-        keyed = create(links, info_of("id INT NOT NULL, name STRING", "shop.keyed", key=["name"]))
+        keyed = create(links, table_info("id INT NOT NULL, name STRING", "shop.keyed", key=["name"]))
         with pytest.raises(SchemaError, match=r"leaves out the column 'name' of table 'shop.keyed'"):
             keyed.writer(columns=["id"])
         with pytest.raises(SchemaError, match=r"there is no column 'x'"):
@@ -182,7 +193,7 @@ class TestFrames:
 
     @pytest.fixture
     def table(self, links: MemoryLinks) -> Table:
-        return create(links, info_of(self.SCHEMA))
+        return create(links, table_info(self.SCHEMA))
 
     def check(self, links: MemoryLinks, table: Table, frame: Any) -> None:
         """Write a frame with the row, and one without values."""
@@ -263,7 +274,7 @@ class TestFrames:
         assert rows_in(links, table) == []
 
     def test_null_where_none_may_be(self, links: MemoryLinks) -> None:
-        table = create(links, info_of("id INT NOT NULL"))
+        table = create(links, table_info("id INT NOT NULL"))
         with pytest.raises(SchemaMismatchError, match=r"row 1: column 'id' \(INT\) must be not null"):
             table.append(pa.table({"id": pa.array([1, None], pa.int32())}))
 
@@ -347,30 +358,30 @@ class TestTables:
     """Tables that cannot be written."""
 
     def test_primary_key(self, links: MemoryLinks) -> None:
-        info = info_of("id INT, PRIMARY KEY (id)", kind="primary-key")
+        info = table_info("id INT, PRIMARY KEY (id)", kind="primary-key")
         with pytest.raises(InvalidOperationError, match=r"writing to tables with a primary key is not there yet"):
             create(links, info).writer()
 
     def test_external(self, links: MemoryLinks) -> None:
-        table = Table(info_of(EVENTS, kind="external"), Home(links))
+        table = Table(table_info(EVENTS, kind="external"), Home(links))
         with pytest.raises(InvalidOperationError, match=r"table 'shop.orders' is external \(sqs\)"):
             table.writer()
 
     @pytest.mark.rows("DK-008")
     def test_no_schema(self, links: MemoryLinks) -> None:
         with pytest.raises(SchemaError, match=r"has no schema"):
-            create(links, info_of(None)).writer()
+            create(links, table_info(None)).writer()
 
     def test_no_topic(self, links: MemoryLinks) -> None:
         with pytest.raises(TopicNotFoundError, match=r"topic 'shop.orders' of table 'shop.orders' does not exist"):
-            Table(info_of(EVENTS), Home(links)).writer()
+            Table(table_info(EVENTS), Home(links)).writer()
 
 
 class TestRecords:
     """Keys, partitions and timestamps."""
 
     def test_key_decides_on_the_partition(self, links: MemoryLinks) -> None:
-        table = create(links, info_of(EVENTS, partitions=4, key=["name"]))
+        table = create(links, table_info(EVENTS, partitions=4, key=["name"]))
         names = [f"name {number}" for number in range(12)]
         with table.writer() as writer:
             for name in names[:6]:
@@ -389,11 +400,28 @@ class TestRecords:
         assert token.partition_map("shop.orders") == Counter(stored.partition for stored in found.values())
 
     def test_rows_go_around(self, links: MemoryLinks) -> None:
-        table = create(links, info_of(EVENTS, partitions=3))
+        table = create(links, table_info(EVENTS, partitions=3))
         with table.writer(options={"assigner": "round-robin"}) as writer:
             for number in range(7):
                 writer.append({"id": number})
         assert Counter(stored.partition for stored in committed(links, table)) == {0: 3, 1: 2, 2: 2}
+
+    def test_rows_go_to_partitions_that_are_added_later(
+        self, links: MemoryLinks, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        table = create(links, table_info(EVENTS, partitions=2))
+        monkeypatch.setattr("streamrt.tables.writer.REFRESH_S", 0.0)
+        with table.writer(options={"assigner": "round-robin"}) as writer:
+            writer.append_rows([{"id": 1}] * 4)
+            add_partitions(links, "shop.orders", 5)
+            writer.append_rows([{"id": 2}] * 5)
+            for _ in range(5):
+                writer.append({"id": 3})
+            token = writer.flush()
+            links.admin().delete_topics(["shop.orders"])
+            with pytest.raises(ProducerError, match=r"0 of the 1 rows of this call were sent"):
+                writer.append_rows([{"id": 4}])
+        assert token.partition_map("shop.orders") == {0: 4, 1: 4, 2: 2, 3: 2, 4: 2}
 
     @pytest.mark.parametrize(
         ("word", "value", "expected"),
@@ -407,7 +435,7 @@ class TestRecords:
         ],
     )
     def test_event_time(self, links: MemoryLinks, word: str, value: Any, expected: int) -> None:
-        table = create(links, info_of(Schema(f"at {word}", time="at")))
+        table = create(links, table_info(Schema(f"at {word}", time="at")))
         before = datetime.datetime.now().timestamp() * 1_000
         with table.writer() as writer:
             writer.append([value])
@@ -419,7 +447,7 @@ class TestRecords:
         assert min(times[1], times[3]) >= before - 1
 
     def test_event_time_before_that_of_kafka(self, links: MemoryLinks) -> None:
-        table = create(links, info_of(Schema("at TIMESTAMP", time="at")))
+        table = create(links, table_info(Schema("at TIMESTAMP", time="at")))
         early = datetime.datetime(1969, 12, 31, 23, 59, 59, 999_999)
         why = r"column 'at' \(TIMESTAMP\) must be 1970 or later, because it is the timestamp of the record"
         with pytest.raises(SchemaMismatchError, match=f"^row 0: {why}"):
@@ -441,7 +469,7 @@ class TestRecords:
             events.writer(options=options)
 
     def test_assigner_of_a_table_with_a_key(self, links: MemoryLinks) -> None:
-        table = create(links, info_of(EVENTS, key=["name"]))
+        table = create(links, table_info(EVENTS, key=["name"]))
         with pytest.raises(ConfigurationError, match=r"assigner is for tables without a key"):
             table.writer(options={"assigner": "sticky"})
 
@@ -485,6 +513,31 @@ class TestEnd:
         with pytest.raises(ProducerError, match=r"was not delivered before its writer was closed"):
             results[0].wait()
 
+    def test_writers_are_not_pickled_or_copied(self, events: Table) -> None:
+        with events.writer() as writer:
+            for call in (pickle.dumps, copy.copy, copy.deepcopy):
+                with pytest.raises(TypeError, match=r"the writer of table 'demo.events' cannot be pickled or copied"):
+                    call(writer)
+
+    def test_process_that_was_forked(self, links: MemoryLinks, events: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+        writer = events.writer()
+        result = writer.append(LATEST)
+        with monkeypatch.context() as patch:
+            own = os.getpid()
+            patch.setattr(os, "getpid", lambda: own + 1)
+            for call in (lambda: writer.append(LATEST), writer.flush, result.wait):
+                with pytest.raises(InvalidOperationError, match=rf"made in process {own}, and this one .* was forked"):
+                    call()
+            events_elsewhere = events.writer()
+            events_elsewhere.append(LATEST)
+            events_elsewhere.close()
+        writer.flush()
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "getpid", lambda: own + 1)
+            # Neither waits nor drops: the rows are those of the other process.
+            writer.close()
+        assert len(rows_in(links, events)) == 2
+
     def test_states_are_those_of_writers_with_an_id(self, events: Table) -> None:
         with events.writer() as writer:
             with pytest.raises(InvalidOperationError, match=r"a writer without an id has no state"):
@@ -521,6 +574,9 @@ class Unreliable:
 
     def produce_all(self, topic: str, portion: Portion) -> None:
         produce_each(self.produce, topic, portion)
+
+    def partitions(self, topic: str, timeout: float) -> int | None:
+        return self.inner.partitions(topic, timeout)
 
     def lose(self) -> None:
         """Lose the record that came last."""
@@ -603,6 +659,52 @@ class TestOutcomes:
         with pytest.raises(ProducerError, match=r"1 row of table 'demo.events' was not delivered .*: 3\)"):
             writer.close()
         writer.close()
+
+    def test_rows_that_are_late_when_the_writer_is_closed(self, events: Table, sender: Unreliable) -> None:
+        home = Home(events._home.links)
+        home.timeout = 0.01
+        writer = Table(events.info, home).writer()
+        writer.append(LATEST)
+        sender.deliver()
+        late: list[Any] = [writer.append(LATEST), writer.append_rows([LATEST] * 2)]
+        with pytest.raises(DeliveryTimeoutError) as error:
+            writer.close()
+        assert str(error.value) == (
+            "3 rows of table 'demo.events' were not delivered within 0.01 s, and the writer is closed now: brokers may have "
+            "some of them; look in the table which are there, and write the others again; flush(timeout=...) before the "
+            "end waits longer, and a writer with an id writes each row once"
+        )
+        for each in late:
+            with pytest.raises(ProducerError, match=r"was not delivered before its writer was closed"):
+                each.wait(0)
+        writer.close()
+
+    def test_reports_that_an_interrupt_has_hit(self, events: Table, sender: Unreliable) -> None:
+        with events.writer() as writer:
+            writer.append(LATEST)
+            writer.append_rows([LATEST] * 2)
+            # The client has none of them any more, and has told nothing of them.
+            sender.held.clear()
+            with pytest.raises(
+                ProducerError, match=r"not known whether 3 rows .* were delivered, because an interrupt"
+            ):
+                writer.flush(timeout=10)
+            writer.append(LATEST)
+            sender.deliver()
+            assert writer.flush().partition_map("demo.events") == {0: 1}
+
+    def test_writer_that_is_never_closed(
+        self, links: MemoryLinks, events: Table, sender: Unreliable, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        def leave(**options: Any) -> None:
+            writer = events.writer(**options)
+            writer.append_rows([LATEST] * 3)
+
+        with caplog.at_level(logging.WARNING):
+            leave()
+            gc.collect()
+        assert "A writer of table 'demo.events' was never closed" in caplog.text
+        assert "are dropped (3)" in caplog.text
 
     def test_row_whose_append_was_interrupted_counts_for_no_other(
         self, events: Table, sender: Unreliable, monkeypatch: pytest.MonkeyPatch
@@ -801,6 +903,28 @@ class TestCheckpoints:
         other.commit()
         assert Table(events.info, home).writer(id="copier").state == "1"
 
+    def test_states_that_come_too_slowly(
+        self, links: MemoryLinks, events: Table, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        with events.writer(id="copier") as writer:
+            for number in range(30):
+                writer.checkpoint(str(number))
+        home = Home(links)
+        home.timeout = 0.05
+        poll = type(links.feed()).poll
+
+        def slowly(feed: Any, timeout_s: float, records: int) -> Any:
+            threading.Event().wait(0.02)
+            return poll(feed, timeout_s, 1)
+
+        monkeypatch.setattr(type(links.feed()), "poll", slowly)
+        # A record in less than the timeout, and so many of them that it takes several times as long.
+        why = r"was not read within 0.2\d* s: _streamrt_writers\[0\] has offsets up to 60, and no record came after offset"
+        with pytest.raises(KafkaRequestError, match=why):
+            Table(events.info, home).writer(id="copier")
+        monkeypatch.undo()
+        assert Table(events.info, home).writer(id="copier").state == "29"
+
     def test_sender_that_has_committed_and_can_no_more(
         self, links: MemoryLinks, events: Table, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -862,7 +986,7 @@ def test_any_row_of_any_schema_comes_back(data: st.DataObject) -> None:
     links = MemoryLinks()
     expected = [schema.check(row) for row in rows]
     for number, given_rows in enumerate((rows, pa.Table.from_pylist(expected, schema=schema.arrow))):
-        table = create(links, info_of(schema, f"shop.rows{number}"))
+        table = create(links, table_info(schema, f"shop.rows{number}"))
         table.append(given_rows)
         assert rows_in(links, table) == expected
 
@@ -877,7 +1001,7 @@ def test_many_rows_are_taken_or_refused_as_single_ones(data: st.DataObject) -> N
     rows: list[Any] = data.draw(st.lists(st.fixed_dictionaries({}, optional=cells), min_size=1, max_size=3)) * 16
     if data.draw(st.booleans()):
         rows = [[row.get(name) for name in schema.names] for row in rows]
-    info = info_of(schema)
+    info = table_info(schema)
     encoder = RowEncoder("t", "t", schema, Home(MemoryLinks()).row_format(info), None, None, 1_000_000)
 
     def outcome(encode: Callable[[Any], Any]) -> Any:
@@ -891,7 +1015,7 @@ def test_many_rows_are_taken_or_refused_as_single_ones(data: st.DataObject) -> N
 
 def test_many_rows_of_usual_types_are_checked_together(monkeypatch: pytest.MonkeyPatch) -> None:
     schema = Schema("i INT NOT NULL, f DOUBLE, s VARCHAR(3), at TIMESTAMP, price DECIMAL(5, 2), n BIGINT DEFAULT 4")
-    encoder = RowEncoder("t", "t", schema, Home(MemoryLinks()).row_format(info_of(schema)), None, None, 1_000_000)
+    encoder = RowEncoder("t", "t", schema, Home(MemoryLinks()).row_format(table_info(schema)), None, None, 1_000_000)
     moment = datetime.datetime(2026, 3, 29, 10)
     rows = [{"i": n, "f": n / 2, "s": "abc", "at": moment, "price": decimal.Decimal("1.5")} for n in range(20)]
     expected = [json.loads(value) for value in encoder._one_by_one(rows).values]
@@ -905,7 +1029,7 @@ def test_many_rows_of_usual_types_are_checked_together(monkeypatch: pytest.Monke
 
 @pytest.mark.rows("DK-018", "DK-025", "DK-026")
 def test_copy_that_breaks_off_anywhere_copies_each_row_once(links: MemoryLinks) -> None:
-    source, copy = (create(links, info_of(EVENTS, name, partitions=2)) for name in ("shop.source", "shop.copy"))
+    source, copy = (create(links, table_info(EVENTS, name, partitions=2)) for name in ("shop.source", "shop.copy"))
     with source.writer(options={"assigner": "round-robin"}) as writer:
         writer.append_rows([{"id": number} for number in range(25)])
     for after in (1, 3, 7, 8, 25):
@@ -947,7 +1071,7 @@ _ACTIONS = (
 def test_rows_and_state_agree_whatever_happens(actions: list[tuple[str, int]]) -> None:
     """Writers with one id, of which all but the last are zombies that go on; answers of brokers that are lost."""
     links = MemoryLinks()
-    table = create(links, info_of("n BIGINT", partitions=2))
+    table = create(links, table_info("n BIGINT", partitions=2))
     writers = [table.writer(id="loader")]
     number = {0: 0}
     for action, which in actions:

@@ -40,6 +40,7 @@ from streamrt.runtime.link import (
     Welcome,
 )
 from streamrt.runtime.report import Report
+from streamrt.runtime.resident.commit_schedule import CommitSchedule
 from streamrt.runtime.resident.feed import Feed, Join
 from streamrt.runtime.resident.markers import EndMarkers
 from streamrt.runtime.resident.membership import NO_ASSIGNMENT, Membership
@@ -66,8 +67,6 @@ _JOIN_S = 0.02
 _SLICE_S = 0.2
 _RESTORE_S = 1.0
 _STALE_MS = 100
-_MOST_RECORDS = 100_000
-"""Maximum number of records between two commits, because state changes stay in memory until the commit."""
 
 
 class ResidentLoop:
@@ -101,15 +100,9 @@ class ResidentLoop:
         self._clock = clock
         spec = tasks.spec
         self._transactional = spec.transactional
-        self._interval = (
-            min(settings.commit_interval, settings.transaction_interval)
-            if spec.transactional
-            else settings.commit_interval
-        )
-        self._most = min(_MOST_RECORDS, settings.commit_every or _MOST_RECORDS)
+        self._schedule = CommitSchedule(settings, clock, transactional=spec.transactional)
         # From messages of the driver.
         self._welcome = False
-        self._outputs: int | None = None
         self._stop: Stop | None = None
         self._time = Time({}, frozenset())
         # The assignment.
@@ -120,8 +113,6 @@ class ResidentLoop:
         self._waiting = WaitingTasks(None if spec.state is None else spec.state.options, clock)
         # The work.
         self._cycle: WorkCycle | None = None
-        self._due = 0.0
-        self._settled_at = float("-inf")
         self._turns = Turns(tasks.task_of)
         self._pausing = Pausing(self._feed, self._turns, tasks)
         self._markers = EndMarkers(self._feed, self._membership, tasks, self._sent_for)
@@ -184,7 +175,7 @@ class ResidentLoop:
         if self._cycle is None:
             if not self._turns:
                 self._pass_markers()
-        elif self._is_due(self._cycle):
+        elif self._schedule.is_due(self._cycle.report, paused=self._cycle.paused):
             self._settle()
         self._upkeep.step(task for task in self._tasks.assigned.values() if task.is_open)
 
@@ -214,7 +205,7 @@ class ResidentLoop:
             self._pausing.wish = message
         elif isinstance(message, Welcome):
             self._welcome = True
-            self._outputs = message.outputs
+            self._schedule.outputs = message.outputs
         else:
             self._stop = message
 
@@ -375,7 +366,7 @@ class ResidentLoop:
             return
         cycle.close()
         if self._transactional and cycle.report.workers:
-            self._count(cycle.report)
+            self._halted = not self._schedule.count(cycle.report) or self._halted
             self._outbox.report(cycle.report, {})
 
     def _drop(self) -> None:
@@ -466,7 +457,7 @@ class ResidentLoop:
     def _poll(self) -> list[Chunk]:
         wait = _WAIT_S
         if self._cycle is not None:
-            wait = min(wait, self._due - self._clock())
+            wait = min(wait, self._schedule.left_s)
         if self._turns or self._ready():
             wait = 0.0
         wait = self._reads.longest_wait(wait)
@@ -510,22 +501,18 @@ class ResidentLoop:
     def _begin_cycle(self) -> WorkCycle:
         if self._cycle is None:
             self._cycle = self._tasks.begin(self._context())
-            now = self._clock()
-            self._due = now + self._interval
-            if self._transactional:
-                # Records that arrived during the last commit have already waited.
-                self._due = max(self._settled_at + self._interval, now + self._interval / 2)
+            self._schedule.begin()
         return self._cycle
 
     def _context(self) -> BatchContext:
         return BatchContext(
             time_limit_s=_SLICE_S,
-            output_limit=self._outputs,
+            output_limit=self._schedule.outputs,
             now=self._tasks.clients.now(),
             watermarks=self._time.watermarks,
             others=self._time.others,
             claims=self._membership.claims,
-            record_limit=self._most,
+            record_limit=self._schedule.most,
             final=self._time.final,
         )
 
@@ -567,18 +554,12 @@ class ResidentLoop:
 
     # -- Commits -------------------------------------------------------------------------------------------------------
 
-    def _is_due(self, cycle: WorkCycle) -> bool:
-        report = cycle.report
-        if report.failure is not None or report.records >= self._most or self._clock() >= self._due or cycle.paused:
-            return True
-        return self._outputs is not None and report.outputs >= self._outputs
-
     def _settle(self) -> None:
         """Commit the work of the cycle, and report it to the driver."""
         if self._cycle is None or self._membership.lost:
             return
         cycle, self._cycle = self._cycle, None
-        self._settled_at = self._clock()
+        self._schedule.settle()
         try:
             report = self._tasks.end(cycle)
         finally:
@@ -588,15 +569,8 @@ class ResidentLoop:
             self._waiting.got_on(self._tasks.task_of(partition))
         self._rewind(cycle)
         self._meet(report)
-        self._count(report)
+        self._halted = not self._schedule.count(report) or self._halted
         self._send(report, moved)
-
-    def _count(self, report: Report) -> None:
-        """Stop processing after a failure or at the output limit."""
-        if self._outputs is not None:
-            self._outputs -= report.outputs
-        if report.failure is not None or (self._outputs is not None and self._outputs <= 0):
-            self._halted = True
 
     def _pass_markers(self) -> None:
         """Move the group past transaction markers at the ends of partitions: they are not records, but count as lag."""

@@ -11,8 +11,6 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import repeat
-from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from streamrt.common.logs import log_context
@@ -46,16 +44,17 @@ from streamrt.runtime.report import Failure
 from streamrt.runtime.spec import TaskSpec
 from streamrt.runtime.tasks.calls import CallsInFlight, Place
 from streamrt.runtime.tasks.collector import OutputCollector, OutputRefused
+from streamrt.runtime.tasks.culprits import failed_operator, user_frame
 from streamrt.runtime.tasks.failed_records import DeadLetterRefused, FailedRecords, RejectedRecords
+from streamrt.runtime.tasks.inputs import fails, input_of, time_of
 from streamrt.runtime.tasks.log_fields import operator_at_work
 from streamrt.runtime.tasks.moments import calls_of
-from streamrt.runtime.tasks.place import Input, RecordPlace, context_of
+from streamrt.runtime.tasks.place import RecordPlace, context_of
 from streamrt.runtime.tasks.sinks import TaskSinks
 from streamrt.runtime.tasks.stream_task import StreamTask
-from streamrt.runtime.tasks.watchdog import RecordId, Watchdog, is_own
-from streamrt.serializers import BytesDeserializer, MessageField
-from streamrt.topics import ErrorStage, Topic
-from streamrt.topology import Node, RecordHandler, SourceOperator, compose_stream
+from streamrt.runtime.tasks.watchdog import RecordId, Watchdog
+from streamrt.topics import ErrorStage
+from streamrt.topology import Node, SourceOperator, compose_stream
 
 logger = logging.getLogger("streamrt")
 
@@ -153,7 +152,7 @@ class OperatorChain:
         self.collector.asynchronous = self.calls.add
         executors = compose_stream(spec.topology, stream, self.collector, self.collector.leaf)
         self._inputs = {
-            name: _input(source.operator.topic, executors[name])
+            name: input_of(source.operator.topic, executors[name])
             for name, source in spec.topology.streams[stream].items()
             if isinstance(source.operator, SourceOperator)
         }
@@ -191,7 +190,7 @@ class OperatorChain:
         with self._current():
             for self._index, offset in enumerate(chunk.offsets):
                 if offset not in noted:
-                    times[self._index] = _time(source, chunk, self._index)
+                    times[self._index] = time_of(source, chunk, self._index)
         return times
 
     def run(self, chunk: Chunk, limits: Limits, start: int = 0, stop: int | None = None) -> tuple[int, bool]:
@@ -299,7 +298,7 @@ class OperatorChain:
         self._ticking = True
         self._item = None, None, tick.now, None
         with self._current():
-            # `_failed_operator` finds the node by the name of this variable.
+            # `failed_operator` finds the node by the name of this variable.
             for _node, callback, moment in calls_of(collector.ticks, tick, final, lambda: collector.unfinished):
                 try:
                     callback(moment)
@@ -454,12 +453,12 @@ class OperatorChain:
     def _key_fails(self, raw: RawRecord) -> bool:
         key = raw.key()
         load_key = self._input.load_key
-        return key is not None and load_key is not None and _fails(load_key, key, raw.headers())
+        return key is not None and load_key is not None and fails(load_key, key, raw.headers())
 
     def _value_fails(self, raw: RawRecord) -> bool:
         value = raw.value()
         load = self._load_items if self._input.split else self._input.load_value
-        return value is not None and _fails(load, value, raw.headers())
+        return value is not None and fails(load, value, raw.headers())
 
     def _load_items(self, data: bytes, headers: Headers | None) -> list[Any]:
         # A generator raises when it is consumed, not when it is created.
@@ -470,7 +469,7 @@ class OperatorChain:
             raise error
         topic, partition, offset = self._record()
         where = f"{topic}[{partition}] at offset {offset}"
-        node = _failed_operator(error.__traceback__)
+        node = failed_operator(error.__traceback__)
         if isinstance(error, SinkError) and error.record == (topic, partition, offset):
             if not self._tolerate("sink", error, None):
                 raise TaskFailed(self._failure("sink", str(error), error)) from error
@@ -489,7 +488,7 @@ class OperatorChain:
         if callback is not None and self._ask("on_processing_error", callback, cause, record, node):
             self.failed.skipped += 1
         elif not self._tolerate("process", cause, node):
-            location = _user_frame(error.__traceback__)
+            location = user_frame(error.__traceback__)
             message = (
                 f"{node or 'an operator'} failed on {where}{f' ({location})' if location else ''}: "
                 f"{type(cause).__name__}: {cause}"
@@ -546,57 +545,3 @@ class OperatorChain:
         topic, partition, offset = self._record()
         text = "".join(traceback.format_exception(cause))
         return Failure(kind, TopicPartition(topic, partition), offset, message, cause, text)
-
-
-def _input(topic: Topic, execute: RecordHandler) -> Input:
-    plain_keys = type(topic.key_deserializer) is BytesDeserializer
-    return Input(
-        execute,
-        topic.value_deserializer.bind(topic.name, MessageField.VALUE),
-        None if plain_keys else topic.key_deserializer.bind(topic.name, MessageField.KEY),
-        topic.value_deserializer.split_values,
-        topic.timestamp_extractor,
-    )
-
-
-def _time(source: Input, chunk: Chunk, index: int) -> int:
-    """Return the timestamp that a topic's extractor returns for a record; with several items, that of the first."""
-    timestamp, data = chunk.timestamps[index], chunk.values[index]
-    headers = None if chunk.headers is None else chunk.headers[index]
-    try:
-        value = None if data is None else source.load_value(data, headers)
-        item = next(iter(value)) if source.split and value is not None else value
-        kind = TimestampType(chunk.timestamp_types[index])
-        extract = source.extract_timestamp
-        return timestamp if extract is None else checked_timestamp(extract(item, headers, timestamp, kind))
-    except Exception:  # noqa: BLE001 - the record fails again when it is processed; callbacks decide then
-        return timestamp
-
-
-def _fails(load: Callable[[bytes, Headers | None], Any], data: bytes, headers: Headers | None) -> bool:
-    try:
-        load(data, headers)
-    except Exception:  # noqa: BLE001 - only the failure matters
-        return True
-    return False
-
-
-def _frames(trace: TracebackType | None) -> Iterator[TracebackType]:
-    while trace is not None:
-        yield trace
-        trace = trace.tb_next
-
-
-def _failed_operator(trace: TracebackType | None) -> Node | None:
-    """Return the innermost node whose closure is on the stack: closures keep it as a default argument."""
-    nodes = [step.tb_frame.f_locals.get("_node") for step in _frames(trace)]
-    return next((node for node in reversed(nodes) if isinstance(node, Node)), None)
-
-
-def _user_frame(trace: TracebackType | None) -> str:
-    """Return file and line of the innermost frame outside this package."""
-    for step in reversed(list(_frames(trace))):
-        code = step.tb_frame.f_code
-        if not is_own(step.tb_frame):
-            return f"{Path(code.co_filename).name}:{step.tb_lineno} in {code.co_name}"
-    return ""

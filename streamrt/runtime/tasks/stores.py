@@ -3,8 +3,8 @@
 import contextlib
 import logging
 import time
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Mapping
+from dataclasses import replace
 
 from streamrt.errors import ChangelogError, StateError, StoreCorruptedError
 from streamrt.records import TopicPartition
@@ -13,6 +13,7 @@ from streamrt.runtime.reads import TaskRows
 from streamrt.runtime.report import StoreTime
 from streamrt.runtime.tasks.clients import RecordWriter, TaskClients
 from streamrt.runtime.tasks.foreign import defend, epoch_headers, refuse_later_owner, set_right
+from streamrt.runtime.tasks.open_store import OpenStore, RestoreInterrupted, RestoreProgress
 from streamrt.runtime.tasks.restore import (
     RestoreAction,
     Restored,
@@ -35,61 +36,6 @@ logger = logging.getLogger("streamrt")
 
 _HOLD_BACK_MS = 300_000
 """Maximum time that changes of an open store may wait in a write buffer; a crash replays them."""
-_FOR_EVER_MS = 1 << 62
-
-
-class RestoreInterrupted(Exception):  # noqa: N818 - control flow inside the runtime
-    """The time for a restore is over; the next restore continues from there."""
-
-
-@dataclass
-class RestoreProgress:
-    """The progress of the restore of one store partition.
-
-    Attributes:
-        done: changelog offsets replayed.
-        total: total changelog offsets to replay.
-        records: records applied.
-    """
-
-    done: int
-    total: int
-    records: int = 0
-
-
-@dataclass
-class _OpenStore:
-    """A store partition in use."""
-
-    placement: StorePlacement
-    identity: StoreIdentity
-    partition: StorePartition
-    transaction: Transaction
-    changelog: TopicPartition | None
-    changelog_end: int
-    epoch: bytes | None
-    """With at-least-once, the epoch of written records; with exactly-once, the highest one in the changelog."""
-    changes: int = 0
-    """Number of changelog offsets of the current commit."""
-    prepared: Sequence[tuple[bytes, bytes | None]] = ()
-    position: bytes = b""
-    flushed_at: int = 0
-    """Wall clock, in milliseconds, of the newest stamp that survives a crash."""
-    held_back_since: int | None = None
-    """Wall clock, in milliseconds, of the oldest commit that would not survive a crash."""
-
-    @property
-    def patience_ms(self) -> int:
-        """Maximum age of the stamp on disk before a commit is flushed at once, in milliseconds.
-
-        A store whose stamp is behind the changelog and older than the longest absence is restored completely. A quarter
-        of that time leaves room for real absences.
-        """
-        return (
-            _FOR_EVER_MS
-            if self.placement.changelog is None
-            else max(1_000, self.placement.changelog.longest_absence_ms // 4)
-        )
 
 
 class TaskStores:
@@ -122,7 +68,7 @@ class TaskStores:
         self._transactional = transactional
         self._claims = claims or {}
         self._attempt = attempt
-        self._open: dict[str, _OpenStore] = {}
+        self._open: dict[str, OpenStore] = {}
         self._repairs = (catalog.settings.options or RocksDBOptions()).on_corrupted_recreate
         self.progress: dict[str, RestoreProgress] = {}
 
@@ -318,7 +264,7 @@ class TaskStores:
         return False
 
     @staticmethod
-    def _flush(store: _OpenStore, now: int) -> None:
+    def _flush(store: OpenStore, now: int) -> None:
         store.partition.flush(wait=False)
         store.flushed_at, store.held_back_since = now, None
 
@@ -379,7 +325,7 @@ class TaskStores:
         *,
         has_committed_state: bool,
         deadline: float | None,
-    ) -> _OpenStore:
+    ) -> OpenStore:
         identity = self._identity(placement)
         partition = self._open_partition(placement)
         try:
@@ -401,7 +347,7 @@ class TaskStores:
             raise
         stamp = partition.stamp
         flushed_at = 0 if stamp is None else stamp.written_at
-        return _OpenStore(
+        return OpenStore(
             placement,
             identity,
             partition,

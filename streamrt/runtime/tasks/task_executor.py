@@ -17,8 +17,9 @@ from streamrt.runtime.reads import TaskRead, TaskRows
 from streamrt.runtime.report import Report, RestoredPart
 from streamrt.runtime.spec import TaskSpec
 from streamrt.runtime.tasks.clients import TaskClients
+from streamrt.runtime.tasks.open_store import RestoreInterrupted
 from streamrt.runtime.tasks.store_catalog import StoreCatalog
-from streamrt.runtime.tasks.stores import RestoreInterrupted, TaskStores
+from streamrt.runtime.tasks.stores import TaskStores
 from streamrt.runtime.tasks.stream_task import StreamTask
 from streamrt.runtime.tasks.task_registry import TaskRegistry
 from streamrt.runtime.tasks.troubles import HANDLED_ERRORS, note_close_error, note_trouble

@@ -34,6 +34,7 @@ _CALLERS = (
     "streamrt.joins",
     "streamrt.dataframe",
     "streamrt.serializers",
+    "streamrt.runtime.tasks.inputs",
     "streamrt.runtime.tasks.operator_chain",
 )
 _NO_CALLERS = ("streamrt.joins.lookups", "streamrt.serializers.registry")
