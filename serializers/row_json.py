@@ -54,6 +54,9 @@ class JSONRowFormat(RowFormat):
         data: bytes = self._serializer.bind(topic, MessageField.VALUE)(row, None)  # type: ignore[assignment]
         return data
 
+    def encode_checked(self, row: Mapping[str, Any], topic: str) -> bytes:  # noqa: D102
+        return self._serializer.write(row)
+
     def decode(self, value: bytes, topic: str) -> dict[str, Any]:  # noqa: D102
         row: dict[str, Any] = self._deserializer.bind(topic, MessageField.VALUE)(value, None)
         return row

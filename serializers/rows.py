@@ -4,6 +4,7 @@ import base64
 import datetime
 import decimal
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import orjson
@@ -57,14 +58,25 @@ class RowSerializer(Serializer):
     def _write(self, value: Any, headers: Any) -> bytes:
         try:
             row = self.schema.check(value)
-            for column in self._floats:
-                # They would become null.
-                if not _is_finite(row[column.name]):
-                    raise SerializationError(
-                        f"column {column.name!r} ({column.word}) must be finite: JSON has no other numbers"
-                    )
+        except SchemaMismatchError as error:
+            raise SerializationError(str(error)) from None
+        return self.write(row)
+
+    def write(self, row: Mapping[str, Any]) -> bytes:
+        """Return a row that `Schema.check` has returned as JSON.
+
+        Raises:
+            SerializationError: if JSON cannot carry it.
+        """
+        for column in self._floats:
+            # They would become null.
+            if not _is_finite(row[column.name]):
+                raise SerializationError(
+                    f"column {column.name!r} ({column.word}) must be finite: JSON has no other numbers"
+                )
+        try:
             return write_json(row)
-        except (SchemaMismatchError, orjson.JSONEncodeError) as error:
+        except orjson.JSONEncodeError as error:
             raise SerializationError(str(error)) from None
 
 

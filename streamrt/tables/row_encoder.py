@@ -169,7 +169,7 @@ class RowEncoder:
             moment = checked[self._time.name]
             timestamp = None if moment is None else _recordable(self._milliseconds(moment), self._time)
         key = None if self._keys_as is None else self._keys_as.encode(checked)
-        return self._sized(EncodedRow(self._rows_as.encode(checked, self._topic), key, timestamp))
+        return self._sized(EncodedRow(self._rows_as.encode_checked(checked, self._topic), key, timestamp))
 
     def _batch(self, batch: pa.RecordBatch, first: int) -> EncodedRows:
         try:

@@ -162,10 +162,16 @@ class TableWriter:
                 position = writer.append([2, "bob"]).wait(timeout=10)
             ```
         """
-        with self._working():
+        # What `_working` does; its generator would cost as much as a third of the rest.
+        self._require_own_process()
+        with self._lock:
+            self._require_open()
             encoded = self._encoder.row(row)
             result = WriteResult(self._deliveries)
-            self._send(encoded, result)
+            try:
+                self._send(encoded, result)
+            except TransactionError as error:
+                raise self._noted(error) from error
             return result
 
     def append_arrow(self, rows: pa.Table | pa.RecordBatch) -> BatchResult:
@@ -417,19 +423,29 @@ class TableWriter:
     @contextlib.contextmanager
     def _working(self) -> Iterator[None]:
         """Let one thread work with an open writer; note a failure of its transaction."""
-        # Before the lock, which another thread may have held at the moment of the fork.
-        self._process.require(f"the writer of table {self._name!r}")
+        self._require_own_process()
         with self._lock:
-            if self._life is _Life.CLOSED:
-                raise InvalidOperationError(f"the writer of table {self._name!r} is closed: make a new one")
-            if self._failure is not None:
-                raise self._failure.with_traceback(None)
+            self._require_open()
             try:
                 yield
             except TransactionError as error:
-                explained = self._explained(error)
-                self._fail(explained)
-                raise explained from error
+                raise self._noted(error) from error
+
+    def _require_own_process(self) -> None:
+        """Refuse forked processes; before the lock, which another thread may have held at the moment of the fork."""
+        if not self._process.is_own:
+            self._process.require(f"the writer of table {self._name!r}")
+
+    def _require_open(self) -> None:
+        if self._life is _Life.CLOSED:
+            raise InvalidOperationError(f"the writer of table {self._name!r} is closed: make a new one")
+        if self._failure is not None:
+            raise self._failure.with_traceback(None)
+
+    def _noted(self, error: TransactionError) -> TransactionError:
+        explained = self._explained(error)
+        self._fail(explained)
+        return explained
 
     def _explained(self, error: TransactionError) -> TransactionError:
         if self._transactions is None or type(error) is not TransactionError:
