@@ -13,7 +13,7 @@ COPY requirements.lock ./
 # Every wheel is made from a file whose hash is locked; what is built from source is built by the locked build tools.
 RUN awk '/^[a-z]/ {wanted = /^(setuptools|wheel|packaging)==/} wanted' requirements.lock > build-tools.lock \
     && pip install --require-hashes --no-deps -r build-tools.lock \
-    && pip wheel --require-hashes --no-build-isolation --wheel-dir /wheels -r requirements.lock
+    && pip wheel --require-hashes --no-deps --no-build-isolation --wheel-dir /wheels -r requirements.lock
 
 COPY pyproject.toml README.md LICENSE ./
 COPY connectors connectors

@@ -4,7 +4,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
-# What is built from source is built by the locked build tools, so they come first.
+# What is built from source is built by the locked build tools, so they come first. The lock is complete, so pip resolves
+# nothing: newer releases of a dependency, which the lock does not have, do not matter.
 BUILD_TOOLS := setuptools|wheel|packaging
 
 # Tests run in lanes, several at once, since most of them wait most of the time: for brokers, or for programs.
@@ -150,7 +151,7 @@ $(VENV)/.installed: requirements.lock pyproject.toml | $(BIN)/python
 	@echo "Installing the locked dependencies into $(VENV); the first time takes a few minutes"
 	@awk '/^[a-z]/ {wanted = /^($(BUILD_TOOLS))==/} wanted' requirements.lock > $(VENV)/build-tools.lock
 	@$(PIP) install --quiet --require-hashes --no-deps -r $(VENV)/build-tools.lock
-	@$(PIP) install --quiet --require-hashes --no-build-isolation -r requirements.lock
+	@$(PIP) install --quiet --require-hashes --no-deps --no-build-isolation -r requirements.lock
 	@$(PIP) install --quiet --no-deps --no-build-isolation -e .
 	@touch $@
 
@@ -174,6 +175,6 @@ $(VENV)/.installed-demo: requirements-demo.txt requirements.lock pyproject.toml 
 	    requirements-demo.txt requirements.lock > $(VENV)/demo.lock
 	@awk '/^[a-z]/ {wanted = /^($(BUILD_TOOLS))==/} wanted' requirements.lock > $(VENV)/build-tools.lock
 	@$(PIP) install --quiet --require-hashes --no-deps -r $(VENV)/build-tools.lock
-	@$(PIP) install --quiet --require-hashes --no-build-isolation -r $(VENV)/demo.lock
+	@$(PIP) install --quiet --require-hashes --no-deps --no-build-isolation -r $(VENV)/demo.lock
 	@$(PIP) install --quiet --no-deps --no-build-isolation -e .
 	@touch $@
