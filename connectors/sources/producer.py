@@ -3,7 +3,7 @@
 import contextlib
 import logging
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from streamrt.errors import ProducerError, TransactionError
@@ -24,10 +24,17 @@ class KafkaSourceProducer:
     Args:
         connection: connection to the brokers.
         options: the user's producer options, with librdkafka's names.
+        may_produce: called before each record; False if another instance of the application runs the source now.
     """
 
-    def __init__(self, connection: ConnectionConfig, options: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self,
+        connection: ConnectionConfig,
+        options: Mapping[str, Any] | None = None,
+        may_produce: Callable[[], bool] = lambda: True,
+    ) -> None:
         self._lost: ProducerError | None = None
+        self._may_produce = may_produce
         # Successful deliveries do not need a call into Python.
         settings = {"linger.ms": 5, **(options or {}), "delivery.report.only.error": True}
         self._producer = Producer(connection, logger, self._on_client_error, settings)
@@ -56,9 +63,11 @@ class KafkaSourceProducer:
             buffer_error_max_tries: number of such attempts.
 
         Raises:
-            ProducerError: if this record is refused, or an earlier record was not delivered.
+            ProducerError: if this record is refused, an earlier record was not delivered, or another instance has taken over.
         """
         self._raise_lost()
+        if not self._may_produce():
+            raise ProducerError(f"no more records for topic {topic!r}: another instance of the application takes over")
         try:
             self._producer.produce(
                 topic,

@@ -2,7 +2,8 @@
 
 The lease is the only partition of a topic, in a consumer group of its own. The group hands it from one member to the
 next, and never to two members that the brokers hear of. A member that the brokers no longer hear of holds it until it
-hears from them: whoever must not work beside its successor is fenced by a transactional id, too.
+hears from them: whoever must not work beside its successor is fenced by a transactional id, too, or calls `confirm`
+before each step. A process that was frozen finds there that it may have missed its end, and asks the brokers.
 
 ```
              start                  assigned                       the work has ended
@@ -15,6 +16,7 @@ hears from them: whoever must not work beside its successor is fenced by a trans
 
 import contextlib
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -34,6 +36,7 @@ __all__ = ["GroupLease"]
 
 _LOGGER = logging.getLogger(__name__)
 _POLL_S = 0.1
+_ASK_AGAIN_S = 1.0
 _LEAVE_S = 5.0
 _NEW_TOPIC_S = 10.0
 SESSION_TIMEOUT_S = 10.0
@@ -75,15 +78,22 @@ class GroupLease:
         self._on_end = on_end
         self._logger = logger
         self._log_error = log_error_to(logger)
-        # Guards the two attributes that follow it.
+        # Guards the three attributes that follow it.
         self._changed = threading.Condition()
         self._held = False
         self._error: Exception | None = None
+        # Whether the last assignment did not end by giving it back.
+        self._lost = False
+        # When the lease's thread last ran, and whether it was frozen for so long that the brokers may not have heard of it.
+        self._ran_at = math.inf
+        self._in_doubt = False
+        self._asked_at = -math.inf
         self._stopping = threading.Event()
         self._fatal: KafkaError | None = None
         # The error that the topic is unknown, which is also said of new topics, and when it is believed.
         self._unknown: tuple[KafkaError, float] | None = None
-        defaults = {**MEMBER_DEFAULTS, "session.timeout.ms": round(SESSION_TIMEOUT_S * 1000)}
+        settings = {**MEMBER_DEFAULTS, "session.timeout.ms": round(SESSION_TIMEOUT_S * 1000), **(options or {})}
+        self._session_timeout_s = int(settings["session.timeout.ms"]) / 1000
         self._consumer = Consumer(
             broker_address,
             group,
@@ -92,7 +102,9 @@ class GroupLease:
             logger=logger,
             error_callback=self._on_client_error,
             # A member that joins must not take the lease from its holder.
-            extra_config={**defaults, **(options or {}), "partition.assignment.strategy": "cooperative-sticky"},
+            extra_config={**settings, "partition.assignment.strategy": "cooperative-sticky"},
+            # Only `confirm` commits.
+            on_commit=self._on_commit,
         )
         self._thread = threading.Thread(target=self._run, name=f"streamrt-lease-{group}", daemon=True)
 
@@ -128,6 +140,37 @@ class GroupLease:
                 raise self._error
             return self._held
 
+    def confirm(self) -> bool:
+        """Return False once this process has lost the lease. As long as it is given back, no other process has it.
+
+        That takes a fraction of a microsecond, unless this process did not run for longer than the session timeout. Then the
+        lease's thread asks the brokers. If they do not answer, what the membership learns within the session timeout decides.
+        """
+        if time.monotonic() > self._ran_at + self._session_timeout_s:
+            self._in_doubt = True
+        if self._in_doubt:
+            with self._changed:
+                self._changed.wait_for(lambda: self._lost or not self._in_doubt, self._session_timeout_s)
+                self._in_doubt = False
+        return not self._lost
+
+    def _ask(self) -> None:
+        with contextlib.suppress(KafkaException):
+            # The coordinator refuses this for a member that it does not know, or that has missed a rebalance.
+            self._consumer.commit(offsets=[ConfluentTopicPartition(self._topic, 0, 0)])
+
+    def _on_commit(self, error: KafkaError | None, partitions: list[ConfluentTopicPartition]) -> None:
+        error = error or next((partition.error for partition in partitions if partition.error is not None), None)
+        if error is not None:
+            self._logger.debug("Group %s: the lease is not confirmed: %s", self._group, error)
+            return
+        if time.monotonic() > self._asked_at + self._session_timeout_s:
+            # The process was frozen before it could read this answer.
+            return
+        with self._changed:
+            self._in_doubt = False
+            self._changed.notify_all()
+
     def close(self) -> None:
         """Give the lease back, and end. A lease that was not started, or is closed, may be closed."""
         self._stopping.set()
@@ -147,6 +190,13 @@ class GroupLease:
         try:
             while not self._stopping.is_set() and self._error is None:
                 message = self._consumer.poll(_POLL_S)
+                now = time.monotonic()
+                if now > self._ran_at + self._session_timeout_s:
+                    self._in_doubt = True
+                self._ran_at = now
+                if self._in_doubt and now > self._asked_at + _ASK_AGAIN_S:
+                    self._asked_at = now
+                    self._ask()
                 error = self._fatal or (message.error() if message is not None else None)
                 if error is not None:
                     self._examine(error)
@@ -158,7 +208,7 @@ class GroupLease:
         closing = threading.Thread(target=self._close, name=f"{self._thread.name}-close", daemon=True)
         closing.start()
         closing.join(_LEAVE_S)
-        self._set(held=False)
+        self._set(held=False, lost=self._lost)
 
     def _close(self) -> None:
         with contextlib.suppress(KafkaException, RuntimeError):
@@ -187,19 +237,19 @@ class GroupLease:
         consumer.incremental_assign(partitions)
         consumer.pause(partitions)
         if any(partition.partition == 0 for partition in partitions):
-            self._set(held=True)
+            self._set(held=True, lost=False)
 
     def _revoke(self, consumer: ConfluentConsumer, partitions: list[ConfluentTopicPartition]) -> None:
-        self._end(consumer, partitions)
+        self._end(consumer, partitions, lost=False)
 
     def _lose(self, consumer: ConfluentConsumer, partitions: list[ConfluentTopicPartition]) -> None:
         if self._held:
             self._logger.warning("Group %s: the lease is lost, since the brokers have not heard of it", self._group)
-        self._end(consumer, partitions)
+        self._end(consumer, partitions, lost=self._held)
 
-    def _end(self, consumer: ConfluentConsumer, partitions: list[ConfluentTopicPartition]) -> None:
+    def _end(self, consumer: ConfluentConsumer, partitions: list[ConfluentTopicPartition], *, lost: bool) -> None:
         held = self._held
-        self._set(held=False)
+        self._set(held=False, lost=lost)
         try:
             if held:
                 self._on_end()
@@ -215,7 +265,7 @@ class GroupLease:
         if held:
             self._on_end()
 
-    def _set(self, *, held: bool) -> None:
+    def _set(self, *, held: bool, lost: bool) -> None:
         with self._changed:
-            self._held = held
+            self._held, self._lost = held, lost
             self._changed.notify_all()

@@ -59,6 +59,10 @@ def can_be_tried() -> bool:
 pytestmark = [
     *(pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow, pytest.mark.programs),
     pytest.mark.skipif(not can_be_tried(), reason="needs root, and the right to mount file systems"),
+    pytest.mark.skipif(
+        any(Path(place).resolve().is_relative_to("/tmp") for place in (sys.prefix, ROOT)),
+        reason="another /tmp hides this environment, which lies there",
+    ),
 ]
 
 

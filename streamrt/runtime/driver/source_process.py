@@ -9,8 +9,9 @@ lost, the source is stopped, and waits for the lease again:
 wait for the lease --> fence, restore --> source.start() --> report --> (hold the lease until the application stops)
 ```
 
-With the lease, there is one source at a time as far as the brokers know. One that is cut off from them notices late; what it
-produces then is repeated, or, in transactions, refused, since its successor has fenced it.
+With the lease, there is one source at a time as far as the brokers know. One that was frozen asks them before it produces
+anything more. One that is cut off from them notices late; what it produces then is repeated, or, in transactions, refused,
+since its successor has fenced it.
 """
 
 import contextlib
@@ -227,7 +228,7 @@ class _Child:
             source, topic = pickle.loads(self._order["source"])
             store: list[ChangelogStore] = []
             try:
-                self._run_once(source, topic, connection, lambda: lease is None or lease.held, store)
+                self._run_once(source, topic, connection, lease, store)
                 return lease is None or lease.held or self._stop.is_set()
             except Exception as error:
                 if lease is not None and not lease.held and not self._stop.is_set():
@@ -256,10 +257,11 @@ class _Child:
         source: BaseSource,
         topic: Topic,
         connection: ConnectionConfig,
-        may_run: Callable[[], bool],
+        lease: GroupLease | None,
         store: list[ChangelogStore],
     ) -> None:
         order = self._order
+        may_run = lambda: lease is None or lease.held  # noqa: E731
         producer: KafkaProducer
         if order["transactional"]:
             partition = source.assigned_store_partition if isinstance(source, StatefulSource) else 0
@@ -271,7 +273,9 @@ class _Child:
             )
             producer.open(order["internal_topic"])
         else:
-            producer = KafkaSourceProducer(connection, order["options"])
+            producer = KafkaSourceProducer(
+                connection, order["options"], *([lease.confirm] if lease is not None else [])
+            )
         try:
             if isinstance(source, StatefulSource):
                 restored = self._restored(source, topic, connection, producer, may_run)
