@@ -20,7 +20,7 @@ def test_brokers_are_asked_only_if_the_process_may_have_missed_its_end(kafka: Ka
     def asked() -> bool:
         """The question is a commit of the offset 0."""
         [partition] = reader.committed([TopicPartition(topic, 0)], 60)
-        return partition.offset == 0
+        return bool(partition.offset == 0)
 
     with GroupLease(connection, group, topic, on_end=lambda: None) as lease:
         assert lease.acquire(60)

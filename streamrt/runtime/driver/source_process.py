@@ -261,7 +261,10 @@ class _Child:
         store: list[ChangelogStore],
     ) -> None:
         order = self._order
-        may_run = lambda: lease is None or lease.held  # noqa: E731
+
+        def may_run() -> bool:
+            return lease is None or lease.held
+
         producer: KafkaProducer
         if order["transactional"]:
             partition = source.assigned_store_partition if isinstance(source, StatefulSource) else 0
