@@ -25,7 +25,7 @@ TokenFileOption = Annotated[
     Path | None,
     typer.Option(
         "--token-file",
-        envvar="STREAMRT_CONTROLTokenFileOption",
+        envvar="STREAMRT_CONTROL_TOKEN_FILE",
         dir_okay=False,
         help="File with the token. Without it, the variable STREAMRT_CONTROL_TOKEN has the token, if there is one.",
     ),
