@@ -27,6 +27,7 @@ from streamrt.config import (
     require_amounts,
     require_types,
 )
+from streamrt.connectors.credentials import Credential
 from streamrt.control.controlled import Inside
 from streamrt.control.settings import control_server, serving
 from streamrt.control.token import ControlToken
@@ -559,3 +560,8 @@ def definition_of(app: Application) -> ApplicationDefinition:
 def environment_of(app: Application) -> Environment:
     """Return where an application runs, for commands that look at its cluster."""
     return app._environment
+
+
+def control_token_of(app: Application) -> Credential | None:
+    """Return the token of an application's control server, for commands that must know whether theirs has an effect."""
+    return None if app._server is None else app._server.token

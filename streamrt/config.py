@@ -30,6 +30,14 @@ DEFAULT_TRANSACTION_TIMEOUT_S = 60.0
 DEFAULT_STATE_CLEANUP_DELAY_S = 7 * 86_400.0
 DEFAULT_PROGRESS_TIMEOUT_S = 300.0
 
+_BESIDE: dict[str, dict[str, Any]] = {
+    "processing_guarantee": {"consumer_group": DEFAULT_CONSUMER_GROUP},
+    "transaction_interval": {"processing_mode": "resident", "processing_guarantee": "exactly-once"},
+    "log_format": {"loglevel": "INFO"},
+    "on_no_progress": {"progress_timeout": DEFAULT_PROGRESS_TIMEOUT_S},
+}
+"""For each setting that is validated against others: values of those with which each of its own is possible."""
+
 
 class ApplicationConfig(BaseSettings):
     """Settings of an application; `streamrt.Application` describes each one.
@@ -160,8 +168,42 @@ class ApplicationConfig(BaseSettings):
         Raises:
             ConfigurationError: if settings are invalid; the message has one sentence for each of them, with its name.
         """
-        defaults = {name: field.default for name, field in cls.model_fields.items()}
+        defaults = cls._defaults()
         return cls._checked({name: value for name, value in settings.items() if not _same(value, defaults.get(name))})
+
+    @staticmethod
+    def variable(name: str) -> str:
+        """Return the environment variable of a setting.
+
+        Example:
+            >>> ApplicationConfig.variable("commit_interval")
+            'STREAMRT_COMMIT_INTERVAL'
+        """
+        return f"STREAMRT_{name.upper()}"
+
+    @classmethod
+    def parse(cls, name: str, value: object) -> Any:
+        """Return what one setting becomes, given as a text, as in the environment, or as a value of a file.
+
+        It is checked alone: whether it fits the others is known only where the application is made.
+
+        Args:
+            name: the setting.
+            value: the text or the value.
+
+        Raises:
+            ConfigurationError: if it is invalid; the message has the name.
+
+        Example:
+            >>> ApplicationConfig.parse("commit_interval", "0.5"), ApplicationConfig.parse("auto_create_topics", False)
+            (0.5, False)
+        """
+        # All are given, so that nothing comes from the environment.
+        given = {**cls._defaults(), **_BESIDE.get(name, {}), name: value}
+        try:
+            return getattr(cls(**given), name)
+        except ValidationError as error:
+            raise ConfigurationError(f"{name}: {'; '.join(map(_reason, error.errors()))}") from None
 
     def copy(self, **settings: Any) -> Self:
         """Return a configuration with changed values for some settings.
@@ -177,6 +219,10 @@ class ApplicationConfig(BaseSettings):
             'readings'
         """
         return self._checked({**self.model_dump(), **settings})
+
+    @classmethod
+    def _defaults(cls) -> dict[str, Any]:
+        return {name: field.default for name, field in cls.model_fields.items()}
 
     @classmethod
     def _checked(cls, given: Mapping[str, Any]) -> Self:
@@ -203,8 +249,12 @@ def _has_wrong_type(issue: Any) -> bool:
 
 def _sentence(issue: Any) -> str:
     name = ".".join(str(part) for part in issue["loc"][:1])
-    reason = issue["msg"].removeprefix("Value error, ")
-    return f"parameter {name!r} (environment variable STREAMRT_{name.upper()}): {reason}"
+    return f"parameter {name!r} (environment variable {ApplicationConfig.variable(name)}): {_reason(issue)}"
+
+
+def _reason(issue: Any) -> str:
+    reason: str = issue["msg"]
+    return reason.removeprefix("Value error, ")
 
 
 def configure_logging(

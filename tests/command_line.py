@@ -1,8 +1,10 @@
 """Runs the command `streamrt` in this process."""
 
 import json
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+from typer.main import get_command
 from typer.testing import CliRunner
 
 from streamrt.cli import app
@@ -46,3 +48,16 @@ def streamrt(*arguments: object, stdin: str | bytes | None = None) -> Outcome:
     if error is not None and not isinstance(error, SystemExit):
         raise error
     return Outcome(result.exit_code, result.stdout, result.stderr)
+
+
+def every_command() -> Iterator[tuple[str, Any]]:
+    """Yield the words and the definition of each command, without those that only hold others."""
+
+    def below(words: str, command: Any) -> Iterator[tuple[str, Any]]:
+        if not hasattr(command, "commands"):
+            yield words, command
+            return
+        for name, each in command.commands.items():
+            yield from below(f"{words} {name}".strip(), each)
+
+    return below("", get_command(app))

@@ -19,6 +19,7 @@ from streamrt.cli import (
     produce,
     repartition,
     reset,
+    run,
     savepoint,
     state,
     table_copy,
@@ -48,6 +49,7 @@ app.add_typer(tables.app, name="table")
 app.add_typer(topics.app, name="topics")
 app.add_typer(groups.app, name="groups")
 app.command("init", epilog=init.EXAMPLES)(init.init)
+app.command("run", epilog=run.EXAMPLES)(run.run)
 app.command("doctor", epilog=doctor.EXAMPLES)(doctor.doctor)
 app.command("produce", epilog=produce.EXAMPLES)(produce.produce)
 app.command("consume", epilog=consume.EXAMPLES)(consume.consume)

@@ -15,7 +15,7 @@ from streamrt.errors import ConfigurationError, ControlUnavailableError
 if TYPE_CHECKING:
     from streamrt.control import Client
 
-__all__ = ["TokenFileOption", "connected", "register"]
+__all__ = ["TokenFileOption", "connected", "read_token", "register"]
 
 _URL = Annotated[
     str,
@@ -25,7 +25,7 @@ TokenFileOption = Annotated[
     Path | None,
     typer.Option(
         "--token-file",
-        envvar="STREAMRT_CONTROLTokenFileOption",
+        envvar="STREAMRT_CONTROL_TOKEN_FILE",
         dir_okay=False,
         help="File with the token. Without it, the variable STREAMRT_CONTROL_TOKEN has the token, if there is one.",
     ),
@@ -178,14 +178,20 @@ def connected(url: str, token_file: Path | None) -> "Client":
     """
     from streamrt.control import Client
 
-    if token_file is None:
-        return Client(url)
+    return Client(url) if token_file is None else Client(url, read_token(token_file))
+
+
+def read_token(path: Path) -> str:
+    """Return the token in a file.
+
+    Raises:
+        ConfigurationError: if the file cannot be read.
+    """
     try:
-        token = token_file.read_text().strip()
+        return path.read_text().strip()
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is no text"
-        raise ConfigurationError(f"the token file {token_file} cannot be read: {why}") from None
-    return Client(url, token)
+        raise ConfigurationError(f"the token file {path} cannot be read: {why}") from None
 
 
 def _say(document: dict[str, Any], words: str, *, as_json: bool) -> None:

@@ -20,6 +20,7 @@ _NEWEST_PYTHON = (3, 13)
 """The newest version that the tests run with."""
 _PINNED = re.compile(r"^([A-Za-z0-9._-]+)==([^;,\s]+)$")
 _NAME = re.compile(r"^[A-Za-z0-9._-]+")
+_BEFORE = re.compile(r"python_version\s*<\s*[\"'](\d+)\.(\d+)")
 _LOW_BYTES = 5 * 2**30
 _TOO_LOW_BYTES = 500 * 2**20
 _REMOTE = frozenset({"9p", "ceph", "cifs", "fuse.s3fs", "fuse.sshfs", "glusterfs", "lustre", "nfs", "nfs4", "smb3"})
@@ -70,7 +71,7 @@ def _packages() -> Iterator[Finding]:
     wrong: list[str] = []
     for requirement in own.requires or ():
         name = _NAME.match(requirement)
-        if name is None or "extra ==" in requirement:
+        if name is None or not _applies(requirement, sys.version_info[:2]):
             continue
         try:
             versions[name[0]] = importlib.metadata.version(name[0])
@@ -85,6 +86,21 @@ def _packages() -> Iterator[Finding]:
     else:
         shown = ("pyspark", "confluent-kafka", "pyarrow", "rocksdict")
         yield ok("packages", ", ".join(f"{name} {versions[name]}" for name in shown if name in versions))
+
+
+def _applies(requirement: str, python: tuple[int, int]) -> bool:
+    """Return whether a requirement of a distribution is one without extras, for a version of Python.
+
+    Example:
+        >>> _applies("tomli>=2.0; python_version < '3.11'", (3, 10)), _applies("tomli; python_version < '3.11'", (3, 11))
+        (True, False)
+        >>> _applies("fastavro>=1.12; extra == 'avro'", (3, 10)), _applies("orjson>=3.10", (3, 13))
+        (False, True)
+    """
+    if "extra ==" in requirement:
+        return False
+    before = _BEFORE.search(requirement)
+    return before is None or python < (int(before[1]), int(before[2]))
 
 
 def _java() -> Finding:

@@ -4,7 +4,9 @@ import importlib
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 from streamrt.errors import ConfigurationError, StreamRTError
 
@@ -13,7 +15,11 @@ if TYPE_CHECKING:
 
     from streamrt.app import Application
 
-__all__ = ["load_application", "load_message_class"]
+__all__ = ["ApplicationArgument", "load_application", "load_message_class"]
+
+ApplicationArgument = Annotated[
+    str, typer.Argument(metavar="MODULE:APP", help="The module, and the name of the application in it.")
+]
 
 
 def load_application(name: str) -> "Application":

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from streamrt.cli.loading import ApplicationArgument, load_application
 from streamrt.cli.output import JsonOption, examples, plural, print_json, print_table
 
 if TYPE_CHECKING:
@@ -17,10 +18,6 @@ LOSS = 3
 """Exit code if state would be lost, or the start would be refused."""
 _COLORS = {"ok": "green", "change": "cyan", "warning": "yellow", "loses state": "red", "refused": "red"}
 _WIDTH = 12
-
-ApplicationArgument = Annotated[
-    str, typer.Argument(metavar="MODULE:APP", help="The module, and the name of the application in it.")
-]
 
 
 class Format(str, Enum):
@@ -61,7 +58,6 @@ def show(
 ) -> None:
     """Show topology, stores, topics and guarantees of an application; `show` may be left out. Needs no broker."""
     from streamrt.app import definition_of, environment_of
-    from streamrt.cli.loading import load_application
     from streamrt.runtime.driver.outline import Outline
 
     loaded = load_application(application)
@@ -111,7 +107,6 @@ def diff(
     creates its own topic for offsets if no group ever committed.
     """
     from streamrt.app import definition_of, environment_of
-    from streamrt.cli.loading import load_application
 
     loaded = load_application(application)
     from streamrt.spark.plan import plan_deployment

@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+from streamrt.cli.loading import ApplicationArgument, load_application
 from streamrt.cli.output import JsonOption, examples, print_json
 
 __all__ = ["EXAMPLES", "repartition"]
@@ -15,9 +16,7 @@ EXAMPLES = examples(
 
 
 def repartition(
-    application: Annotated[
-        str, typer.Argument(metavar="MODULE:APP", help="The module, and the name of the application in it.")
-    ],
+    application: ApplicationArgument,
     partitions: Annotated[
         int, typer.Option("--partitions", min=1, help="The new number of partitions of inputs and internal topics.")
     ],
@@ -30,8 +29,6 @@ def repartition(
     First end the producers of its inputs, let it process everything, and stop all instances. If the command ends in the
     middle, give it again: it continues.
     """
-    from streamrt.cli.loading import load_application
-
     app = load_application(application)
     report = app.repartition(partitions, dry_run=True)
     if not dry_run:

@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING, Annotated, Literal, cast
 
 import typer
 
+from streamrt.cli.loading import ApplicationArgument, load_application
+
 if TYPE_CHECKING:
     from streamrt.runtime.driver.reset import ResetTo
 
@@ -12,9 +14,7 @@ __all__ = ["reset"]
 
 
 def reset(
-    application: Annotated[
-        str, typer.Argument(metavar="MODULE:APP", help="The module, and the name of the application in it.")
-    ],
+    application: ApplicationArgument,
     to: Annotated[
         str,
         typer.Option(
@@ -33,8 +33,6 @@ def reset(
     For example: `streamrt reset shop:app --dry-run`, or `streamrt reset shop:app --to 2026-03-01T12:00 --yes`.
     """
     start = _start(to)
-
-    from streamrt.cli.loading import load_application
 
     app = load_application(application)
     report = app.reset(start, dry_run=True)

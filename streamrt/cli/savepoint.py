@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from streamrt.cli.broker import BrokerOption, ConfigOption, TimeoutOption, open_cluster
+from streamrt.cli.loading import ApplicationArgument, load_application
 from streamrt.cli.output import JsonOption, examples, print_json, print_table
 
 if TYPE_CHECKING:
@@ -27,9 +28,7 @@ def _group() -> None:
 
 @app.command("create", epilog=examples("streamrt savepoint create shop:app before-2.0"))
 def create(
-    application: Annotated[
-        str, typer.Argument(metavar="MODULE:APP", help="The module, and the name of the application in it.")
-    ],
+    application: ApplicationArgument,
     name: NameArgument,
     as_json: JsonOption = False,
 ) -> None:
@@ -37,8 +36,6 @@ def create(
 
     The version must be the one that has run last.
     """
-    from streamrt.cli.loading import load_application
-
     made = load_application(application).savepoint(name)
     _print(made, as_json=as_json)
 

@@ -35,11 +35,14 @@ class ControlServer:
         token: what callers must know; None for no token.
         app: the application.
         inside: its sources, its connection and its progress.
+
+    Attributes:
+        token: what callers must know.
     """
 
     def __init__(self, address: HostPort, token: Credential | None, app: Controlled, inside: Inside) -> None:
         self._address = address
-        self._token = token
+        self.token = token
         self._lag = inside.lag
         self._routes = Routes(app, inside, self._lag, lambda: self._stays)
         self._lock = threading.Lock()
@@ -82,7 +85,7 @@ class ControlServer:
             self._bound = bound = HostPort(self._address.host, listening.getsockname()[1])
             self._server = uvicorn.Server(
                 uvicorn.Config(
-                    Guard(self._routes.asgi(), bound, self._token),
+                    Guard(self._routes.asgi(), bound, self.token),
                     loop="asyncio",
                     http="h11",
                     ws="none",

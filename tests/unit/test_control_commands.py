@@ -8,7 +8,13 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from streamrt.cli import app as commands
-from streamrt.errors import ArgumentValueError, ConfigurationError, ControlRefusedError, ControlUnavailableError
+from streamrt.errors import (
+    ArgumentValueError,
+    ConfigurationError,
+    ControlRefusedError,
+    ControlUnavailableError,
+    StateUnavailableError,
+)
 from tests.unit.played import Played, played
 
 
@@ -48,6 +54,11 @@ def test_commands_with_a_token(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
         assert isinstance(run(commands, ["status", *address]).exception, ControlRefusedError)
         assert run(commands, ["status", *address, "--token-file", str(path)]).exit_code == 0
         assert run(commands, ["status", *address], env={"STREAMRT_CONTROL_TOKEN": "sesame"}).exit_code == 0
+        by_file = {"STREAMRT_CONTROL_TOKEN_FILE": str(path)}
+        assert run(commands, ["status", *address], env=by_file).exit_code == 0
+        # This application has no state. It answers those alone that have the token.
+        stores = run(commands, ["state", "stores", *address], env=by_file)
+        assert isinstance(stores.exception, StateUnavailableError)
         missing = run(commands, ["status", *address, "--token-file", str(tmp_path / "none")])
         assert isinstance(missing.exception, ConfigurationError)
     gone = run(commands, ["status", *address, "--json", "--token-file", str(path)])

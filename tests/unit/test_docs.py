@@ -26,6 +26,7 @@ from streamrt.cli import app as cli
 from streamrt.config import ApplicationConfig
 from streamrt.kafka import java as java_options
 from streamrt.runtime.tasks import faults
+from tests.command_line import every_command
 
 ROOT = Path(__file__).parents[2]
 PAGES = [
@@ -134,13 +135,41 @@ def test_every_option_is_explained() -> None:
     assert set(java_options._RULES) <= named
 
 
+def variables_read() -> set[str]:
+    """Return the environment variables that the code reads by name, without those of settings and of commands."""
+    found = set()
+    for path in (ROOT / "streamrt").rglob("*.py"):
+        text = path.read_text()
+        constants = dict(re.findall(r'^(\w+) = "(STREAMRT_\w+)"', text, re.MULTILINE))
+        for quoted, name in re.findall(r'environ\.(?:get|pop)\((?:"(\w+)"|(\w+))', text):
+            if quoted or name in constants:
+                found.add(quoted or constants[name])
+    return found
+
+
+def variables_of_commands() -> set[str]:
+    found: set[str] = set()
+    for _, command in every_command():
+        for parameter in command.params:
+            variables = parameter.envvar or ()
+            found.update([variables] if isinstance(variables, str) else variables)
+    return found
+
+
 def test_every_variable_is_explained() -> None:
     page = (ROOT / "docs/configuration.md").read_text()
-    sources = "\n".join(path.read_text() for path in (ROOT / "streamrt").rglob("*.py"))
-    read = set(re.findall(r'environ\.get\("(\w+)"', sources)) - {"PATH"}
-    assert read
-    for variable in read:
+    settings = {f"STREAMRT_{name.upper()}" for name in ApplicationConfig.model_fields}
+    # The address of the process that starts workers is not for users.
+    read = variables_read() - {"PATH", "STREAMRT_WORKERS"}
+    of_commands = variables_of_commands()
+    assert {"STREAMRT_FAULT", "STREAMRT_CLASS_ARCHIVES", "M2_REPO"} <= read
+    assert {"STREAMRT_BROKER_ADDRESS", "STREAMRT_CONTROL_URL"} <= of_commands
+    for variable in (read | of_commands) - settings:
         assert f"`{variable}`" in page, variable
+    # What a page promises is read somewhere.
+    for name in (name for name in NAMES if name != "CONTRIBUTING.md"):
+        for variable in re.findall(r"\bSTREAMRT_[A-Z_]*[A-Z]\b", (ROOT / name).read_text()):
+            assert variable in read | of_commands | settings, f"{name}: {variable}"
 
 
 def test_every_option_of_stores_is_explained_with_its_default() -> None:

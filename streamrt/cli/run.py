@@ -1,0 +1,167 @@
+"""`streamrt run`: runs an application of a module, with settings of flags, of the environment, and of a file."""
+
+import os
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from streamrt.cli.control import TokenFileOption, read_token
+from streamrt.cli.loading import ApplicationArgument, load_application
+from streamrt.cli.output import examples
+from streamrt.cli.run_settings import (
+    TOKEN_VARIABLE,
+    chosen_settings,
+    in_environment,
+    parse_flags,
+    read_settings,
+    require_effect,
+)
+from streamrt.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from streamrt.app import Application
+    from streamrt.runtime.driver.restart import RestartPolicy
+
+__all__ = ["EXAMPLES", "run"]
+
+EXAMPLES = examples(
+    "streamrt run shop:app",
+    "streamrt run shop:app --settings production.toml --control 7070 --restart",
+    "streamrt run shop:app --broker kafka:9092 --set processing_mode=resident --set commit_interval=1",
+    "streamrt run shop:make_app --until end",
+)
+_POLICY = "Restarts"
+
+
+class UntilChoice(str, Enum):
+    """When a run ends by itself."""
+
+    end = "end"
+
+
+def run(
+    context: typer.Context,
+    application: ApplicationArgument,
+    settings: Annotated[
+        Path | None,
+        typer.Option(
+            "--settings",
+            envvar="STREAMRT_SETTINGS_FILE",
+            metavar="FILE",
+            help="TOML file with settings, named as the parameters of Application.",
+        ),
+    ] = None,
+    sets: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=VALUE", help="A setting, before all others; may be repeated."),
+    ] = None,
+    broker: Annotated[
+        str | None,
+        typer.Option(
+            "--broker", "--broker-address", metavar="HOST:PORT", help="The same as --set broker_address=HOST:PORT."
+        ),
+    ] = None,
+    control: Annotated[
+        str | None,
+        typer.Option("--control", metavar="[HOST:]PORT", help="The same as --set control=PORT: the control server."),
+    ] = None,
+    token_file: TokenFileOption = None,
+    until: Annotated[
+        UntilChoice | None,
+        typer.Option(
+            "--until", help="end: stop when the sources have ended, and everything in the topics is processed."
+        ),
+    ] = None,
+    timeout: Annotated[
+        float, typer.Option("--timeout", min=0.0, metavar="SECONDS", help="Stop after so long without a new record.")
+    ] = 0.0,
+    count: Annotated[int, typer.Option("--count", min=0, help="Stop after so many outputs.")] = 0,
+    restart: Annotated[
+        bool, typer.Option("--restart", help="Start again after failures that may pass.", rich_help_panel=_POLICY)
+    ] = False,
+    max_failures: Annotated[
+        int | None,
+        typer.Option(min=-1, help="With --restart: end after more failures in a row.", rich_help_panel=_POLICY),
+    ] = None,
+    initial_delay: Annotated[
+        float | None,
+        typer.Option(min=0.0, metavar="SECONDS", help="With --restart: before the first.", rich_help_panel=_POLICY),
+    ] = None,
+    delay_increment: Annotated[
+        float | None,
+        typer.Option(min=0.0, metavar="SECONDS", help="With --restart: longer each time.", rich_help_panel=_POLICY),
+    ] = None,
+    max_delay: Annotated[
+        float | None,
+        typer.Option(
+            min=0.0, metavar="SECONDS", help="With --restart: at most; 60 if not given.", rich_help_panel=_POLICY
+        ),
+    ] = None,
+) -> None:
+    """Run an application until Ctrl+C or SIGTERM, which stop it with a commit.
+
+    Settings of flags go before those of the environment, and these before those
+    of the file; the program has what none of them sets. A setting of a flag or
+    of the file that the program fixes is refused, because it would have no effect.
+    """
+    policy = _policy(
+        restart,
+        {
+            "max_failures": max_failures,
+            "initial_delay": initial_delay,
+            "delay_increment": delay_increment,
+            "max_delay": max_delay,
+        },
+    )
+    if policy is not None and (timeout > 0 or count > 0):
+        raise typer.BadParameter("not with --timeout or --count, which end the run", param_hint="--restart")
+    flags = parse_flags(sets or (), {"broker_address": ("--broker", broker), "control": ("--control", control)})
+    chosen = chosen_settings(flags, {} if settings is None else read_settings(settings), os.environ)
+    # Processes of tasks get this environment, too.
+    with in_environment({each.variable: each.text for each in chosen}):
+        token = {} if token_file is None else {TOKEN_VARIABLE: read_token(token_file)}
+        # Only the application needs the token, and reads it when it is made.
+        with in_environment(token):
+            app = load_application(application)
+        require_effect(app, chosen)
+        source = context.get_parameter_source("token_file")
+        if token and source is not None and source.name == "COMMANDLINE":
+            _require_token(app, token[TOKEN_VARIABLE])
+        app.run(
+            timeout=timeout, count=count, collect=False, restart=policy, until=None if until is None else until.value
+        )
+
+
+def _policy(restart: bool, parts: dict[str, Any]) -> "RestartPolicy | None":
+    """Return when the application is started again.
+
+    Raises:
+        BadParameter: if there are details without `--restart`.
+    """
+    from streamrt.runtime.driver.restart import RestartPolicy
+
+    given = {name: value for name, value in parts.items() if value is not None}
+    if restart:
+        return RestartPolicy(**given)
+    for name in given:
+        raise typer.BadParameter("it has no effect without --restart", param_hint=f"--{name.replace('_', '-')}")
+    return None
+
+
+def _require_token(app: "Application", token: str) -> None:
+    """Refuse the token of `--token-file` if the control server does not take it.
+
+    Raises:
+        ConfigurationError: if there is no control server, or the program gives it another token.
+    """
+    from streamrt.app import control_token_of
+
+    if app.config.control is None:
+        raise ConfigurationError("--token-file has no effect without a control server: pass --control PORT, too")
+    credential = control_token_of(app)
+    if credential is None or credential.reveal() != token:
+        raise ConfigurationError(
+            "--token-file has no effect, because the program passes control_token to Application: remove one of the two"
+        )

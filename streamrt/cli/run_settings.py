@@ -1,0 +1,222 @@
+"""The settings that `streamrt run` gives an application: those of flags go before the environment, that before a file."""
+
+import contextlib
+import difflib
+import importlib
+import inspect
+import os
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from streamrt.config import ApplicationConfig
+from streamrt.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from streamrt.app import Application
+
+__all__ = [
+    "TOKEN_VARIABLE",
+    "Setting",
+    "chosen_settings",
+    "in_environment",
+    "parse_flags",
+    "read_settings",
+    "require_effect",
+]
+
+TOKEN_VARIABLE = "STREAMRT_CONTROL_TOKEN"  # noqa: S105 - the name of a variable
+_SECRETS = ("password", "secret", "token", "credential", "_pem")
+_PAGE = "docs/configuration.md lists them"
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A value for a field of `ApplicationConfig`.
+
+    Args:
+        name: the field.
+        value: the value, as the application will have it.
+        origin: where it was given: an option or a file.
+    """
+
+    name: str
+    value: Any
+    origin: str
+
+    @classmethod
+    def parse(cls, name: str, value: object, origin: str) -> "Setting":
+        """Return a setting after a check.
+
+        Args:
+            name: the field.
+            value: a text, or a value of a file.
+            origin: where it was given.
+
+        Raises:
+            ConfigurationError: if there is no such setting, or the value is invalid. The message shows no value of what is
+                no setting: it may be a secret.
+        """
+        if name not in ApplicationConfig.model_fields:
+            raise ConfigurationError(_unknown(name))
+        return cls(name, ApplicationConfig.parse(name, value), origin)
+
+    @property
+    def variable(self) -> str:
+        """The environment variable by which the application gets it."""
+        return ApplicationConfig.variable(self.name)
+
+    @property
+    def text(self) -> str:
+        """The value as a text in the environment."""
+        return str(self.value).lower() if isinstance(self.value, bool) else str(self.value)
+
+
+def read_settings(path: Path) -> dict[str, Setting]:
+    """Return the settings in a TOML file.
+
+    Args:
+        path: the file. Its keys are the fields of `ApplicationConfig`.
+
+    Raises:
+        ConfigurationError: if it cannot be read, has unknown keys or invalid values.
+    """
+    toml = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
+    try:
+        found = toml.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigurationError(
+            f"the settings in {path} cannot be read: {error.strerror}; pass a TOML file with --settings"
+        ) from None
+    except UnicodeDecodeError:
+        raise ConfigurationError(f"the settings in {path} cannot be read: the file is not UTF-8") from None
+    except toml.TOMLDecodeError as error:
+        raise ConfigurationError(f"the settings in {path} cannot be read: it is not TOML: {error}") from None
+    settings, problems = {}, []
+    for name, value in found.items():
+        try:
+            settings[name] = Setting.parse(name, value, str(path))
+        except ConfigurationError as error:
+            problems.append(str(error))
+    if problems:
+        raise ConfigurationError(f"{path}: {'; '.join(problems)}")
+    return settings
+
+
+def parse_flags(pairs: Sequence[str], named: Mapping[str, tuple[str, str | None]]) -> dict[str, Setting]:
+    """Return the settings of options.
+
+    Args:
+        pairs: what `--set` got: NAME=VALUE.
+        named: for each setting that has an option, the option and what it got; None if it was not given.
+
+    Raises:
+        BadParameter: if one is unknown, invalid, or given twice.
+    """
+    given: list[tuple[str, str, str]] = []
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not name or not equals:
+            # What was meant for a value may be a secret.
+            raise typer.BadParameter("give NAME=VALUE, such as commit_interval=1", param_hint="--set")
+        given.append((name, value, "--set"))
+    given += [(name, value, option) for name, (option, value) in named.items() if value is not None]
+    settings: dict[str, Setting] = {}
+    for name, value, option in given:
+        if name in settings:
+            raise typer.BadParameter(f"{name} is given twice: remove one", param_hint=option)
+        try:
+            settings[name] = Setting.parse(name, value, option)
+        except ConfigurationError as error:
+            raise typer.BadParameter(str(error), param_hint=option) from None
+    return settings
+
+
+def chosen_settings(
+    flags: Mapping[str, Setting], of_file: Mapping[str, Setting], environment: Mapping[str, str]
+) -> list[Setting]:
+    """Return the settings to add to the environment: all of flags, and those of a file that the environment lacks.
+
+    Args:
+        flags: settings of options.
+        of_file: settings of a file.
+        environment: the environment variables.
+
+    Example:
+        >>> file = {"commit_every": Setting("commit_every", 10, "a.toml"), "control": Setting("control", "0", "a.toml")}
+        >>> [each.name for each in chosen_settings({}, file, {"STREAMRT_CONTROL": "7070"})]
+        ['commit_every']
+    """
+    # The configuration reads variables regardless of case.
+    present = {name.upper() for name in environment}
+    rest = [each for name, each in of_file.items() if name not in flags and each.variable not in present]
+    return [*flags.values(), *rest]
+
+
+@contextlib.contextmanager
+def in_environment(variables: Mapping[str, str]) -> Iterator[None]:
+    """Set environment variables during the `with` block.
+
+    Args:
+        variables: names, in capitals, and values.
+    """
+    before = {name: value for name, value in os.environ.items() if name.upper() in variables}
+    try:
+        for name in before:
+            del os.environ[name]
+        os.environ.update(variables)
+        yield
+    finally:
+        for name in variables:
+            os.environ.pop(name, None)
+        os.environ.update(before)
+
+
+def require_effect(app: "Application", settings: Iterable[Setting]) -> None:
+    """Refuse settings that have no effect, because the program fixes others.
+
+    Args:
+        app: the application, made with the settings in its environment.
+        settings: those of flags and of a file.
+
+    Raises:
+        ConfigurationError: if there are some; the message names each, and what the program passes.
+    """
+    from streamrt.app import environment_of
+
+    environment = environment_of(app)
+    problems = []
+    for each in settings:
+        effective = getattr(app.config, each.name)
+        if each.name == "broker_address":
+            effective = environment.connection.bootstrap_servers
+        if effective != each.value:
+            problems.append(
+                f"{each.name}={each.value} of {each.origin} has no effect, because the program passes "
+                f"{each.name}={effective} to Application"
+            )
+        elif each.name == "spark_master" and environment.spark_session is not None:
+            problems.append(
+                f"{each.name}={each.value} of {each.origin} has no effect, because the program passes a spark_session to "
+                "Application"
+            )
+    if problems:
+        raise ConfigurationError(f"{'; '.join(problems)}: remove it in one of the two places")
+
+
+def _unknown(name: str) -> str:
+    """Return what is wrong with a name that is no setting."""
+    if name == "control_token":
+        return f"control_token is a secret: set the variable {TOKEN_VARIABLE}, or pass a file with --token-file"
+    if any(part in name.lower() for part in _SECRETS):
+        return f"{name} is no setting; secrets belong to the program, which reads them from the environment or a file"
+    from streamrt.app import Application
+
+    if name in inspect.signature(Application).parameters:
+        return f"{name} can be set by the program alone"
+    near = difflib.get_close_matches(name.lower().replace("-", "_"), ApplicationConfig.model_fields, 1)
+    return f"{name} is no setting" + (f"; did you mean {near[0]}?" if near else f": {_PAGE}")
