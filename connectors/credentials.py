@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pydantic import SecretStr
 
 from streamrt.errors import ArgumentTypeError, ConfigurationError
-from streamrt.secret import Secret
+from streamrt.secret import Secret, conceal
 
 __all__ = ["Credential", "CredentialInput"]
 
@@ -40,6 +40,7 @@ class Credential:
             given = given.get_secret_value()
         if isinstance(given, str):
             self._texts = (Secret(given),)
+            conceal(given)
         elif callable(given):
             self._function = given
         else:
@@ -82,6 +83,7 @@ class Credential:
         if not isinstance(made, str):
             raise ConfigurationError(f"the function of {self._parameter} returned {type(made).__name__}, not a string")
         self._texts = (*self._texts[-1:], Secret(made))
+        conceal(made)
         return made
 
     def masked(self, text: str) -> str:

@@ -52,8 +52,10 @@ from streamrt.runtime.driver.restart import RestartPolicy, require_policy
 from streamrt.runtime.driver.until import Until, require_until
 from streamrt.runtime.report import Output
 from streamrt.runtime.spec import ConsumerErrorCallback, ErrorCallbacks, ProcessingErrorCallback, ProducerErrorCallback
+from streamrt.secret import conceal
 from streamrt.serializers import DeserializerType, SerializerType
 from streamrt.state import RocksDBOptions
+from streamrt.tables.variables import names_secret
 from streamrt.topics import OnError, TimestampExtractor, Topic, TopicManager, WatermarkStrategy
 from streamrt.topology import Topology
 from streamrt.topology.describe import describe
@@ -263,6 +265,10 @@ class Application(DeclaringApplication):
                 "consumer_extra_config: isolation.level='read_uncommitted' reads records of aborted transactions, so "
                 "it cannot be combined with processing_guarantee='exactly-once'"
             )
+        for options in (consumer_extra_config or {}, producer_extra_config or {}, spark_config or {}):
+            for name, value in options.items():
+                if names_secret(name) and isinstance(value, str):
+                    conceal(value)
         self._consumer_extra_config = dict(consumer_extra_config or {})
         producer = producer_options(producer_extra_config)
         refuse_long_transactions(self._config, producer)

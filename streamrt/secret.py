@@ -12,22 +12,28 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from typing_extensions import Self
 
 from streamrt.errors import ConfigurationError
 
-__all__ = ["Secret", "SecretRef", "accept_secrets", "collect_secrets", "masked"]
+__all__ = ["Secret", "SecretRef", "accept_secrets", "collect_secrets", "conceal", "concealed", "masked"]
+
+E = TypeVar("E", bound=BaseException)
 
 # Secrets by reference, of this process and received from others. A secret has one reference.
 _texts: dict[str, str] = {}
 _references: dict[str, str] = {}
 _collected: ContextVar[dict[str, str] | None] = ContextVar("streamrt_collected_secrets", default=None)
+# Further secrets that this process uses, the oldest first.
+_concealed: dict[str, None] = {}
 
 
 _SHORTEST_MASKED = 6
 """Shorter secrets occur in texts by chance, and are not masked there."""
+_MOST_CONCEALED = 1_000
+"""Most secrets that `conceal` remembers: a function may return another token every minute."""
 
 
 class Secret:
@@ -155,18 +161,77 @@ def accept_secrets(collected: Mapping[str, str]) -> None:
     _references.update({text: reference for reference, text in collected.items()})
 
 
+def conceal(text: str) -> None:
+    """Have `masked` mask a secret of this process that it neither sends nor receives as a `Secret`.
+
+    Args:
+        text: the secret; a short one is not masked.
+    """
+    if len(text) >= _SHORTEST_MASKED:
+        _concealed.pop(text, None)
+        _concealed[text] = None
+        while len(_concealed) > _MOST_CONCEALED:
+            _concealed.pop(next(iter(_concealed)), None)
+
+
 def masked(text: str) -> str:
-    """Return a text without the secrets that this process has received or sent, such as the message of a user's error.
+    """Return a text without the secrets that this process has received, sent or concealed, such as the message of an error.
 
     Example:
         >>> accept_secrets({"reference": "open-sesame"})
         >>> masked("cannot log in with open-sesame")
         'cannot log in with ***'
     """
-    for secret in sorted(_texts.values(), key=len, reverse=True):
+    for secret in sorted({*_texts.copy().values(), *_concealed.copy()}, key=len, reverse=True):
         if len(secret) >= _SHORTEST_MASKED:
             text = text.replace(secret, "***")
     return text
+
+
+def concealed(error: E) -> E | None:
+    """Mask the secrets in the texts of an exception, of its causes and of its notes, in place.
+
+    Args:
+        error: the exception.
+
+    Returns:
+        The exception; None if it shows a secret that is no part of its arguments. Such a cause is cut off.
+
+    Example:
+        >>> accept_secrets({"reference": "open-sesame"})
+        >>> concealed(ConnectionError("refused: open-sesame"))
+        ConnectionError('refused: ***')
+    """
+    return error if _conceal_in(error, set()) else None
+
+
+def _conceal_in(error: BaseException, seen: set[int]) -> bool:
+    if id(error) in seen:
+        return True
+    seen.add(id(error))
+    if error.__cause__ is not None and not _conceal_in(error.__cause__, seen):
+        error.__cause__ = None
+    if error.__context__ is not None and not _conceal_in(error.__context__, seen):
+        error.__context__ = None
+    grouped = getattr(error, "exceptions", ())
+    if isinstance(grouped, tuple) and not all(_conceal_in(each, seen) for each in grouped):
+        return False
+    if notes := getattr(error, "__notes__", None):
+        notes[:] = [masked(str(note)) for note in notes]
+    if _shows_none(error):
+        return True
+    error.args = tuple(masked(each) if isinstance(each, str) else each for each in error.args)
+    if not _shows_none(error):
+        error.args = (masked(str(error)),)
+    return _shows_none(error)
+
+
+def _shows_none(error: BaseException) -> bool:
+    try:
+        shown = f"{error}\n{error!r}"
+    except Exception:  # noqa: BLE001 - what cannot be shown shows no secret
+        return True
+    return masked(shown) == shown
 
 
 def _resolved(reference: str) -> Secret:

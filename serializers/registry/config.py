@@ -10,7 +10,7 @@ from pydantic_settings import SettingsConfigDict
 from typing_extensions import Self, override
 
 from streamrt.errors import ConfigurationError
-from streamrt.secret import Secret
+from streamrt.secret import Secret, conceal
 from streamrt.serializers.base import SerializationContext
 from streamrt.serializers.registry.schema import SchemaReference
 from streamrt.settings import KeywordSettings
@@ -198,6 +198,16 @@ class SchemaRegistryClientConfig(_Settings):
             raise ValueError(f"bearer_auth_credentials_source={source!r} needs {', '.join(missing)}")
         if self.basic_auth_user_info is not None or self.basic_auth_user_info_location is not None:
             raise ValueError("give either basic_auth_user_info or bearer_auth_credentials_source, not both")
+        return self
+
+    @model_validator(mode="after")
+    def _conceal(self) -> Self:
+        for name in type(self).model_fields:
+            value = getattr(self, name)
+            if isinstance(value, SecretStr):
+                conceal(value.get_secret_value())
+        if self.basic_auth_user_info is not None:
+            conceal(self.basic_auth_user_info.get_secret_value().partition(":")[2])
         return self
 
     def __getstate__(self) -> dict[Any, Any]:

@@ -11,6 +11,7 @@ from pydantic_settings import SettingsConfigDict
 from typing_extensions import Self, override
 
 from streamrt.errors import ArgumentTypeError, ArgumentValueError, ConfigurationError
+from streamrt.secret import conceal
 from streamrt.settings import KeywordSettings
 
 __all__ = ["ConnectionConfig", "HoldsSecrets", "OAuthCallback", "SecretsNotPicklableError", "as_connection"]
@@ -160,6 +161,14 @@ class ConnectionConfig(KeywordSettings):
         if value and "@" in urllib.parse.urlsplit(value).netloc:
             raise ValueError("the URL must not contain credentials; use sasl_oauthbearer_client_id and _client_secret")
         return value
+
+    @model_validator(mode="after")
+    def _conceal(self) -> Self:
+        for name in type(self).model_fields:
+            value = getattr(self, name)
+            if isinstance(value, SecretStr):
+                conceal(value.get_secret_value())
+        return self
 
     @classmethod
     def from_librdkafka_dict(cls, config: Mapping[str, Any], ignore_extras: bool = False) -> Self:

@@ -19,6 +19,7 @@ from streamrt.errors import (
     StreamRTError,
 )
 from streamrt.records import OffsetRange, TopicPartition
+from streamrt.secret import concealed, masked
 from streamrt.topology import Measured, MetricId, TaskId, merged
 
 _ERRORS: Mapping[str, type[StreamRTError]] = {
@@ -62,7 +63,7 @@ class Failure:
             itself failed; "sink", "state" or "registry" for errors without a callback.
         partition: the input partition of the record; the task if the error has no record.
         offset: the offset of the record; None for a failed asynchronous delivery, which has no single input record.
-        message: the error message.
+        message: the error message; secrets are masked in it, and in what follows.
         cause: the original exception, if it can be pickled.
         traceback: its traceback as text, for the debug log.
     """
@@ -73,6 +74,12 @@ class Failure:
     message: str
     cause: Exception | None = None
     traceback: str = ""
+
+    def __post_init__(self) -> None:
+        # Here, in the process that may have the secrets.
+        object.__setattr__(self, "message", masked(self.message))
+        object.__setattr__(self, "traceback", masked(self.traceback))
+        object.__setattr__(self, "cause", None if self.cause is None else concealed(self.cause))
 
     def error(self) -> StreamRTError:
         """Return the exception for `run()`; for state errors, of the most specific class."""

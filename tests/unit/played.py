@@ -1,7 +1,7 @@
 """An application whose run is played: it follows its life cycle and its wishes, without Spark and without a broker."""
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -14,6 +14,38 @@ from streamrt.runtime.report import Output
 PARTITION = TopicPartition("orders", 0)
 
 
+class PlayedOffsets:
+    """What Kafka would know of the topics of `Played`: one partition each, with five records, all of them committed.
+
+    Attributes:
+        end: the end of each partition.
+        at: its committed offset.
+        ids: Kafka's ids of topics.
+    """
+
+    def __init__(self) -> None:
+        self.end, self.at = 5, 5
+        self.ids: dict[str, str] = {}
+
+    def partitions(self, topics: Collection[str]) -> list[TopicPartition]:
+        return [TopicPartition(topic, 0) for topic in topics]
+
+    def committed(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        return dict.fromkeys(partitions, self.at)
+
+    def bounds(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
+        return dict.fromkeys(partitions, (0, self.end))
+
+    def stable_ends(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        return dict.fromkeys(partitions, self.end)
+
+    def has_records(self, partition: TopicPartition, start: int, end: int) -> bool:
+        return True
+
+    def topic_ids(self, topics: Collection[str]) -> dict[str, str]:
+        return {topic: self.ids.get(topic, f"id-of-{topic}") for topic in topics}
+
+
 class Played(Application):
     """Reads the topics `orders` and `prices`, and does nothing with them.
 
@@ -21,6 +53,7 @@ class Played(Application):
         works: while it is cleared, the start takes its time.
         obeys: while it is cleared, no wish is fulfilled.
         failure: ends the run with this error.
+        kafka: the offsets of its topics.
     """
 
     def __init__(self, **settings: Any) -> None:
@@ -30,6 +63,7 @@ class Played(Application):
         self.works.set()
         self.obeys.set()
         self.failure: BaseException | None = None
+        self.kafka = PlayedOffsets()
         orders = self.dataframe(self.topic("orders")).apply(lambda value, state: value, stateful=True)
         orders.to_topic(self.topic("large-orders"))
         self.dataframe(self.topic("prices"))
@@ -49,6 +83,9 @@ class Played(Application):
         if self.failure is not None:
             raise self.failure
         return []
+
+    def _offset_view(self, timeout: float | None = None) -> Any:
+        return self.kafka
 
     def _committed(self) -> Offsets:
         return Offsets({PARTITION: 5})

@@ -20,7 +20,8 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from datetime import datetime, timezone
 
-from streamrt.errors import ApplicationStateError
+from streamrt.errors import ApplicationStateError, RunnerError
+from streamrt.secret import concealed, masked
 
 __all__ = ["ApplicationStatus", "LifeCycle", "RunControl", "Wish"]
 
@@ -173,7 +174,7 @@ class LifeCycle:
         with self._changed:
             if self._status is not ApplicationStatus.STOPPING:
                 self._enter(ApplicationStatus.STOPPING)
-            self._error = error
+            self._error = None if error is None else without_secrets(error)
             self._restarting = restarts
             self._enter(ApplicationStatus.STOPPED if error is None else ApplicationStatus.FAILED)
 
@@ -202,6 +203,18 @@ class LifeCycle:
             self._ready_at = time.monotonic()
         logger.debug("the application is %s", status.value)
         self._changed.notify_all()
+
+
+def without_secrets(error: BaseException) -> BaseException:
+    """Return an error that ends a run, with masked secrets: it reaches the log, `Application.error` and the control server.
+
+    Args:
+        error: the error; its texts are changed in place.
+
+    Returns:
+        The error, or another one with its text if it shows secrets that cannot be masked in place.
+    """
+    return concealed(error) or RunnerError(masked(f"{type(error).__name__}: {error}"))
 
 
 @dataclass(frozen=True)

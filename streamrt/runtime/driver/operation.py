@@ -20,7 +20,7 @@ from streamrt.kafka.token import Offsets
 from streamrt.runtime.driver.checkpoints import Checkpoint, Checkpoints
 from streamrt.runtime.driver.definition import ApplicationDefinition, Environment
 from streamrt.runtime.driver.exits import SignalSafeEvent, StoppedError, StopRequest, stop_on_signals
-from streamrt.runtime.driver.lifecycle import ApplicationStatus, LifeCycle, RunControl
+from streamrt.runtime.driver.lifecycle import ApplicationStatus, LifeCycle, RunControl, without_secrets
 from streamrt.runtime.driver.progress import Progress
 from streamrt.runtime.driver.restart import Failures, RestartPolicy, require_policy
 from streamrt.runtime.driver.until import Until, require_until
@@ -169,8 +169,8 @@ class OperatedApplication(abc.ABC):
     def _run_in_thread(self, restart: RestartPolicy | None) -> None:
         try:
             self._execute(restart=restart)
-        except BaseException as error:  # noqa: BLE001 - raised by wait() and start()
-            self._raised = error
+        except BaseException as raised:  # noqa: BLE001 - raised by wait() and start()
+            self._raised = error = without_secrets(raised)
             logger.error("the application has ended: %s: %s", type(error).__name__, error)
 
     def wait(self, timeout: float | None = None) -> bool:
@@ -386,14 +386,20 @@ class OperatedApplication(abc.ABC):
                     logger.info("stopped before any record was processed")
                     self._end_run(None)
                     return None
-                except BaseException as error:
+                except BaseException as raised:
+                    error = without_secrets(raised)
                     delay = None if self._stop_request.is_set() else failures.delay_after(error, self._life.steady_s)
                     if delay is None or not self._restart_after(error, delay):
                         self._end_run(error)
-                        raise
+                        if error is raised:
+                            raise
+                    else:
+                        continue
                 else:
                     self._end_run(None)
                     return result
+                # Outside of the handler, because the context would be the error with the secret.
+                raise error
 
     def _restart_after(self, error: BaseException, delay: float) -> bool:
         """Enter FAILED, and STARTING after a delay; return False if the application is stopped meanwhile."""

@@ -41,7 +41,7 @@ from streamrt.kafka.transactions import TRANSACTIONAL_ID_PREFIX, transactional_i
 from streamrt.records import TopicPartition
 from streamrt.runtime.tasks.kafka_clients import KafkaTaskClients
 from streamrt.runtime.tasks.restore import replay
-from streamrt.secret import accept_secrets
+from streamrt.secret import accept_secrets, masked
 from streamrt.state import MemoryStore, Stamp, State, StoreIdentity, StorePartition
 from streamrt.state.transaction import StoreTransaction
 from streamrt.topics import Topic
@@ -158,10 +158,7 @@ class _Child:
                 self._work(stack)
             except BaseException as error:  # noqa: BLE001 - every failure is reported to the application
                 if not (isinstance(error, SystemExit) and error.code in (None, 0)):
-                    report = {
-                        "error": _shortened(f"{type(error).__name__}: {error}" if str(error) else type(error).__name__),
-                        "traceback": _shortened(traceback.format_exc()),
-                    }
+                    report = failure_report(error)
             self._report(report)
             if not report and self._order["instances"] == "one" and not self._order["stateful"]:
                 # Another instance would run the source from its beginning.
@@ -232,7 +229,7 @@ class _Child:
                 return lease is None or lease.held or self._stop.is_set()
             except Exception as error:
                 if lease is not None and not lease.held and not self._stop.is_set():
-                    logger.info("source %s ended when its lease did: %s", self._name, error)
+                    logger.info("source %s ended when its lease did: %s", self._name, masked(str(error)))
                     return False
                 committed_at = store[0].committed_at if store else -math.inf
                 if committed_at > failing_since:
@@ -244,7 +241,10 @@ class _Child:
                 ):
                     raise
                 logger.warning(
-                    "source %s starts again in %g s where it was last committed: %s", self._name, pause, error
+                    "source %s starts again in %g s where it was last committed: %s",
+                    self._name,
+                    pause,
+                    masked(str(error)),
                 )
             finally:
                 self._source = None
@@ -366,8 +366,8 @@ class _Child:
         if source is not None:
             try:
                 source.stop()
-            except Exception:
-                logger.exception("stop() of source %s failed", self._name)
+            except Exception as error:  # noqa: BLE001 - a user's method; the source is ended another way
+                logger.error("stop() of source %s failed: %s", self._name, failure_report(error)["traceback"])
 
 
 def run_source(pipe: Connection) -> None:
@@ -386,6 +386,17 @@ def run_source(pipe: Connection) -> None:
     with log_context({"source": order["name"]}):
         status = _Child(pipe, order).run()
     sys.exit(status)
+
+
+def failure_report(error: BaseException) -> dict[str, str]:
+    """Return what the process of a source says about an error that ends it, with masked secrets.
+
+    Args:
+        error: the error.
+    """
+    text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    trace = "".join(traceback.format_exception(error))
+    return {"error": _shortened(masked(text)), "traceback": _shortened(masked(trace))}
 
 
 def _is_passing(error: Exception, lease: GroupLease | None) -> bool:

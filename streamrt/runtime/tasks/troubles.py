@@ -19,6 +19,7 @@ from streamrt.kafka import KafkaRequestError
 from streamrt.runtime.report import Failure, Pause, Report
 from streamrt.runtime.tasks.sinks import pause_of
 from streamrt.runtime.tasks.stream_task import StreamTask
+from streamrt.secret import masked
 from streamrt.topology import TaskId
 
 logger = logging.getLogger("streamrt")
@@ -48,21 +49,21 @@ def note_trouble(report: Report, task: StreamTask, trouble: Exception, *, repair
         repair: whether to delete damaged stores; otherwise they end the application.
     """
     if isinstance(trouble, SinkBackpressureError):
-        report.stalled[task.id] = Pause(pause_of(trouble), trouble.reason)
+        report.stalled[task.id] = Pause(pause_of(trouble), masked(trouble.reason))
     elif isinstance(trouble, StoreCorruptedError) and repair:
         try:
             task.stores.destroy(trouble)
         except StoreLockedError as held:
             # The process that has opened the store meanwhile repairs or releases it.
-            report.interrupted[task.id] = str(held)
+            report.interrupted[task.id] = masked(str(held))
         except StateError as refusal:
             note_failure(report, state_failure(task.id, refusal))
         else:
-            report.interrupted[task.id] = str(trouble)
+            report.interrupted[task.id] = masked(str(trouble))
     elif isinstance(trouble, StoreLockedError):
-        report.locked[task.id] = str(trouble)
+        report.locked[task.id] = masked(str(trouble))
     elif isinstance(trouble, RETRIABLE_ERRORS):
-        report.interrupted[task.id] = str(trouble)
+        report.interrupted[task.id] = masked(str(trouble))
     elif isinstance(trouble, SchemaRegistryError):
         note_failure(report, Failure("registry", task.id, None, str(trouble), trouble, trace_of(trouble)))
     elif isinstance(trouble, StateError):

@@ -29,6 +29,7 @@ from streamrt.runtime.tasks.troubles import (
     trace_of,
 )
 from streamrt.runtime.tasks.work import flush_writers, note_step, size_of, work_of
+from streamrt.secret import masked
 from streamrt.topology import TaskId
 
 __all__ = ["WorkCycle"]
@@ -591,7 +592,7 @@ class WorkCycle:
         if not tolerated or not self._registry.rejected.add(error):
             return False
         self._abort(task)
-        self.report.stalled[task.id] = Pause(0.0, str(error), rejected=True)
+        self.report.stalled[task.id] = Pause(0.0, masked(str(error)), rejected=True)
         return True
 
     def _commit(self, task: StreamTask, publish: Callable[[], None]) -> bool:

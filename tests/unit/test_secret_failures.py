@@ -1,0 +1,173 @@
+"""Failures that end an application show no secret, wherever they come from."""
+
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from streamrt import Application, ApplicationStatus, ConnectionConfig
+from streamrt.connectors import BatchingSink
+from streamrt.connectors.credentials import Credential
+from streamrt.errors import StateError, StreamRTError, TransactionError
+from streamrt.runtime.driver.source_process import failure_report
+from streamrt.runtime.report import Report
+from streamrt.runtime.tasks.troubles import note_trouble
+from streamrt.secret import Secret, collect_secrets, conceal, concealed, masked
+from streamrt.serializers import SchemaRegistryClientConfig
+from streamrt.testing import TopologyTestDriver
+from tests.unit.played import Played
+from tests.unit.tasks import TASK
+
+CANARY = "canary-5d0e77"
+
+
+@pytest.fixture(autouse=True)
+def sent() -> None:
+    """Send the secret, as those of an application are sent to its tasks."""
+    with collect_secrets():
+        pickle.dumps(Secret(CANARY))
+
+
+def refuse(*_: Any, **__: Any) -> Any:
+    raise ConnectionError(f"cannot log in with {CANARY}")
+
+
+class Refusing(BatchingSink):
+    def write(self, batch: Any) -> None:
+        refuse()
+
+
+def in_a_function(app: Application) -> None:
+    app.dataframe(app.topic("orders")).apply(refuse)
+
+
+def in_a_deserializer(app: Application) -> None:
+    app.dataframe(app.topic("orders", timestamp_extractor=refuse))
+
+
+def in_a_sink(app: Application) -> None:
+    app.dataframe(app.topic("orders")).sink(Refusing())
+
+
+def in_a_producer(app: Application) -> None:
+    app.dataframe(app.topic("orders")).to_topic(app.topic("out"), key=refuse)
+
+
+def in_a_cause(app: Application) -> None:
+    def wrap(value: Any) -> Any:
+        try:
+            refuse()
+        except ConnectionError as error:
+            raise ValueError({"login": CANARY}) from error
+
+    app.dataframe(app.topic("orders")).apply(wrap)
+
+
+def in_a_file(app: Application) -> None:
+    def read(value: Any) -> Any:
+        raise FileNotFoundError(2, "no such file", f"/run/{CANARY}")
+
+    app.dataframe(app.topic("orders")).apply(read)
+
+
+def everything(error: BaseException | None) -> str:
+    """Return the texts of an error and of its causes."""
+    return "" if error is None else f"{error}{error!r}{everything(error.__cause__)}{everything(error.__context__)}"
+
+
+@pytest.mark.parametrize("mode", ["micro-batch", "resident"])
+@pytest.mark.parametrize("fails", [in_a_function, in_a_deserializer, in_a_sink, in_a_producer, in_a_cause, in_a_file])
+def test_failures_of_tasks(fails: Callable[[Application], None], mode: Any) -> None:
+    app = Application(broker_address="unused.invalid:9092", loglevel=None, processing_mode=mode)
+    fails(app)
+    with TopologyTestDriver(app) as driver, pytest.raises(StreamRTError, match=r"\*\*\*") as raised:
+        driver.pipe("orders", {"id": 1})
+    assert CANARY not in everything(raised.value)
+
+
+def test_failures_in_callbacks() -> None:
+    app = Application(broker_address="unused.invalid:9092", loglevel=None, on_processing_error=refuse)
+    in_a_function(app)
+    with TopologyTestDriver(app) as driver, pytest.raises(StreamRTError, match=r"\*\*\*") as raised:
+        driver.pipe("orders", {"id": 1})
+    assert CANARY not in everything(raised.value)
+
+
+@pytest.mark.parametrize("trouble", [TransactionError(f"refused: {CANARY}"), StateError(f"refused: {CANARY}")])
+def test_troubles_of_tasks(trouble: Exception) -> None:
+    class OfTask:
+        id = TASK
+
+    report = Report()
+    note_trouble(report, OfTask(), trouble)  # type: ignore[arg-type]
+    assert report.interrupted or report.failure
+    assert CANARY not in repr(report)
+
+
+def test_failures_of_sources() -> None:
+    with pytest.raises(ConnectionError) as raised:
+        refuse()
+    report = failure_report(raised.value)
+    assert report["error"] == "ConnectionError: cannot log in with ***"
+    assert "Traceback" in report["traceback"]
+    assert CANARY not in report["traceback"]
+
+
+class Unmaskable(Exception):  # noqa: N818 - a user's exception
+    def __str__(self) -> str:
+        return f"it is {CANARY}"
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [ConnectionError(f"refused: {CANARY}"), ValueError({"key": CANARY}), OSError(2, "no file", CANARY), Unmaskable()],
+)
+def test_failures_of_the_driver(failure: Exception, caplog: pytest.LogCaptureFixture) -> None:
+    class Failing(Played):
+        def _execute(self, *args: Any, **options: Any) -> Any:
+            def attempt() -> None:
+                self._control.works()
+                raise failure
+
+            return self._attempts(None, attempt)
+
+    app = Failing(control=None)
+    with pytest.raises(Exception, match=r"\*\*\*") as raised:
+        app.run()
+    assert app.status is ApplicationStatus.FAILED
+    assert CANARY not in everything(raised.value) + everything(app.error) + caplog.text
+
+
+def test_what_is_masked() -> None:
+    secrets = {name: f"{CANARY[::-1]}-{name}" for name in ("sasl", "registry", "made", "static", "option", "hadoop")}
+    ConnectionConfig(bootstrap_servers="k:9092", sasl_username="shop", sasl_password=secrets["sasl"])
+    SchemaRegistryClientConfig(url=f"http://shop:{secrets['registry']}@r:8081")
+    Credential(lambda: secrets["made"], "x").reveal()
+    Credential(secrets["static"], "x")
+    Played(
+        control=None,
+        producer_extra_config={"ssl.key.password": secrets["option"], "client.id": "the-client"},
+        spark_config={"spark.hadoop.fs.s3a.secret.key": secrets["hadoop"]},
+    )
+    for secret in secrets.values():
+        assert masked(f"refused: {secret}, the-client") == "refused: ***, the-client"
+    conceal("short")
+    assert masked("a short text") == "a short text"
+
+
+def test_errors_are_masked_in_place() -> None:
+    cause = KeyError(CANARY)
+    error = ValueError("no", CANARY)
+    error.__cause__, error.__context__ = cause, error
+    error.__notes__ = [f"with {CANARY}"]  # type: ignore[attr-defined]
+    assert concealed(error) is error
+    assert (error.args, cause.args, error.__notes__) == (("no", "***"), ("***",), ["with ***"])  # type: ignore[attr-defined]
+    fine = OSError(2, "no file", "orders.csv")
+    assert concealed(fine) is fine
+    assert fine.filename == "orders.csv"
+    assert concealed(Unmaskable()) is None
+    outer = ValueError("outer")
+    outer.__cause__ = Unmaskable()
+    assert concealed(outer) is outer
+    assert outer.__cause__ is None
