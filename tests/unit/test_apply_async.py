@@ -31,25 +31,6 @@ LONG = timedelta(seconds=30)
 SHORT_MS = 15
 
 
-class Gate:
-    """Calls that end when a test says so, in the order that it gives, and tell how many are in flight."""
-
-    def __init__(self, order: list[int], *, of: int | None = None) -> None:
-        self.order = order
-        self.of = len(order) if of is None else of
-        self.begun = self.running = self.most = 0
-
-    async def __call__(self, value: int) -> int:
-        self.begun += 1
-        self.running += 1
-        self.most = max(self.most, self.running)
-        while self.begun < self.of or self.order[0] != value:
-            await asyncio.sleep(0)
-        del self.order[0]
-        self.running -= 1
-        return value
-
-
 async def echo(value: Any) -> Any:
     await asyncio.sleep(0)
     return value
@@ -68,46 +49,7 @@ def play(build: Callable[[StreamingDataFrame], Any], *values: Any, **settings: A
     return [output[0] for output in driver.outputs()]
 
 
-# -- P15 -------------------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("ordered", "expected"), [(True, [1, 2, 3]), (False, [2, 3, 1])])
-def test_results_keep_the_order_of_records_or_come_when_they_are_there(ordered: bool, expected: list[int]) -> None:
-    gate = Gate([2, 3, 1])
-    found = play(lambda sdf: sdf.apply_async(gate, timeout=LONG, capacity=3, ordered=ordered), 1, 2, 3)
-    assert found == expected
-    assert gate.most == 3
-
-
-def test_no_result_crosses_a_tick() -> None:
-    """Unordered, 2 comes before 1, and 3, behind the tick, after both."""
-    stage, gate = Stage(), Gate([2, 1, 3], of=2)
-    found: list[int] = []
-    stage.sdf.apply_async(gate, timeout=LONG, capacity=3, ordered=False).update(found.append)
-    driver = stage.drive()
-    driver.pipe_all(stage.source, [1, 2])
-    assert found == [2, 1]
-    driver.advance(10)
-    driver.pipe(stage.source, 3)
-    assert found == [2, 1, 3]
-
-
-def test_time_out_and_its_replacement() -> None:
-    async def call(value: int) -> int:
-        if value != 2:
-            await slow(value)
-        return value
-
-    def build(sdf: StreamingDataFrame) -> Any:
-        return sdf.apply_async(call, timeout=SHORT_MS, on_timeout=lambda value: -value)
-
-    assert play(build, 1, 2, 3) == [-1, 2, -3]
-
-
-def test_capacity_one_is_one_after_the_other() -> None:
-    gate = Gate([1, 2, 3], of=0)
-    assert play(lambda sdf: sdf.apply_async(gate, timeout=LONG, capacity=1, ordered=False), 1, 2, 3) == [1, 2, 3]
-    assert gate.most == 1
+# -- Capacity ------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("ordered", [True, False])

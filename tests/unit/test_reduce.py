@@ -8,15 +8,6 @@ from streamrt.errors import ArgumentTypeError, InvalidOperationError, Processing
 from tests.unit.apps import Stage
 
 
-def test_each_record_gives_the_combination_so_far() -> None:
-    stage = Stage()
-    stage.sdf.reduce(lambda total, value: total + value)
-    driver = stage.drive()
-    for time, (key, value) in enumerate([("a", 1), ("a", 2), ("a", 3), ("b", 4)], 1):
-        driver.pipe(stage.source, value, key=key, timestamp=time)
-    assert driver.outputs() == [(1, b"a", 1, None), (3, b"a", 2, None), (6, b"a", 3, None), (4, b"b", 4, None)]
-
-
 def test_a_value_of_none_is_a_value() -> None:
     stage = Stage()
     stage.sdf.reduce(lambda former, value: [former, value])
