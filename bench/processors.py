@@ -28,6 +28,7 @@ from streamrt.app import definition_of
 from streamrt.records import Headers, Tick
 from streamrt.state import MemoryStore, RocksDBStore, Stamp, State, Store, StoreIdentity, StorePartition
 from streamrt.state.base import Transaction
+from streamrt.state.keyed_state import KeyedState
 from streamrt.state.process import ProcessTransaction
 from streamrt.state.spec import StoreSpec
 from streamrt.state.transaction import StoreTransaction
@@ -171,9 +172,9 @@ class Bench:
     def state(self, store: StoreSpec) -> StateAccess:
         """Return what returns the state, as a task does."""
 
-        def state(key: Any, timestamp: int) -> State:
+        def state(key: Any, timestamp: int) -> KeyedState:
             transaction = vars(self)["transaction"]
-            found: State = transaction.state(key, timestamp)
+            found: KeyedState = transaction.state(key, timestamp)
             return found
 
         return state

@@ -3,7 +3,7 @@
 from typing import Any, Final, Protocol
 
 from streamrt.errors import StateError
-from streamrt.state.handles import MapState, Writer
+from streamrt.state.handles import MapState, Owner, Writer
 from streamrt.state.layout import BROADCAST_KEY, MAP_SPACE, key_prefix
 
 __all__ = ["BROADCAST_PREFIX", "BROADCAST_RANGE", "BroadcastMap", "ReadOnlyMap"]
@@ -18,15 +18,20 @@ class _Counting(Writer, Protocol):
     broadcast_bytes: int
 
 
+class _CountingOwner(Owner, Protocol):
+    @property
+    def _transaction(self) -> _Counting: ...
+
+
 class BroadcastMap(MapState):
     """A map of broadcast state that counts the bytes of what is written."""
 
     __slots__ = ()
-    _writer: _Counting
+    _owner: _CountingOwner
 
     def _entry(self, value: Any) -> Any:
         entry = super()._entry(value)
-        self._writer.broadcast_bytes += len(entry if isinstance(entry, bytes) else entry.payload)
+        self._owner._transaction.broadcast_bytes += len(entry if isinstance(entry, bytes) else entry.payload)
         return entry
 
 

@@ -1,7 +1,7 @@
 """Handles of a record key's state: a value, a list, a map, and values that are reduced or aggregated.
 
-A handle is made by `State`, for one record. It holds no data: all of it is in the transaction. `layout.py` describes
-the keys.
+A handle is made by `State`, for one record. It holds no data: all of it is in the transaction, which a handle reaches
+through its state alone, so that it ends with the call that the state was passed to. `layout.py` describes the keys.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -88,6 +88,14 @@ class Aggregation(Protocol):
         """Return the result for an aggregate."""
 
 
+class Owner(Protocol):
+    """The `State` that a handle was made from. When its call is over, it refuses all use of the transaction."""
+
+    @property
+    def _transaction(self) -> "Writer":
+        """The transaction."""
+
+
 class Writer(Entries, Protocol):
     """The entries of a transaction, with the encoding of values."""
 
@@ -162,33 +170,33 @@ class _Single:
     """A handle of one entry.
 
     Args:
-        writer: the transaction.
+        owner: the state that it belongs to.
         name: name of the state.
         key: key of the entry.
         ttl: its time to live; None for no limit.
     """
 
-    __slots__ = ("_key", "_name", "_ttl", "_writer")
+    __slots__ = ("_key", "_name", "_owner", "_ttl")
 
-    def __init__(self, writer: Writer, name: str, key: bytes, ttl: Ttl | None) -> None:
-        self._writer = writer
+    def __init__(self, owner: Owner, name: str, key: bytes, ttl: Ttl | None) -> None:
+        self._owner = owner
         self._name = name
         self._key = key
         self._ttl = ttl
 
     def clear(self) -> None:
         """Delete the state."""
-        self._writer.put(self._key, None)
+        self._owner._transaction.put(self._key, None)
 
     def _payload(self, *, reading: bool = True) -> bytes | None:
-        writer, ttl = self._writer, self._ttl
+        writer, ttl = self._owner._transaction, self._ttl
         payload = writer.payload(self._key)
         if payload is not None and reading and ttl is not None and ttl.on_read:
             writer.put(self._key, ttl.entry(payload, writer))
         return payload
 
     def _write(self, payload: bytes) -> None:
-        writer, ttl = self._writer, self._ttl
+        writer, ttl = self._owner._transaction, self._ttl
         writer.put(self._key, payload if ttl is None else ttl.entry(payload, writer))
 
 
@@ -197,14 +205,14 @@ class ValueState(_Single):
 
     __slots__ = ("_default",)
 
-    def __init__(self, writer: Writer, name: str, key: bytes, ttl: Ttl | None, default: Any) -> None:
-        super().__init__(writer, name, key, ttl)
+    def __init__(self, owner: Owner, name: str, key: bytes, ttl: Ttl | None, default: Any) -> None:
+        super().__init__(owner, name, key, ttl)
         self._default = default
 
     def value(self) -> Any:
         """Return the value, as a new object; the default if there is none."""
         payload = self._payload()
-        return self._default if payload is None else self._writer.decode(self._name, payload)
+        return self._default if payload is None else self._owner._transaction.decode(self._name, payload)
 
     def update(self, value: Any) -> None:
         """Store a value; None is a value, too.
@@ -212,7 +220,7 @@ class ValueState(_Single):
         Raises:
             SerializationError: if it has no JSON form.
         """
-        self._write(self._writer.encode(self._name, value))
+        self._write(self._owner._transaction.encode(self._name, value))
 
 
 class ReducingState(_Single):
@@ -221,9 +229,9 @@ class ReducingState(_Single):
     __slots__ = ("_reduce",)
 
     def __init__(
-        self, writer: Writer, name: str, key: bytes, ttl: Ttl | None, reduce: Callable[[Any, Any], Any]
+        self, owner: Owner, name: str, key: bytes, ttl: Ttl | None, reduce: Callable[[Any, Any], Any]
     ) -> None:
-        super().__init__(writer, name, key, ttl)
+        super().__init__(owner, name, key, ttl)
         self._reduce = reduce
 
     def add(self, value: Any) -> None:
@@ -234,13 +242,13 @@ class ReducingState(_Single):
         """
         payload = self._payload(reading=False)
         if payload is not None:
-            value = self._reduce(self._writer.decode(self._name, payload), value)
-        self._write(self._writer.encode(self._name, value))
+            value = self._reduce(self._owner._transaction.decode(self._name, payload), value)
+        self._write(self._owner._transaction.encode(self._name, value))
 
     def get(self) -> Any:
         """Return the reduced value; None if there is none."""
         payload = self._payload()
-        return None if payload is None else self._writer.decode(self._name, payload)
+        return None if payload is None else self._owner._transaction.decode(self._name, payload)
 
 
 class AggregatingState(_Single):
@@ -249,9 +257,9 @@ class AggregatingState(_Single):
     __slots__ = ("_aggregator", "_timestamp")
 
     def __init__(
-        self, writer: Writer, name: str, key: bytes, ttl: Ttl | None, aggregator: Aggregation, timestamp: int
+        self, owner: Owner, name: str, key: bytes, ttl: Ttl | None, aggregator: Aggregation, timestamp: int
     ) -> None:
-        super().__init__(writer, name, key, ttl)
+        super().__init__(owner, name, key, ttl)
         self._aggregator = aggregator
         self._timestamp = timestamp
 
@@ -262,61 +270,61 @@ class AggregatingState(_Single):
             SerializationError: if the aggregate cannot be stored exactly.
         """
         payload, aggregator = self._payload(reading=False), self._aggregator
-        dumps, loads = self._writer.exact()
+        dumps, loads = self._owner._transaction.exact()
         old = aggregator.initialize() if payload is None else loads(payload)
         self._write(dumps(aggregator.agg(old, value, self._timestamp)))
 
     def get(self) -> Any:
         """Return the result for all values so far; None if there are none."""
         payload = self._payload()
-        return None if payload is None else self._aggregator.result(self._writer.exact()[1](payload))
+        return None if payload is None else self._aggregator.result(self._owner._transaction.exact()[1](payload))
 
 
 class _Many:
     """A handle of many entries.
 
     Args:
-        writer: the transaction.
+        owner: the state that it belongs to.
         overlay: what it has changed.
         ttl: time to live of each entry; None for no limit.
     """
 
-    __slots__ = ("_overlay", "_ttl", "_writer")
+    __slots__ = ("_overlay", "_owner", "_ttl")
 
-    def __init__(self, writer: Writer, overlay: Overlay, ttl: Ttl | None) -> None:
-        self._writer = writer
+    def __init__(self, owner: Owner, overlay: Overlay, ttl: Ttl | None) -> None:
+        self._owner = owner
         self._overlay = overlay
         self._ttl = ttl
 
     def is_empty(self) -> bool:
         """Return whether there are no entries. This reads until the first one that has not expired."""
-        return next(self._writer.collections.items(self._overlay), None) is None
+        return next(self._owner._transaction.collections.items(self._overlay), None) is None
 
     def __bool__(self) -> bool:
         return not self.is_empty()
 
     def clear(self) -> None:
         """Delete all entries. The changelog gets a deletion for each of them."""
-        self._writer.collections.clear(self._overlay)
+        self._owner._transaction.collections.clear(self._overlay)
 
     def _entry(self, value: Any) -> bytes | Expiring:
-        writer, ttl = self._writer, self._ttl
+        writer, ttl = self._owner._transaction, self._ttl
         payload = writer.encode(self._overlay.name, value)
         return payload if ttl is None else ttl.entry(payload, writer)
 
     def _items(self) -> Iterator[tuple[bytes, bytes]]:
         """Yield keys and payloads, and prolong the life of what is read if the time to live says so."""
-        writer, ttl, overlay = self._writer, self._ttl, self._overlay
+        writer, ttl, overlay = self._owner._transaction, self._ttl, self._overlay
         collections = writer.collections
         if ttl is None or not ttl.on_read:
             return collections.items(overlay)
         return self._prolonged(ttl)
 
     def _prolonged(self, ttl: Ttl) -> Iterator[tuple[bytes, bytes]]:
-        writer, overlay = self._writer, self._overlay
-        collections = writer.collections
-        for key, payload in collections.items(overlay):
-            collections.prolong(overlay, key, ttl.entry(payload, writer))
+        owner, overlay = self._owner, self._overlay
+        for key, payload in owner._transaction.collections.items(overlay):
+            writer = owner._transaction
+            writer.collections.prolong(overlay, key, ttl.entry(payload, writer))
             yield key, payload
 
 
@@ -335,25 +343,26 @@ class ListState(_Many):
         Raises:
             SerializationError: if it has no JSON form.
         """
-        self._writer.collections.append(self._overlay, self._entry(value))
+        self._owner._transaction.collections.append(self._overlay, self._entry(value))
 
     def add_all(self, values: Iterable[Any]) -> None:
         """Append several elements; none if one of them cannot be stored."""
         entries = [self._entry(value) for value in values]
         for entry in entries:
-            self._writer.collections.append(self._overlay, entry)
+            self._owner._transaction.collections.append(self._overlay, entry)
 
     def update(self, values: Iterable[Any]) -> None:
         """Replace all elements."""
         entries = [self._entry(value) for value in values]
         self.clear()
         for entry in entries:
-            self._writer.collections.append(self._overlay, entry)
+            self._owner._transaction.collections.append(self._overlay, entry)
 
     def get(self) -> Iterator[Any]:
         """Return an iterator over the elements, which are read when it advances."""
-        decode, name = self._writer.decode, self._overlay.name
-        return (decode(name, payload) for _, payload in self._items())
+        # Asked for with each element: an iterator ends with its call, too.
+        owner, name = self._owner, self._overlay.name
+        return (owner._transaction.decode(name, payload) for _, payload in self._items())
 
     __iter__ = get
 
@@ -375,13 +384,13 @@ class MapState(_Many):
 
     def __setitem__(self, key: Any, value: Any) -> None:
         full = self._full(key)
-        self._writer.collections.put(self._overlay, full, self._entry(value))
+        self._owner._transaction.collections.put(self._overlay, full, self._entry(value))
 
     def __delitem__(self, key: Any) -> None:
         full = self._full(key)
-        if self._writer.payload(full) is None:
+        if self._owner._transaction.payload(full) is None:
             raise KeyError(key)
-        self._writer.collections.put(self._overlay, full, None)
+        self._owner._transaction.collections.put(self._overlay, full, None)
 
     def __contains__(self, key: Any) -> bool:
         return self._read(self._full(key)) is not None
@@ -392,7 +401,7 @@ class MapState(_Many):
     def get(self, key: Any, default: Any = None) -> Any:
         """Return the value of a key, as a new object; `default` if there is none."""
         payload = self._read(self._full(key))
-        return default if payload is None else self._writer.decode(self._overlay.name, payload)
+        return default if payload is None else self._owner._transaction.decode(self._overlay.name, payload)
 
     def pop(self, key: Any, default: Any = _MISSING) -> Any:
         """Delete a key and return its value, or `default` if there is none.
@@ -403,18 +412,18 @@ class MapState(_Many):
         found = self[key] if default is _MISSING else self.get(key, _MISSING)
         if found is _MISSING:
             return default
-        self._writer.collections.put(self._overlay, self._full(key), None)
+        self._owner._transaction.collections.put(self._overlay, self._full(key), None)
         return found
 
     def discard(self, key: Any) -> None:
         """Delete a key without reading it; a missing one is not an error."""
-        self._writer.collections.put(self._overlay, self._full(key), None)
+        self._owner._transaction.collections.put(self._overlay, self._full(key), None)
 
     def put_all(self, values: Mapping[Any, Any]) -> None:
         """Store several values; none if one of them cannot be stored."""
         entries = [(self._full(key), self._entry(value)) for key, value in values.items()]
         for full, entry in entries:
-            self._writer.collections.put(self._overlay, full, entry)
+            self._owner._transaction.collections.put(self._overlay, full, entry)
 
     def keys(self) -> Iterator[Any]:
         """Return an iterator over the keys."""
@@ -422,22 +431,23 @@ class MapState(_Many):
 
     def values(self) -> Iterator[Any]:
         """Return an iterator over the values."""
-        decode, name = self._writer.decode, self._overlay.name
-        return (decode(name, payload) for _, payload in self._items())
+        # Asked for with each element: an iterator ends with its call, too.
+        owner, name = self._owner, self._overlay.name
+        return (owner._transaction.decode(name, payload) for _, payload in self._items())
 
     def items(self) -> Iterator[tuple[Any, Any]]:
         """Return an iterator over keys and values."""
-        decode, name = self._writer.decode, self._overlay.name
-        return ((self._key_of(key), decode(name, payload)) for key, payload in self._items())
+        owner, name = self._owner, self._overlay.name
+        return ((self._key_of(key), owner._transaction.decode(name, payload)) for key, payload in self._items())
 
     def _full(self, key: Any) -> bytes:
-        return self._overlay.base + self._writer.key_bytes(key)
+        return self._overlay.base + self._owner._transaction.key_bytes(key)
 
     def _key_of(self, full: bytes) -> Any:
-        return self._writer.decode(self._overlay.name, full[len(self._overlay.base) :])
+        return self._owner._transaction.decode(self._overlay.name, full[len(self._overlay.base) :])
 
     def _read(self, full: bytes) -> bytes | None:
-        writer, ttl = self._writer, self._ttl
+        writer, ttl = self._owner._transaction, self._ttl
         payload = writer.payload(full)
         if payload is not None and ttl is not None and ttl.on_read:
             writer.collections.prolong(self._overlay, full, ttl.entry(payload, writer))

@@ -3,9 +3,9 @@
 import enum
 from collections.abc import Callable
 from datetime import timedelta
-from typing import Any, Final, Protocol
+from typing import Any, Final, NoReturn, Protocol, cast
 
-from streamrt.errors import SerializationError
+from streamrt.errors import SerializationError, StateError
 from streamrt.state.collections import Overlay
 from streamrt.state.handles import (
     AggregatingState,
@@ -22,7 +22,7 @@ from streamrt.state.handles import (
 from streamrt.state.layout import LIST_SPACE, MAP_SPACE, Expiring, WallExpiring
 from streamrt.state.state import State
 
-__all__ = ["UNKNOWN", "CachedEntries", "KeyedState", "Unknown", "no_key"]
+__all__ = ["OVER", "UNKNOWN", "CachedEntries", "KeyedState", "Unknown", "no_key"]
 
 _join = b"".join
 
@@ -48,10 +48,29 @@ class CachedEntries(Writer, Protocol):
         """Read a key from the store and cache it."""
 
 
-class KeyedState(State):
-    """The state of one record key, for one record.
+class _Over:
+    """Stands for the transaction of a state whose call is over."""
 
-    One object is created per record, so it has only three attributes.
+    __slots__ = ()
+
+    def __getattr__(self, name: str) -> NoReturn:
+        if name.startswith("__"):
+            # Python itself asks what the object can do.
+            raise AttributeError(name)
+        raise StateError(
+            "state was used after its call: a State, its handles and their iterators are valid only during the call of the "
+            "function that got them; do not keep them"
+        )
+
+
+OVER: Final = cast("CachedEntries", _Over())
+"""What an operator sets as the `_transaction` of a state at the end of the call that got it."""
+
+
+class KeyedState(State):
+    """The state of one record key, for one call.
+
+    One object is created per call, so it has only three attributes. Handles keep the object, and not the transaction.
     """
 
     __slots__ = ("_prefix", "_timestamp", "_transaction")
@@ -149,24 +168,28 @@ class KeyedState(State):
     # -- Handles -------------------------------------------------------------------------------------------------------
 
     def value(self, name: str, *, default: Any = None, ttl: timedelta | StateTtl | None = None) -> ValueState:  # noqa: D102
-        return ValueState(self._transaction, name, self._named(name, "value"), _ttl(ttl), default)
+        return ValueState(self, name, self._named(name, "value"), _ttl(ttl), default)
 
     def reducing(  # noqa: D102
         self, name: str, reduce: Callable[[Any, Any], Any], *, ttl: timedelta | StateTtl | None = None
     ) -> ReducingState:
-        return ReducingState(self._transaction, name, self._named(name, "reducing"), _ttl(ttl), reduce)
+        return ReducingState(self, name, self._named(name, "reducing"), _ttl(ttl), reduce)
 
     def aggregating(  # noqa: D102
         self, name: str, aggregator: Aggregation, *, ttl: timedelta | StateTtl | None = None
     ) -> AggregatingState:
         full = self._named(name, "aggregating")
-        return AggregatingState(self._transaction, name, full, _ttl(ttl), aggregator, self._timestamp)
+        return AggregatingState(self, name, full, _ttl(ttl), aggregator, self._timestamp)
 
     def list(self, name: str, *, ttl: timedelta | StateTtl | None = None) -> ListState:  # noqa: D102
-        return ListState(self._transaction, self._overlay(name, "list", LIST_SPACE), _ttl(ttl))
+        return ListState(self, self._overlay(name, "list", LIST_SPACE), _ttl(ttl))
 
     def map(self, name: str, *, ttl: timedelta | StateTtl | None = None) -> MapState:  # noqa: D102
-        return MapState(self._transaction, self._overlay(name, "map", MAP_SPACE), _ttl(ttl))
+        return MapState(self, self._overlay(name, "map", MAP_SPACE), _ttl(ttl))
+
+    def end(self) -> None:
+        """Refuse all further use of the state, its handles and their iterators."""
+        self._transaction = OVER
 
     def clear(self) -> None:  # noqa: D102
         self._transaction.collections.clear_all(self._prefix[1:])

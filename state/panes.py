@@ -8,10 +8,10 @@ from collections.abc import Callable
 from typing import Any, ClassVar, Final, NamedTuple
 
 from streamrt.state.encoding import exact_of, packing_of
+from streamrt.state.keyed_state import KeyedState
 from streamrt.state.layout import DATA_SPACE, LIST_SPACE, PANE_KEY, pane_prefix, split_pane
 from streamrt.state.options import RocksDBOptions
 from streamrt.state.process import ProcessTransaction
-from streamrt.state.state import State
 from streamrt.state.store import StorePartition
 
 __all__ = ["CONTENT", "TRIGGER", "WINDOW", "PaneTransaction"]
@@ -136,7 +136,7 @@ class PaneTransaction(ProcessTransaction):
         for key in keys:
             self.collections.put(overlay, key, None)
 
-    def pane_state(self, pane: bytes, timestamp: int) -> State:
+    def pane_state(self, pane: bytes, timestamp: int) -> KeyedState:
         """Return the `State` of a pane.
 
         Args:

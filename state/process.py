@@ -19,7 +19,6 @@ from streamrt.state.layout import (
     split_prefix,
 )
 from streamrt.state.options import RocksDBOptions
-from streamrt.state.state import State
 from streamrt.state.status import TransactionStatus
 from streamrt.state.store import StorePartition
 from streamrt.state.timers import EVENT_TIME, PROCESSING_TIME, Timers
@@ -161,7 +160,7 @@ class ProcessTransaction(StoreTransaction):
     def next_processing_deadline(self) -> int | None:  # noqa: D102
         return self.processing_timers.next_time
 
-    def state_of(self, key: Any, timestamp: int) -> State:
+    def state_of(self, key: Any, timestamp: int) -> KeyedState:
         """Return the state of a record key, without moving any clock.
 
         Args:
@@ -177,23 +176,25 @@ class ProcessTransaction(StoreTransaction):
             return KeyedState(self, SHORT_BYTES_HEADS[len(key)] + key, timestamp)
         return KeyedState(self, self._prefix(key), timestamp)
 
-    def state_at(self, prefix: bytes, timestamp: int) -> State:
+    def state_at(self, prefix: bytes, timestamp: int) -> KeyedState:
         """Return the state of the record key with a prefix; see `state_of`."""
         if self._status is not TransactionStatus.STARTED:
             raise StateError(f"a transaction that is {self._status.value} cannot provide state")
         return KeyedState(self, _DATA_START + prefix, timestamp)
 
-    def broadcast(self, name: str, *, read_only: bool) -> MapState:
+    def broadcast(self, name: str, writer: KeyedState | None) -> MapState:
         """Return a map of broadcast state, which belongs to no record key.
 
         Args:
             name: its name.
-            read_only: whether changes are refused.
+            writer: the `broadcast_scope` of the call that may change it; None for a map that is read-only.
         """
-        if self._status is not TransactionStatus.STARTED:
-            raise StateError(f"a transaction that is {self._status.value} cannot provide state")
         overlay = self.collections.overlay(MAP_SPACE, BROADCAST_PREFIX, name)
-        return ReadOnlyMap(self, overlay, None) if read_only else BroadcastMap(self, overlay, None)
+        return ReadOnlyMap(self.broadcast_scope(), overlay, None) if writer is None else BroadcastMap(writer, overlay, None)
+
+    def broadcast_scope(self) -> KeyedState:
+        """Return what maps of broadcast state are made from: they end with it."""
+        return self.state_at(BROADCAST_PREFIX, 0)
 
     def broadcast_size(self) -> int:
         """Return the number of stored bytes of broadcast state, without what this transaction has changed."""

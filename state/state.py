@@ -26,6 +26,9 @@ class State(abc.ABC):
     returns a new object; changing it has no effect without `set`.
 
     All operations see earlier writes, by this record or a previous one. If a commit fails, its writes are discarded.
+
+    It is valid during the call of the function that got it, as its handles and their iterators are; later it raises
+    `StateError`.
     """
 
     __slots__ = ()

@@ -36,7 +36,6 @@ from streamrt.state.layout import (
     record_prefix,
 )
 from streamrt.state.options import RocksDBOptions
-from streamrt.state.state import State
 from streamrt.state.status import TransactionStatus
 from streamrt.state.store import StorePartition
 
@@ -58,8 +57,8 @@ class _Refusing(dict[bytes, Any]):
 
     def __contains__(self, key: object) -> bool:
         raise StateError(
-            f"state was changed after its transaction was {self._status.value}: a State is valid only for the record "
-            "that it was passed with; do not keep it"
+            f"state was changed after its transaction was {self._status.value}: a State is valid only during the call of the "
+            "function that got it; do not keep it"
         )
 
 
@@ -138,7 +137,7 @@ class StoreTransaction(Transaction):
     def dirty(self) -> bool:  # noqa: D102
         return bool(self._written or self._changes or self._index)
 
-    def state(self, key: Any, timestamp: int) -> State:
+    def state(self, key: Any, timestamp: int) -> KeyedState:
         """Return the state of a record key.
 
         Args:
@@ -425,7 +424,7 @@ def _size_of(key: bytes, value: "bytes | Expiring | None") -> int:
     return _ENTRY_BYTES + len(key) + (0 if payload is None else len(payload))
 
 
-def state_of(store: str, transaction: Transaction) -> Callable[[Any, int], State]:
+def state_of(store: str, transaction: Transaction) -> Callable[[Any, int], KeyedState]:
     """Return the function from a record's key and a time (ms) to the key's state in a transaction.
 
     Args:
@@ -445,6 +444,6 @@ def state_of(store: str, transaction: Transaction) -> Callable[[Any, int], State
 
 def _over(status: TransactionStatus) -> StateError:
     return StateError(
-        f"state was used after its transaction was {status.value}: a State and its handles are valid only for the record "
-        "that they were passed with; do not keep them"
+        f"state was used after its transaction was {status.value}: a State, its handles and their iterators are valid only "
+        "during the call of the function that got them; do not keep them"
     )

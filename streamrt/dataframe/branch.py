@@ -10,7 +10,7 @@ from typing_extensions import Self
 
 from streamrt.errors import ArgumentValueError, InvalidOperationError
 from streamrt.operators import Apply
-from streamrt.operators.expression import METADATA, Call, Expression, Input, InState
+from streamrt.operators.expression import METADATA, Call, Expression, Input, StatefulCall
 from streamrt.state import RocksDBStore
 from streamrt.state.base import Transaction
 from streamrt.state.spec import StoreSpec
@@ -203,9 +203,9 @@ def _topic(source: Node) -> Topic:
 
 def _as_expression(operator: Operator, argument: Expression) -> Expression:
     if isinstance(operator, Apply) and not operator.expand:
-        metadata = METADATA if operator.metadata else ()
-        state = () if operator.store is None else (InState(operator.store),)
-        return Call(operator.function, (argument, *metadata, *state))
+        if operator.store is not None:
+            return StatefulCall(operator.function, argument, operator.metadata, operator.store)
+        return Call(operator.function, (argument, *(METADATA if operator.metadata else ())))
     raise ArgumentValueError(
         f"a dataframe used as a column or as a condition may contain only apply() without expand, not {operator.name}"
     )

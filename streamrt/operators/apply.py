@@ -6,8 +6,9 @@ from typing import Any, ClassVar
 
 from streamrt.operators.functions import function_name, with_state
 from streamrt.records import Headers
+from streamrt.state.keyed_state import OVER
 from streamrt.state.spec import StoreSpec
-from streamrt.topology import Node, Operator, OperatorContext, RecordHandler
+from streamrt.topology import Node, Operator, OperatorContext, RecordHandler, StateAccess
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,8 @@ class Apply(Operator):
 
     def build(self, child: RecordHandler, node: Node, context: OperatorContext) -> RecordHandler:  # noqa: D102
         function, metadata = self.function, self.metadata
+        if self.store is not None and self.expand:
+            return _expanding(function, metadata, context.state(self.store), child, node)
         if self.store is not None:
             function, metadata = with_state(function, metadata, context.state(self.store)), True
 
@@ -63,6 +66,23 @@ class Apply(Operator):
 
     def stores(self) -> tuple[StoreSpec, ...]:  # noqa: D102
         return () if self.store is None else (self.store,)
+
+
+def _expanding(
+    function: Callable[..., Any], metadata: bool, state_of: StateAccess, child: RecordHandler, node: Node
+) -> RecordHandler:
+    """Return the handler for a function with state whose results are expanded: its call ends after the last of them."""
+
+    def expand(value: Any, key: Any, timestamp: int, headers: Headers | None, *, _node: Node = node) -> None:
+        state = state_of(key, timestamp)
+        try:
+            result = function(value, key, timestamp, headers, state) if metadata else function(value, state)
+            for item in _items(result):
+                child(item, key, timestamp, headers)
+        finally:
+            state._transaction = OVER
+
+    return expand
 
 
 def _items(result: Any) -> Any:

@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Any
 
 from streamrt.errors import ColumnTypeError, MissingColumnError
-from streamrt.operators.functions import function_name
+from streamrt.operators.functions import function_name, with_state
 from streamrt.records import Headers
 from streamrt.state.spec import StoreSpec
 from streamrt.topology import OperatorContext
@@ -250,25 +250,32 @@ class Input(Expression):
         return self.name
 
 
-@dataclass(frozen=True)
-class InState(Expression):
-    """The `State` of the record's key in a store: the last argument of stateful functions."""
+METADATA = (Input("key"), Input("timestamp"), Input("headers"))
 
+
+@dataclass(frozen=True)
+class StatefulCall(Expression):
+    """A function of the result of another expression, with `metadata` of key, timestamp and headers, and of a `State`."""
+
+    function: Callable[..., Any]
+    argument: Expression
+    metadata: bool
     store: StoreSpec
 
     def code(self, code: _Code) -> ast.expr:  # noqa: D102
         if code.context is None:
             raise ValueError(f"an expression with state in store {self.store.name!r} is compiled without a context")
-        return ast.Call(code.name(code.context.state(self.store)), [_load("key"), _load("timestamp")], [])
+        call = with_state(self.function, self.metadata, code.context.state(self.store))
+        return ast.Call(code.name(call), [each.code(code) for each in (self.argument, *METADATA)], [])
+
+    def parts(self) -> tuple[Expression, ...]:  # noqa: D102
+        return (self.argument, *METADATA) if self.metadata else (self.argument,)
 
     def stores(self) -> tuple[StoreSpec, ...]:  # noqa: D102
-        return (self.store,)
+        return (*super().stores(), self.store)
 
     def __str__(self) -> str:
-        return "state"
-
-
-METADATA = (Input("key"), Input("timestamp"), Input("headers"))
+        return f"{function_name(self.function)}({', '.join(map(str, self.parts()))}, state)"
 
 
 def has_columns(value: Any, *columns: Any) -> bool:

@@ -7,6 +7,7 @@ from typing import Any
 
 from streamrt.errors import ArgumentTypeError, argument_error
 from streamrt.records import Headers
+from streamrt.state.keyed_state import OVER
 from streamrt.topology import StateAccess
 
 # Arguments that operators pass to a function after the value, by the options that request them.
@@ -125,18 +126,21 @@ def with_state(function: Callable[..., Any], metadata: bool, state_of: StateAcce
     Args:
         function: function of the value, with `metadata` also of key, timestamp and headers, and then of the state.
         metadata: whether the function takes metadata.
-        state_of: returns the state of a record's key.
-
-    Example:
-        >>> call = with_state(lambda value, state: (value, state), False, lambda key, timestamp: f"state of {key}")
-        >>> call(1, "a", 0, None)
-        (1, 'state of a')
+        state_of: returns the state of a record's key. It ends with the call.
     """
 
     def call_with_metadata(value: Any, key: Any, timestamp: int, headers: Headers | None) -> Any:
-        return function(value, key, timestamp, headers, state_of(key, timestamp))
+        state = state_of(key, timestamp)
+        try:
+            return function(value, key, timestamp, headers, state)
+        finally:
+            state._transaction = OVER
 
     def call(value: Any, key: Any, timestamp: int, headers: Headers | None) -> Any:
-        return function(value, state_of(key, timestamp))
+        state = state_of(key, timestamp)
+        try:
+            return function(value, state)
+        finally:
+            state._transaction = OVER
 
     return call_with_metadata if metadata else call

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from typing import Any, NoReturn
 
 from streamrt.errors import InvalidOperationError
-from streamrt.process.context import Context, TimerContext
+from streamrt.process.context import ENDED, Context, TimerContext
 from streamrt.process.function import TimedFunction
 from streamrt.state import MapState, State
 from streamrt.state.timers import Timers
@@ -36,7 +36,7 @@ class BroadcastContext(Context):
         Raises:
             StateError: from a change of the map, except in `process_broadcast_element`.
         """
-        return self._running().broadcast(name, read_only=True)
+        return self._running().broadcast(name, None)
 
 
 class BroadcastWriteContext(BroadcastContext):
@@ -46,7 +46,10 @@ class BroadcastWriteContext(BroadcastContext):
 
     def broadcast_state(self, name: str) -> MapState:
         """Return a map of broadcast state, which may be changed."""
-        return self._running().broadcast(name, read_only=False)
+        transaction, writer = self._running(), self._state
+        if writer is None or writer is ENDED:
+            writer = self._state = transaction.broadcast_scope()
+        return transaction.broadcast(name, writer)
 
     @property
     def state(self) -> State:

@@ -102,7 +102,8 @@ class Call:
 class Context:
     """The context of one call of a process function; it is valid during this call.
 
-    The object serves one call after the other: between two calls, it refuses to be used.
+    The object serves one call after the other: between two calls, it refuses to be used. State and handles are those of one
+    call, and refuse to be used after it.
 
     Attributes:
         key: the key of the record, or of the timer.
@@ -120,13 +121,14 @@ class Context:
         self._call = call
         # The operator sets all that follows, and the attributes of a call: the running transaction when it changes.
         self._transaction: ProcessTransaction | None = None
-        # None at the beginning of a call: it is made when it is needed.
-        self._state: State | Literal[_Ended.ENDED] | None = ENDED
+        # A KeyedState; None at the beginning of a call: it is made when it is needed. It ends with the call. ENDED between
+        # two calls.
+        self._state: Any = ENDED
 
     @property
     def state(self) -> State:
         """The state of the key."""
-        state = self._state
+        state: State | Literal[_Ended.ENDED] | None = self._state
         if state is None and self._transaction is not None:
             # No call that can be saved: most records come here.
             state = self._state = self._transaction.state_of(self.key, self.timestamp)
@@ -252,7 +254,7 @@ class TimerContext(Context):
     @property
     def state(self) -> State:
         """The state of the key."""
-        state = self._state
+        state: State | Literal[_Ended.ENDED] | None = self._state
         if state is None or state is ENDED:
             state = self._state = self._running().state_at(self._timer_prefix, self.timestamp)
         return state

@@ -11,6 +11,7 @@ from streamrt.process.context import ENDED, Call, Context, TaskContext, TimeDoma
 from streamrt.process.function import TimedFunction
 from streamrt.records import Headers, Tick
 from streamrt.state.base import Transaction
+from streamrt.state.keyed_state import OVER
 from streamrt.state.process import ProcessTransaction
 from streamrt.state.spec import ProcessStoreSpec
 from streamrt.state.timers import NEVER, Timers
@@ -167,6 +168,10 @@ class Execution:
                     for result in results:
                         child(result, key, timestamp, headers)
             finally:
+                state = context._state
+                if state is not None:
+                    # No call that can be saved. The state and its handles must not reach the next record.
+                    state._transaction = OVER
                 context._state = ENDED
             if by_partition:
                 if timestamp > transaction.event_time:
@@ -257,6 +262,9 @@ class Execution:
                     for result in results:
                         self._child(result, key, time, None)
             finally:
+                state = context._state
+                if state is not None:
+                    state.end()
                 context._state = ENDED
             if self._call.at_end and self._call.registered > registered:
                 self._endings.note(timers, prefix, key)

@@ -17,8 +17,8 @@ from streamrt.topology.task_access import TaskAccess
 if TYPE_CHECKING:
     # For type annotations only: a topology works with any stores and sinks that its operators hold.
     from streamrt.connectors import BaseSink
-    from streamrt.state import State
     from streamrt.state.base import Transaction
+    from streamrt.state.keyed_state import KeyedState
     from streamrt.state.spec import StoreSpec
 
 RecordHandler = Callable[[Any, Any, int, Headers | None], None]
@@ -27,8 +27,8 @@ RecordHandler = Callable[[Any, Any, int, Headers | None], None]
 PartitionSender = Callable[[Any, Any, int, Headers | None, int], None]
 """Function of value, key, timestamp (ms), headers and partition of a record; serializes it and produces it there."""
 
-StateAccess = Callable[[Any, int], "State"]
-"""Function of key and timestamp (ms) of a record; returns the `State` of that key."""
+StateAccess = Callable[[Any, int], "KeyedState"]
+"""Function of key and timestamp (ms) of a record; returns the `State` of that key, for one call."""
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from streamrt.errors import StateError
 from streamrt.operators.calls import checked_timer_time, side_output_of
 from streamrt.state import State
 from streamrt.state.base import BEFORE_ALL
+from streamrt.state.keyed_state import KeyedState
 from streamrt.state.layout import LATEST_EXPIRY, pane_prefix
 from streamrt.state.panes import TRIGGER, WINDOW, PaneTransaction
 from streamrt.topology import RecordHandler
@@ -24,10 +25,12 @@ def watermark_of(transaction: PaneTransaction) -> int:
 class _Moment:
     """What all contexts have; valid during one call."""
 
-    __slots__ = ("_transaction",)
+    __slots__ = ("_states", "_transaction")
 
     def __init__(self, transaction: PaneTransaction) -> None:
         self._transaction: PaneTransaction | None = transaction
+        # They end with the call.
+        self._states: list[KeyedState] = []
 
     @property
     def current_watermark(self) -> int:
@@ -48,8 +51,14 @@ class _Moment:
             )
         return transaction
 
+    def _given(self, state: KeyedState) -> State:
+        self._states.append(state)
+        return state
+
     def _end(self) -> None:
         self._transaction = None
+        for state in self._states:
+            state.end()
 
 
 class EvictorContext(_Moment):
@@ -80,7 +89,7 @@ class TriggerContext(_Moment):
         self.used = True
         state = self._state
         if state is None:
-            state = self._state = transaction.pane_state(self._pane_prefix(), self._timestamp)
+            state = self._state = self._given(transaction.pane_state(self._pane_prefix(), self._timestamp))
         return state
 
     def register_event_time_timer(self, time: int) -> None:
@@ -146,7 +155,9 @@ class MergeContext(TriggerContext):
         """The trigger's states of the windows that were merged; they are deleted after this call."""
         transaction = self._running()
         return [
-            transaction.pane_state(pane_prefix(self._prefix, TRIGGER, window.start, window.end), self._timestamp)
+            self._given(
+                transaction.pane_state(pane_prefix(self._prefix, TRIGGER, window.start, window.end), self._timestamp)
+            )
             for window in self.merged
             if window != self._window
         ]
@@ -188,12 +199,13 @@ class WindowContext(_Moment):
             )
         self.used = True
         window = self.window
-        return transaction.pane_state(pane_prefix(self._prefix, WINDOW, window.start, window.end), self._timestamp)
+        pane = pane_prefix(self._prefix, WINDOW, window.start, window.end)
+        return self._given(transaction.pane_state(pane, self._timestamp))
 
     @property
     def global_state(self) -> State:
         """The state of the key, for all windows."""
-        return self._running().state_at(self._prefix, self._timestamp)
+        return self._given(self._running().state_at(self._prefix, self._timestamp))
 
     def output(self, tag: str, value: Any) -> None:
         """Put a value out to a side output, with the key, and the timestamp that results of the window have.

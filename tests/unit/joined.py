@@ -10,11 +10,11 @@ from streamrt.joins import AsOfHow, IntervalHow
 from streamrt.joins.asof import AsOfJoin
 from streamrt.joins.interval import IntervalJoin
 from streamrt.models import Headers, Tick
-from streamrt.state import MemoryStore, State, Store
+from streamrt.state import MemoryStore, Store
 from streamrt.state.spec import StoreSpec
 from streamrt.state.timed import TimedTransaction
 from streamrt.topics import Topic
-from streamrt.topology import MergeOperator, Node, PartitionSender, RecordHandler, TaskAccess
+from streamrt.topology import MergeOperator, Node, PartitionSender, RecordHandler, StateAccess, TaskAccess
 from tests.unit.state_timed import Run
 
 Output = tuple[Any, Any, int, Headers | None]
@@ -63,7 +63,7 @@ class Joined:
     def follow(self, store: StoreSpec, changed: Any) -> None:
         raise AssertionError("joins ask for their transaction")
 
-    def state(self, store: StoreSpec) -> Callable[[Any, int], State]:
+    def state(self, store: StoreSpec) -> StateAccess:
         raise AssertionError("joins have no State")
 
     def sender(self, topic: Topic, copies: int = 0) -> RecordHandler:

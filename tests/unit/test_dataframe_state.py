@@ -9,7 +9,7 @@ import pytest
 
 from streamrt import StreamingDataFrame
 from streamrt.errors import ConfigurationError, InvalidOperationError
-from streamrt.operators.expression import InState
+from streamrt.operators.expression import METADATA, StatefulCall
 from streamrt.state import MemoryStore, RocksDBStore, State
 from streamrt.state.spec import StoreSpec
 from streamrt.state.store import DEFAULT_STORE
@@ -136,7 +136,7 @@ def test_a_stateful_function_can_make_a_column_or_a_condition(stage: Stage) -> N
 
 def test_an_expression_with_state_needs_something_that_gives_it() -> None:
     with pytest.raises(ValueError, match="store 'default' is compiled without a context"):
-        InState(DEFAULT).compile()
+        StatefulCall(len, METADATA[0], metadata=False, store=DEFAULT).compile()
 
 
 def test_without_state_no_store_is_needed(stage: Stage) -> None:

@@ -22,8 +22,8 @@ from streamrt.runtime.spec import TaskSpec
 from streamrt.runtime.tasks.clients import RecordWriter, no_writer
 from streamrt.runtime.tasks.sinks import TaskSinks
 from streamrt.serializers import SERIALIZERS, BoundSerializer, MessageField, Serializer
-from streamrt.state import State
 from streamrt.state.base import Transaction
+from streamrt.state.keyed_state import KeyedState
 from streamrt.state.spec import StoreSpec
 from streamrt.state.transaction import StoreTransaction
 from streamrt.topics import Topic
@@ -203,7 +203,7 @@ class OutputCollector:
         name = store.name
         states = self.states
 
-        def state(key: Any, timestamp: int) -> State:
+        def state(key: Any, timestamp: int) -> KeyedState:
             return states[name](key, timestamp)
 
         return state
