@@ -29,6 +29,8 @@ _REFUSED_OPTIONS = {
     "on_delivery": "append() returns the outcome of each row",
     "dr_msg_cb": "append() returns the outcome of each row",
     "dr_cb": "append() returns the outcome of each row",
+    "error_cb": "the log of StreamRT has what the client says",
+    "logger": "the log of StreamRT has what the client says",
 }
 
 
