@@ -1,7 +1,7 @@
 """`ReadableTable`: the methods of a table that read."""
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
 from streamrt.errors import ArgumentTypeError, ArgumentValueError, InvalidOperationError, SchemaError
 from streamrt.kafka.token import Offsets
@@ -13,8 +13,12 @@ from streamrt.tables.feed_options import check_feed_options
 from streamrt.tables.info import TableInfo
 from streamrt.tables.links import TableLinks
 from streamrt.tables.positions import Start, TopicPositions, is_by_number
+from streamrt.tables.sampling import sample_reader
 from streamrt.tables.scan import RowReaderFactory, TableScan
 from streamrt.tables.stream import TableStream
+
+if TYPE_CHECKING:
+    from streamrt.serializers.registry import SchemaRegistryClientConfig
 
 __all__ = ["ReadableTable"]
 
@@ -32,6 +36,15 @@ class ReadHome(Protocol):
 
     def row_format(self, info: TableInfo) -> RowFormat:
         """Return the format of rows."""
+
+
+@runtime_checkable
+class HasRegistry(Protocol):
+    """The part of a catalogue that knows a schema registry."""
+
+    @property
+    def schema_registry(self) -> "SchemaRegistryClientConfig | None":
+        """Connection to the schema registry, or None."""
 
 
 class ReadableTable:
@@ -220,20 +233,25 @@ class ReadableTable:
     ) -> Detected:
         """Look at records of the topic, and return a schema that fits them. The table is not changed.
 
-        It looks at the last records; if there are none, it waits for the first ones. They must be JSON objects. Of an HTTP
-        stream, it takes the events that arrive, until there are `limit` of them or `timeout` is over.
+        It looks at the last records; if there are none, it waits for the first ones. The table's format decides what they
+        are: JSON objects; Avro, whose schema comes from the registry of the catalogue, by the id in the newest record; or one
+        column (`single`, `string`, `raw`). Of an HTTP stream, it takes the events that arrive, until there are `limit` or
+        `timeout` is over.
 
         Args:
             limit: most records.
             timeout: seconds to wait while there is no record.
-            types: whether types are inferred; otherwise all columns are `STRING`.
+            types: whether types of JSON are inferred; otherwise its columns are `STRING`. Other formats have types.
             start: where to begin, as in `scan`; None means with the last records.
 
         Raises:
             ArgumentValueError: if `limit` is below 1, or `timeout` below 0.
             OffsetOutOfRangeError: if an offset is no longer, or not yet, in the topic.
             TopicNotFoundError: if the topic does not exist.
-            InvalidOperationError: if the table has no topic, and is no HTTP stream.
+            InvalidOperationError: if the table has no topic, and is no HTTP stream; or if values of its format do not say
+                what their columns are: Protobuf, and Avro without a registry.
+            SchemaError: if no table can have the columns of the Avro records.
+            SchemaRegistryError: if the registry cannot be asked.
             SourceError: if the server of an HTTP stream refuses, or the stream breaks off before the first event.
 
         Example:
@@ -250,6 +268,8 @@ class ReadableTable:
             from streamrt.tables.event_detection import detect_events
 
             return detect_events(self._info, limit=limit, timeout=timeout, types=types, start=start)
+        home: object = self._home
+        read = sample_reader(self._info, home.schema_registry if isinstance(home, HasRegistry) else None)
         return detect(
             self._home.links,
             self._positions(),
@@ -258,6 +278,7 @@ class ReadableTable:
             timeout=timeout,
             types=types,
             start=start,
+            read=read,
         )
 
     def _stream(
