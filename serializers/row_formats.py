@@ -13,7 +13,7 @@ from streamrt.serializers.row_contract import KeyFormat, RowFormat
 from streamrt.serializers.row_json import JSONRowFormat
 from streamrt.serializers.row_keys import AvroKeyFormat, IntKeyFormat, JSONKeyFormat, StrKeyFormat
 from streamrt.serializers.row_protobuf import ProtobufRowFormat
-from streamrt.serializers.row_simple import RawRowFormat, SingleRowFormat, StringRowFormat
+from streamrt.serializers.row_simple import RAW_SCHEMA, RawRowFormat, SingleRowFormat, StringRowFormat
 
 __all__ = ["KEY_FORMATS", "ROW_FORMATS", "KeyFormat", "RowFormat", "key_format", "raw_format", "row_format"]
 
@@ -40,7 +40,7 @@ def row_format(
 
     Args:
         name: one of `ROW_FORMATS`.
-        schema: what rows must fit; None for the format `raw`, which has none.
+        schema: what rows must fit; None for the format `raw`, whose rows are `value BINARY`.
         options: settings of the format, such as `RowFormat.options` returns them.
         registry: connection to a schema registry. Formats that have no use for one (`json`, `single`, `string`, `raw`) do not
             connect to it.
@@ -58,9 +58,10 @@ def row_format(
     if name not in ROW_FORMATS:
         raise ConfigurationError(f"there is no format {name!r} of rows; there are {', '.join(ROW_FORMATS)}")
     if name == "raw":
-        if schema is not None and schema.names != ("value",):
-            raise SchemaError("the format 'raw' has no schema: its rows have one column, 'value'")
-        return _raw_by_names(options or {})
+        if schema is not None and schema.names != RAW_SCHEMA.names:
+            raise SchemaError("the format 'raw' needs no schema: its rows have one column, 'value'")
+        # Other types are those of values that only serializers know.
+        return _raw_by_names(options or {}, schema if schema and schema.types == RAW_SCHEMA.types else None)
     if schema is None:
         raise SchemaError(f"the format {name!r} needs a schema; 'raw' alone has none")
     if name == "avro":
@@ -94,13 +95,14 @@ def raw_format(serializer: SerializerType = "bytes", deserializer: DeserializerT
     return RawRowFormat(*pair, words=(serializer, deserializer))
 
 
-def _raw_by_names(options: Mapping[str, Any]) -> RowFormat:
+def _raw_by_names(options: Mapping[str, Any], schema: Schema | None) -> RowFormat:
     unknown = sorted(options.keys() - {"serializer", "deserializer"})
     if unknown:
         raise ConfigurationError(
             f"the format 'raw' has no option {unknown[0]!r}; it has 'serializer' and 'deserializer'"
         )
-    return raw_format(options.get("serializer", "bytes"), options.get("deserializer", "bytes"))
+    words = options.get("serializer", "bytes"), options.get("deserializer", "bytes")
+    return RawRowFormat(resolve_serializer(words[0]), resolve_deserializer(words[1]), words, schema)
 
 
 def key_format(name: str, schema: Schema, columns: Sequence[str]) -> KeyFormat:

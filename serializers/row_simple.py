@@ -33,7 +33,7 @@ from streamrt.serializers.simple import (
     StringSerializer,
 )
 
-__all__ = ["RawRowFormat", "SingleRowFormat", "StringRowFormat"]
+__all__ = ["RAW_SCHEMA", "RawRowFormat", "SingleRowFormat", "StringRowFormat"]
 
 _INTEGERS = (pa.int8(), pa.int16(), pa.int32())
 _PAIRS: dict[str, tuple[type[Serializer], type[Deserializer], tuple[pa.DataType, ...]]] = {
@@ -43,6 +43,10 @@ _PAIRS: dict[str, tuple[type[Serializer], type[Deserializer], tuple[pa.DataType,
     "double": (DoubleSerializer, DoubleDeserializer, (pa.float64(),)),
 }
 _WORDS = (*_PAIRS, "json")
+
+
+RAW_SCHEMA = Schema("value BINARY")
+"""The schema of rows of the format `raw`."""
 
 
 class SingleRowFormat(RowFormat):
@@ -157,22 +161,27 @@ class RawRowFormat(RowFormat):
     Args:
         serializer: writes the values.
         deserializer: reads them.
-        words: names of both, which a catalogue keeps; None if they are objects.
+        words: names of both, which a catalogue keeps; or the objects.
+        schema: the one column, `value BINARY`, nullable or not.
     """
 
     name = "raw"
 
     def __init__(
-        self, serializer: Serializer, deserializer: Deserializer, words: tuple[SerializerType, DeserializerType]
+        self,
+        serializer: Serializer,
+        deserializer: Deserializer,
+        words: tuple[SerializerType, DeserializerType],
+        schema: Schema | None = None,
     ) -> None:
-        super().__init__(Schema("value BINARY"))
+        super().__init__(RAW_SCHEMA if schema is None else schema)
         self._words = words
         self._inner = (serializer, deserializer)
         self._serializer = _RawSerializer(serializer)
         self._deserializer = _RawDeserializer(deserializer)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return RawRowFormat, (*self._inner, self._words)
+        return RawRowFormat, (*self._inner, self._words, self.schema)
 
     @property
     def options(self) -> Mapping[str, Any]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, TypeGuard
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, NoReturn, TypeGuard
 
 from typing_extensions import override
 
@@ -139,6 +139,51 @@ class DeclaringApplication(CollectingApplication):
         self._definition.sources.register(source, chosen, instances)
         return chosen
 
+    def table(self, table: Table | str, **options: Any) -> NoReturn:
+        """Refuse to read a table as rows by key.
+
+        Args:
+            table: the table, or its name.
+            **options: how.
+
+        Raises:
+            InvalidOperationError: always.
+        """
+        raise InvalidOperationError(
+            f"table({_named(table)}) is not there yet, because applications read tables as streams of rows: dataframe(table) "
+            "does that, its state keeps rows by key, and join_asof() and join_lookup() join them"
+        )
+
+    def maintain(self, table: Table | str) -> NoReturn:
+        """Refuse to merge partial updates into a table.
+
+        Args:
+            table: the table, or its name.
+
+        Raises:
+            InvalidOperationError: always.
+        """
+        raise InvalidOperationError(
+            f"maintain({_named(table)}) is not there yet, because tables with a primary key are created and described alone: "
+            "merge rows in the state of dataframe(table), and write them by to_table()"
+        )
+
+    def sql(self, program: str, args: Mapping[str, Any] | None = None, **frames: StreamingDataFrame) -> NoReturn:
+        """Refuse to run a program of SQL.
+
+        Args:
+            program: its statements.
+            args: values of parameters.
+            **frames: dataframes by the names that they have in it.
+
+        Raises:
+            InvalidOperationError: always.
+        """
+        raise InvalidOperationError(
+            "sql() is not there yet, because dataframes are defined in Python: see filter, apply, group_by, windows and "
+            "joins of StreamingDataFrame; catalog.execute() creates tables"
+        )
+
     def _table(self, table: Table | str) -> Table:
         return self.catalog.table(table) if isinstance(table, str) else table
 
@@ -187,6 +232,10 @@ class DeclaringApplication(CollectingApplication):
 
         topic = endpoint_topic(table.info, table.home)
         return self.add_source(endpoint_source(table.info, table.home), topic)
+
+
+def _named(table: object) -> str:
+    return repr(table if isinstance(table, str) else getattr(table, "name", table))
 
 
 def _names_table(given: object) -> TypeGuard[Table | str]:

@@ -39,7 +39,7 @@ from streamrt.kafka.reader import (
 )
 from streamrt.records import TopicPartition
 
-__all__ = ["PartitionFeed"]
+__all__ = ["MEMBERSHIP_OPTIONS", "PartitionFeed"]
 
 logger = logging.getLogger("streamrt.kafka")
 
@@ -58,7 +58,7 @@ _DEFAULTS: Mapping[str, Any] = {
     "topic.metadata.refresh.fast.interval.ms": 20,
 }
 # Options of group members; a feed is not a member.
-_MEMBERSHIP = frozenset(
+MEMBERSHIP_OPTIONS = frozenset(
     {
         "coordinator.query.interval.ms",
         "group.id",
@@ -104,7 +104,7 @@ class PartitionFeed:
         self._pending_errors: list[KafkaError] = []
         self._options = client_options(
             connection,
-            {name: value for name, value in (options or {}).items() if name not in _MEMBERSHIP},
+            {name: value for name, value in (options or {}).items() if name not in MEMBERSHIP_OPTIONS},
             logger,
             self._pending_errors.append,
             defaults={**_DEFAULTS, "group.id": NO_GROUP},

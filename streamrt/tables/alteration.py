@@ -152,7 +152,12 @@ def _faults(newer: Schema, older: Schema, key: Sequence[str]) -> list[str]:
 
 def _relocated(info: TableInfo, options: Mapping[str, Any], connection: str | None) -> TableInfo:
     wanted = {**info.options, **options}
-    if info.kind != "external" and (connection is not None or set(options) != {"topic"}):
+    if info.kind != "external" and connection is not None:
+        raise ConfigurationError(
+            f"table {info.name!r} has no connection, because topics are in the cluster of the catalogue: each table of "
+            "another cluster has a Catalog there"
+        )
+    if info.kind != "external" and set(options) != {"topic"}:
         raise ConfigurationError(f"table {info.name!r} is a topic: alter_table(topic=...) is what it has")
     made = replace(info, options=wanted, connection=info.connection if connection is None else connection)
     # Checks the options.

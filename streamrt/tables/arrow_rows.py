@@ -100,6 +100,11 @@ def is_frame_of(package: str, rows: Any) -> bool:
     return type(rows).__name__ == "DataFrame" and type(rows).__module__.partition(".")[0] == package
 
 
+def is_frame(rows: Any) -> bool:
+    """Return whether rows are a table or record batch of Arrow, or a data frame of pandas or polars."""
+    return isinstance(rows, (pa.Table, pa.RecordBatch)) or is_frame_of("pandas", rows) or is_frame_of("polars", rows)
+
+
 def _named(names: Sequence[Any], values: Sequence[Any]) -> dict[str, Any]:
     for number, name in enumerate(names):
         if not isinstance(name, str):

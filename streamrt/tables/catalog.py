@@ -44,6 +44,7 @@ from streamrt.tables.naming import (
     check_text,
 )
 from streamrt.tables.objects import IfExists, IfMissing
+from streamrt.tables.refusals import CatalogRefusals
 from streamrt.tables.table import Table
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ __all__ = ["DEFAULT_DATABASE", "Catalog"]
 _ATTEMPTS = 5
 
 
-class Catalog(CatalogDatabases, CatalogConnections, CatalogUsages, CatalogTransfer):
+class Catalog(CatalogDatabases, CatalogConnections, CatalogUsages, CatalogTransfer, CatalogRefusals):
     """Databases and tables by name. It may be used in any thread, and with `with`.
 
     Names of tables are `<database>.<table>`, or those of the default database alone.

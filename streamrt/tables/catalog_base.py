@@ -88,6 +88,11 @@ class CatalogBase(ABC):
         return self._links
 
     @property
+    def schema_registry(self) -> "SchemaRegistryClientConfig | None":
+        """Connection to the schema registry of formats that use one, or None."""
+        return self._registry
+
+    @property
     def timeout(self) -> float:
         """Seconds to wait for answers."""
         return self._timeout

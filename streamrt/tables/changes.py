@@ -13,6 +13,7 @@ from typing_extensions import Self
 
 from streamrt.errors import ArgumentTypeError, ArgumentValueError, InvalidOperationError, SchemaError
 from streamrt.kafka.token import Offsets
+from streamrt.tables.row_changes import CHANGE_COLUMN, SIGN_COLUMN
 from streamrt.tables.rows import ChangeType
 from streamrt.tables.scan import frame_of
 from streamrt.tables.stream import TableStream
@@ -25,7 +26,6 @@ __all__ = ["ChangeListener", "OnChanges", "require_listener_arguments"]
 logger = logging.getLogger("streamrt.tables")
 
 OnChanges = Callable[["pd.DataFrame", int], object]
-_SIGN = "insert_delete"
 _TAKEN_BACK = frozenset({ChangeType.UPDATE_BEFORE.short, ChangeType.DELETE.short})
 
 
@@ -57,9 +57,11 @@ class ChangeListener:
     """
 
     def __init__(self, stream: TableStream, callback: OnChanges, max_rows: int, max_delay: float) -> None:
-        if _SIGN in stream.schema.names:
+        if SIGN_COLUMN in stream.schema.names:
             stream.close()
-            raise SchemaError(f"the column {_SIGN!r} is in the schema, and would be added: leave it out of columns=")
+            raise SchemaError(
+                f"the column {SIGN_COLUMN!r} is in the schema, and would be added: leave it out of columns="
+            )
         self._stream = stream
         self._callback = callback
         self._max_rows = max_rows
@@ -152,5 +154,5 @@ class ChangeListener:
     @staticmethod
     def _frame(rows: pa.Table) -> "pd.DataFrame":
         frame = frame_of(rows)
-        frame[_SIGN] = [-1 if change in _TAKEN_BACK else 1 for change in frame["_change_type"]]
+        frame[SIGN_COLUMN] = [-1 if change in _TAKEN_BACK else 1 for change in frame[CHANGE_COLUMN]]
         return frame

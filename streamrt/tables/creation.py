@@ -20,6 +20,7 @@ from streamrt.kafka.partitioner import partition_for
 from streamrt.records import TopicPartition
 from streamrt.schema import Schema
 from streamrt.serializers.row_formats import ROW_FORMATS, RowFormat, key_format, row_format
+from streamrt.serializers.row_simple import RAW_SCHEMA, RawRowFormat
 from streamrt.tables.connectors import Connector, KafkaTopic, table_connector
 from streamrt.tables.info import TableInfo
 from streamrt.tables.links import TableLinks
@@ -101,7 +102,10 @@ def new_table(name: str, given: TableArguments, registry: Any) -> TableInfo:
         SchemaError: if the schema cannot be used, or the format cannot carry it.
     """
     _check_types(given)
+    word, format_options = _format(given.format, given.format_options)
     schema = _schema(given.schema, given.time)
+    if word == RawRowFormat.name:
+        schema = _raw_schema(name, schema, format_options)
     connector = given.connector
     if connector is None:
         connector = KafkaTopic(name if given.topic is None else given.topic)
@@ -114,7 +118,6 @@ def new_table(name: str, given: TableArguments, registry: Any) -> TableInfo:
     connection = _connection(given.connection, options.pop("connection", None), is_kafka)
     if not is_kafka:
         _check_external(schema, given)
-    word, format_options = _format(given.format, given.format_options)
     primary_key = () if schema is None else schema.primary_key
     moment = now()
     info = TableInfo(
@@ -150,6 +153,11 @@ def with_format_options(info: TableInfo, registry: Any) -> TableInfo:
         SchemaError: if it cannot carry a column.
     """
     if info.schema is not None:
+        if info.format == RawRowFormat.name and info.schema.types != RAW_SCHEMA.types:
+            raise SchemaError(
+                f"table {info.name!r} has the format 'raw', whose rows have one column, 'value' (BINARY): leave out the "
+                "schema"
+            )
         made = row_format(info.format, info.schema, info.format_options, registry)
         if info.key:
             key_format(info.key_format, info.schema, info.key)
@@ -294,6 +302,17 @@ def _schema(given: Any, event_time: str | None) -> Schema | None:
     if event_time is None or event_time == given.time:
         return given
     return Schema(given.columns, primary_key=given.primary_key, time=event_time, comment=given.comment)
+
+
+def _raw_schema(name: str, schema: Schema | None, options: Mapping[str, Any]) -> Schema:
+    """Return the schema of a table whose values are bytes, which needs none."""
+    others = sorted({options.get(each, "bytes") for each in ("serializer", "deserializer")} - {"bytes"}, key=str)
+    if others:
+        raise ConfigurationError(
+            f"table {name!r} cannot have the format 'raw' with the serializer {others[0]!r}: a raw table has bytes; "
+            "the format 'single' has serializers for one typed column, and 'json' for several"
+        )
+    return RAW_SCHEMA if schema is None else schema
 
 
 def _connection(given: str | None, of_connector: str | None, is_kafka: bool) -> str | None:

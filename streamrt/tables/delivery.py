@@ -205,6 +205,14 @@ class Deliveries:
             self.topic,
         )
 
+    def broken(self, rows: int) -> ProducerError:
+        """Return the error for a producer that can do no more, and may have lost rows."""
+        return ProducerError(
+            f"the producer of table {self._table!r} had a fatal error and may have lost {max(0, rows)} rows: see the log, "
+            "and make a new writer",
+            self.topic,
+        )
+
     def late(self, rows: int, timeout: float) -> DeliveryTimeoutError:
         """Return the error for rows whose outcome is not known in time."""
         return DeliveryTimeoutError(

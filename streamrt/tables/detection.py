@@ -6,21 +6,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import orjson
-
 from streamrt.kafka.client import KafkaRequestError
 from streamrt.kafka.inputs import InputBatch
 from streamrt.records import TopicPartition
 from streamrt.schema import Schema
 from streamrt.tables.links import TableLinks
 from streamrt.tables.positions import Positions, Start, TopicPositions
+from streamrt.tables.sampling import SampleReader, read_json
 
 __all__ = ["Detected", "described", "detect"]
 
 _POLL_S = 0.1
 _GROWTH = 8
 """How many times more offsets are looked at when the last ones have too few records."""
-_MAGIC_LENGTH = 5
 _OPTIONS = {"fetch.wait.max.ms": 5, "queued.min.messages": 1_000}
 
 
@@ -33,7 +31,7 @@ class Detected:
         rows: the records, oldest first.
         new_columns: columns of these that the table's schema does not have.
         missing_columns: columns of the table's schema that none of these has.
-        skipped: how many records were no JSON objects.
+        skipped: how many records were no rows of the table's format.
         hint: what these may be, or None.
     """
 
@@ -62,6 +60,7 @@ def detect(
     timeout: float,
     types: bool,
     start: Start | None,
+    read: SampleReader = read_json,
 ) -> Detected:
     """Return what records of a topic look like; `Table.detect_schema` says how.
 
@@ -73,6 +72,7 @@ def detect(
         timeout: seconds to wait for the first record.
         types: whether types are inferred.
         start: where to begin; None means with the last records.
+        read: reads values of the table's format.
     """
     deadline = time.monotonic() + timeout
     bounds = positions.look(positions.chosen(None, *([] if start is None else [start])))
@@ -84,7 +84,7 @@ def detect(
         samples = []
     if not samples:
         samples = _next(links, ends, limit, deadline)
-    return described([sample.value for sample in samples], known, types)
+    return described([sample.value for sample in samples], known, types, read)
 
 
 def _last(links: TableLinks, low: Mapping[int, int], ends: Positions, limit: int, timeout_s: float) -> list[_Sample]:
@@ -157,54 +157,24 @@ def _samples(number: int, records: InputBatch) -> Iterator[_Sample]:
         yield _Sample(timestamp, number, offset, value)
 
 
-def described(values: Sequence[bytes | None], known: Schema | None, types: bool) -> Detected:
+def described(
+    values: Sequence[bytes | None], known: Schema | None, types: bool, read: SampleReader = read_json
+) -> Detected:
     """Return what values look like.
 
     Args:
         values: the values, oldest first.
         known: the schema of the table, if it has one.
         types: whether types are inferred.
+        read: reads values of the table's format.
     """
-    rows = []
-    others = []
-    for value in values:
-        row = _object(value)
-        if row is None:
-            others.append(value)
-        else:
-            rows.append(row)
-    columns = list(dict.fromkeys(name for row in rows for name in row))
-    schema = Schema.infer(rows, types=types) if columns else None
+    found = read(values, types)
     names = () if known is None else known.names
     return Detected(
-        schema,
-        rows,
-        [name for name in columns if name not in names],
-        [name for name in names if name not in columns] if rows else [],
-        len(others),
-        _hint(others),
+        found.schema,
+        found.rows,
+        [name for name in found.columns if name not in names],
+        [name for name in names if name not in found.columns] if found.rows else [],
+        found.skipped,
+        found.hint,
     )
-
-
-def _object(value: bytes | None) -> dict[str, Any] | None:
-    try:
-        row = None if value is None else orjson.loads(value)
-    except orjson.JSONDecodeError:
-        return None
-    return row if isinstance(row, dict) else None
-
-
-def _hint(values: list[bytes | None]) -> str | None:
-    """Return what values may be that are no JSON objects."""
-    if not values:
-        return None
-    marked = [value for value in values if value is not None and len(value) > _MAGIC_LENGTH and value[0] == 0]
-    if marked:
-        number = int.from_bytes(marked[-1][1:_MAGIC_LENGTH], "big")
-        return (
-            f"values begin with the magic byte of a schema registry (schema id {number}): take the schema from there, "
-            'and the format "avro" with the registry'
-        )
-    if all(value is None for value in values):
-        return "the records have no value"
-    return 'values are no JSON objects: use the format "single" or "string" for values that are one column, or "avro"'

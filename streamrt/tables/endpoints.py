@@ -35,7 +35,7 @@ __all__ = [
     "sqs_settings",
 ]
 
-_BINARY = ("avro", "protobuf")
+_BINARY = ("avro", "protobuf", "raw")
 _BINARY_SERIALIZERS = ("bytes", "int", "double")
 
 

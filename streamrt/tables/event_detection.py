@@ -12,6 +12,7 @@ from streamrt.tables.connectors import HTTPSSE, SQSQueue, table_connector
 from streamrt.tables.detection import Detected, described
 from streamrt.tables.info import TableInfo
 from streamrt.tables.native import event_source_of
+from streamrt.tables.sampling import sample_reader
 
 if TYPE_CHECKING:
     import httpx_sse
@@ -35,7 +36,8 @@ def detect_events(info: TableInfo, *, limit: int, timeout: float, types: bool, s
         start: must be None: a stream begins now.
 
     Raises:
-        InvalidOperationError: if the table is no HTTP stream, or there is a start.
+        InvalidOperationError: if the table is no HTTP stream, there is a start, or values of its format do not say what
+            their columns are.
         SourceError: if the server refuses, or the stream breaks off before the first event.
     """
     if info.connector == SQSQueue.word:
@@ -50,10 +52,11 @@ def detect_events(info: TableInfo, *, limit: int, timeout: float, types: bool, s
         )
     if start is not None:
         raise InvalidOperationError(f"detect_schema(start=...) of table {info.name}: an HTTP stream begins now")
+    read = sample_reader(info, None)
     # A server that does not even answer ends it, too, and one that sends no event does not.
     events = event_source_of(connector, silence=timeout + _ANSWER_S)
     values = arriving(events, connector.event, limit, timeout, info.name)
-    return described(values, info.schema, types)
+    return described(values, info.schema, types, read)
 
 
 def arriving(events: "httpx_sse.EventSource", name: str | None, limit: int, timeout: float, table: str) -> list[bytes]:

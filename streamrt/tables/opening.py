@@ -8,7 +8,9 @@ from streamrt.schema import Schema
 from streamrt.serializers.row_formats import KeyFormat, RowFormat
 from streamrt.tables.info import TableInfo
 from streamrt.tables.links import TableLinks
+from streamrt.tables.positions import TopicPositions
 from streamrt.tables.row_encoder import RowEncoder
+from streamrt.tables.topic_watch import WriterWatch
 from streamrt.tables.transactions import WriterTransactions, check_writer_id
 from streamrt.tables.writer import TableWriter
 from streamrt.tables.writer_states import WriterStates
@@ -27,6 +29,8 @@ _REFUSED_OPTIONS = {
     "on_delivery": "append() returns the outcome of each row",
     "dr_msg_cb": "append() returns the outcome of each row",
     "dr_cb": "append() returns the outcome of each row",
+    "error_cb": "the log of StreamRT has what the client says",
+    "logger": "the log of StreamRT has what the client says",
 }
 
 
@@ -66,7 +70,7 @@ def open_writer(
         links.sender(chosen) if transactions is None else transactions.begin(),
         encoder,
         around=None if assigner == "sticky" else config.num_partitions or 1,
-        topic_id=topic_id,
+        watch=WriterWatch(TopicPositions(admin, topic, info.name, timeout), topic_id, transactions is not None),
         timeout=timeout,
         transactions=transactions,
     )

@@ -80,6 +80,11 @@ class TopicPositions:
         self._timeout = timeout
 
     @property
+    def topic(self) -> str:
+        """Name of the topic."""
+        return self._topic
+
+    @property
     def table(self) -> str:
         """Name of the table."""
         return self._table

@@ -1,7 +1,7 @@
 """`ReadableTable`: the methods of a table that read."""
 
-from collections.abc import Collection, Sequence
-from typing import Literal, Protocol
+from collections.abc import Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
 from streamrt.errors import ArgumentTypeError, ArgumentValueError, InvalidOperationError, SchemaError
 from streamrt.kafka.token import Offsets
@@ -9,11 +9,16 @@ from streamrt.serializers.row_formats import RowFormat
 from streamrt.tables.changes import ChangeListener, OnChanges, require_listener_arguments
 from streamrt.tables.decoding import OnBadRecord
 from streamrt.tables.detection import Detected, detect
+from streamrt.tables.feed_options import check_feed_options
 from streamrt.tables.info import TableInfo
 from streamrt.tables.links import TableLinks
 from streamrt.tables.positions import Start, TopicPositions, is_by_number
+from streamrt.tables.sampling import sample_reader
 from streamrt.tables.scan import RowReaderFactory, TableScan
 from streamrt.tables.stream import TableStream
+
+if TYPE_CHECKING:
+    from streamrt.serializers.registry import SchemaRegistryClientConfig
 
 __all__ = ["ReadableTable"]
 
@@ -33,6 +38,15 @@ class ReadHome(Protocol):
         """Return the format of rows."""
 
 
+@runtime_checkable
+class HasRegistry(Protocol):
+    """The part of a catalogue that knows a schema registry."""
+
+    @property
+    def schema_registry(self) -> "SchemaRegistryClientConfig | None":
+        """Connection to the schema registry, or None."""
+
+
 class ReadableTable:
     """The rows of a table, read from its topic. All methods read committed records alone."""
 
@@ -50,6 +64,7 @@ class ReadableTable:
         changes: bool = False,
         metadata: bool = False,
         on_error: OnBadRecord = "fail",
+        options: Mapping[str, Any] | None = None,
     ) -> TableScan:
         """Return the rows between two positions. Both are fixed now, and rows are read when they are asked for.
 
@@ -65,9 +80,12 @@ class ReadableTable:
             changes: whether results of Arrow and frames have the column `_change_type`; rows of log tables are all "+A".
             metadata: whether they have the columns `_change_type`, `_offset`, `_timestamp` and `_partition`.
             on_error: "fail" raises at a record that is no row of the table; "skip" counts such records, and warns once.
+            options: consumer options of librdkafka, such as `fetch.min.bytes`. Those of the connection, of groups, offsets
+                and commits are refused.
 
         Raises:
             SchemaError: if the table has no schema, or no such column.
+            ConfigurationError: if an option cannot be used.
             ArgumentValueError: if the topic does not have a partition, or a list is empty.
             OffsetOutOfRangeError: if an offset is no longer, or not yet, in the topic.
             StaleTokenError: if the topic was deleted and created again since the token was made.
@@ -82,6 +100,7 @@ class ReadableTable:
             ```
         """
         readers = self._readers(columns, changes=changes, metadata=metadata, on_error=on_error)
+        chosen = check_feed_options("scan", options)
         positions = self._positions()
         bounds = positions.look(positions.chosen(partitions, start, until))
         return TableScan(
@@ -91,6 +110,7 @@ class ReadableTable:
             readers,
             limit=limit,
             timeout=self._home.timeout,
+            options=chosen,
         )
 
     def subscribe(
@@ -103,6 +123,7 @@ class ReadableTable:
         max_records: int = 500,
         metadata: bool = False,
         on_error: OnBadRecord = "fail",
+        options: Mapping[str, Any] | None = None,
     ) -> TableStream:
         """Return the rows from a position on, without an end. Close it, or use it in `with`.
 
@@ -116,9 +137,12 @@ class ReadableTable:
             max_records: most rows that `poll`, `poll_arrow` or `poll_batches` return.
             metadata: whether results of Arrow have the columns `_change_type`, `_offset`, `_timestamp` and `_partition`.
             on_error: "fail" raises at a record that is no row of the table; "skip" counts such records, and warns once.
+            options: consumer options of librdkafka, such as `fetch.min.bytes`. Those of the connection, of groups, offsets
+                and commits are refused.
 
         Raises:
             SchemaError: if the table has no schema, or no such column.
+            ConfigurationError: if an option cannot be used.
             ArgumentValueError: if the topic does not have a partition, or a list is empty.
             OffsetOutOfRangeError: if an offset is no longer, or not yet, in the topic.
             StaleTokenError: if the topic was deleted and created again since the token was made.
@@ -133,9 +157,9 @@ class ReadableTable:
                 saved = str(stream.position)
             ```
         """
-        return self._stream(
-            self._readers(columns, metadata=metadata, on_error=on_error), start, partitions, changes, max_records
-        )
+        readers = self._readers(columns, metadata=metadata, on_error=on_error)
+        chosen = check_feed_options("subscribe", options)
+        return self._stream(readers, start, partitions, changes, max_records, chosen)
 
     def on_changes(
         self,
@@ -147,6 +171,7 @@ class ReadableTable:
         changes: Literal["log", "full"] = "full",
         max_rows: int = 10_000,
         max_delay: float = 0.5,
+        options: Mapping[str, Any] | None = None,
     ) -> ChangeListener:
         """Call a function with the rows that come, in a thread, until `stop` or an exception.
 
@@ -159,9 +184,12 @@ class ReadableTable:
             changes: "log" or "full". Rows of log tables are only appended, so both are the same.
             max_rows: most rows of a frame.
             max_delay: seconds for which the first row of a frame waits for others at most.
+            options: consumer options of librdkafka, such as `fetch.min.bytes`. Those of the connection, of groups, offsets
+                and commits are refused.
 
         Raises:
             ArgumentTypeError: if `callback` is no function.
+            ConfigurationError: if an option cannot be used.
             ArgumentValueError: if a number is too low, the topic does not have a partition, or a list is empty.
             SchemaError: if the table has no schema, no such column, or one with a name of those that are added.
             OffsetOutOfRangeError: if an offset is no longer, or not yet, in the topic.
@@ -175,7 +203,8 @@ class ReadableTable:
             ```
         """
         require_listener_arguments(callback, max_rows, max_delay)
-        stream = self._stream(self._readers(columns, changes=True), start, partitions, changes, max_rows)
+        chosen = check_feed_options("on_changes", options)
+        stream = self._stream(self._readers(columns, changes=True), start, partitions, changes, max_rows, chosen)
         return ChangeListener(stream, callback, max_rows, max_delay)
 
     def offsets(self, spec: Start = "latest", partitions: Collection[int] | None = None) -> Offsets:
@@ -204,20 +233,25 @@ class ReadableTable:
     ) -> Detected:
         """Look at records of the topic, and return a schema that fits them. The table is not changed.
 
-        It looks at the last records; if there are none, it waits for the first ones. They must be JSON objects. Of an HTTP
-        stream, it takes the events that arrive, until there are `limit` of them or `timeout` is over.
+        It looks at the last records; if there are none, it waits for the first ones. The table's format decides what they
+        are: JSON objects; Avro, whose schema comes from the registry of the catalogue, by the id in the newest record; or one
+        column (`single`, `string`, `raw`). Of an HTTP stream, it takes the events that arrive, until there are `limit` or
+        `timeout` is over.
 
         Args:
             limit: most records.
             timeout: seconds to wait while there is no record.
-            types: whether types are inferred; otherwise all columns are `STRING`.
+            types: whether types of JSON are inferred; otherwise its columns are `STRING`. Other formats have types.
             start: where to begin, as in `scan`; None means with the last records.
 
         Raises:
             ArgumentValueError: if `limit` is below 1, or `timeout` below 0.
             OffsetOutOfRangeError: if an offset is no longer, or not yet, in the topic.
             TopicNotFoundError: if the topic does not exist.
-            InvalidOperationError: if the table has no topic, and is no HTTP stream.
+            InvalidOperationError: if the table has no topic, and is no HTTP stream; or if values of its format do not say
+                what their columns are: Protobuf, and Avro without a registry.
+            SchemaError: if no table can have the columns of the Avro records.
+            SchemaRegistryError: if the registry cannot be asked.
             SourceError: if the server of an HTTP stream refuses, or the stream breaks off before the first event.
 
         Example:
@@ -234,6 +268,8 @@ class ReadableTable:
             from streamrt.tables.event_detection import detect_events
 
             return detect_events(self._info, limit=limit, timeout=timeout, types=types, start=start)
+        home: object = self._home
+        read = sample_reader(self._info, home.schema_registry if isinstance(home, HasRegistry) else None)
         return detect(
             self._home.links,
             self._positions(),
@@ -242,6 +278,7 @@ class ReadableTable:
             timeout=timeout,
             types=types,
             start=start,
+            read=read,
         )
 
     def _stream(
@@ -251,6 +288,7 @@ class ReadableTable:
         partitions: Collection[int] | None,
         changes: str,
         max_records: int,
+        options: Mapping[str, Any],
     ) -> TableStream:
         if changes not in ("log", "full"):
             raise ArgumentValueError(f'changes must be "log" or "full", got {changes!r}')
@@ -263,6 +301,7 @@ class ReadableTable:
             readers(),
             max_records=max_records,
             follows_new=partitions is None and not is_by_number(start),
+            options=options,
         )
 
     def _positions(self) -> TopicPositions:

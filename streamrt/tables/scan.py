@@ -5,7 +5,7 @@ import contextlib
 import math
 import os
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -97,6 +97,7 @@ class TableScan:
         *,
         limit: int | None,
         timeout: float,
+        options: Mapping[str, Any] | None = None,
     ) -> None:
         if limit is not None and (not isinstance(limit, int) or isinstance(limit, bool)):
             raise ArgumentTypeError(f"limit must be a number of rows, got {type(limit).__name__}")
@@ -109,6 +110,7 @@ class TableScan:
         self._reader = readers()
         self._limit = limit
         self._timeout = timeout
+        self._options = options or {}
 
     @property
     def schema(self) -> Schema:
@@ -319,7 +321,7 @@ class TableScan:
         left = math.inf if self._limit is None else self._limit
         few = left <= _FEW_RECORDS
         most = min(_RECORDS, self._limit or _RECORDS)
-        with contextlib.closing(self._links.feed(_FETCHING_FEW if few else _FETCHING)) as feed:
+        with contextlib.closing(self._links.feed({**(_FETCHING_FEW if few else _FETCHING), **self._options})) as feed:
             feed.add(position)
             feed.resume(ends)
             moved_at = time.monotonic()

@@ -9,6 +9,7 @@ import time
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from types import TracebackType
+from typing import Any
 
 import pyarrow as pa
 from typing_extensions import Self
@@ -83,8 +84,10 @@ class TableStream:
         max_records: int,
         follows_new: bool,
         refresh_s: float = REFRESH_S,
+        options: Mapping[str, Any] | None = None,
     ) -> None:
         self._links = links
+        self._options = options
         self._positions = positions
         self._topic = start.topic
         self._watch = TopicWatch(positions, start.topic_id)
@@ -422,7 +425,7 @@ class TableStream:
     # -- Partitions ----------------------------------------------------------------------------------------------
 
     def _new_feed(self, at: Mapping[int, int]) -> RecordFeed:
-        feed = self._links.feed()
+        feed = self._links.feed(self._options)
         try:
             feed.add(self._offsets(at))
             feed.resume(self._named([number for number in at if number not in self._paused]))

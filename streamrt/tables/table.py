@@ -11,6 +11,7 @@ from streamrt.tables.home import TableHome
 from streamrt.tables.info import TableInfo, TableKind
 from streamrt.tables.opening import open_writer
 from streamrt.tables.reads import ReadableTable
+from streamrt.tables.refusals import TableRefusals
 from streamrt.tables.topics import TableTopic, table_topic
 from streamrt.tables.usages import Usage
 from streamrt.tables.writer import TableWriter
@@ -29,7 +30,7 @@ class CatalogHome(Protocol):
         """Give a table another schema."""
 
 
-class Table(ReadableTable):
+class Table(ReadableTable, TableRefusals):
     """A named, typed stream; `Catalog.table` returns it. It may be used in any thread."""
 
     _home: TableHome

@@ -1,13 +1,13 @@
-"""`TopicWatch`: notices that a topic was created again, before records of the new one are returned."""
+"""`TopicWatch`: notices that a topic was created again, before its records are returned, or rows counted as written."""
 
 import logging
 import time
 
-from streamrt.errors import TopicNotFoundError
+from streamrt.errors import StaleTokenError, TopicNotFoundError
 from streamrt.kafka.client import KafkaRequestError
 from streamrt.tables.positions import TopicPositions
 
-__all__ = ["TopicWatch"]
+__all__ = ["TopicWatch", "WriterWatch"]
 
 logger = logging.getLogger("streamrt.tables")
 
@@ -43,7 +43,11 @@ class TopicWatch:
             StaleTokenError: if it is.
         """
         if self._stale:
-            raise self._positions.stale()
+            raise self.stale()
+
+    def stale(self) -> StaleTokenError:
+        """Return the error for a topic that was created again."""
+        return self._positions.stale()
 
     def look(self, patient: bool = False) -> None:
         """Ask for the id. That brokers do not answer means nothing.
@@ -126,3 +130,30 @@ class TopicWatch:
             found = self._positions.topic_id(min(timeout, self._positions.timeout))
             self._stale = found != self.topic_id
             self.require_same()
+
+
+class WriterWatch(TopicWatch):
+    """A `TopicWatch` of a writer: asked after rows were delivered, brokers answer with the id of the topic that they are in.
+
+    Args:
+        positions: ask for the id.
+        topic_id: the id that the topic had when the writer was opened; None if it is unknown.
+        has_id: whether the writer has an id, and so transactions.
+    """
+
+    def __init__(self, positions: TopicPositions, topic_id: str | None, has_id: bool) -> None:
+        super().__init__(positions, topic_id)
+        self._has_id = has_id
+
+    def stale(self) -> StaleTokenError:
+        """Return the error for a topic that was created again."""
+        what = (
+            "its transaction is aborted, and all rows before are gone: make a new writer with this id, which has no state, "
+            "and begin from the start"
+            if self._has_id
+            else "rows from before are gone, and later ones are in the new topic: make another writer, and write what is lost"
+        )
+        return StaleTokenError(
+            f"topic {self._positions.topic!r} of table {self._positions.table!r} was deleted and created again while a "
+            f"writer was open; {what}"
+        )

@@ -4,10 +4,12 @@ The life of a writer::
 
     OPEN --- close() ----------------------> CLOSED
      |                                          ^
-     '-- a transaction fails --> FAILED --------'  close()
+     '-- a transaction fails, --> FAILED -------'  close()
+         or the topic is another one
 
 A FAILED writer has dropped the rows since its last checkpoint, and refuses all but `close`. A writer without an id has no
-transactions, so it never fails: rows that are lost are told by `flush`, and it goes on.
+transactions: rows that are lost are told by `flush`, and it goes on. It fails if the topic was deleted, whether it was
+created again or not, because its rows are gone then.
 """
 
 import contextlib
@@ -25,22 +27,25 @@ from typing_extensions import Self
 from streamrt.config import require_amounts
 from streamrt.errors import (
     ArgumentTypeError,
-    ArgumentValueError,
     InvalidOperationError,
     ProducerError,
+    StaleTokenError,
     StreamRTError,
+    TopicNotFoundError,
     TransactionError,
 )
 from streamrt.kafka.token import Offsets
 from streamrt.schema import Schema
-from streamrt.tables.arrow_rows import is_frame_of
+from streamrt.tables.arrow_rows import is_frame, is_frame_of
 from streamrt.tables.assigner import REFRESH_S, RoundRobin
 from streamrt.tables.delivery import BatchResult, Deliveries, WriteResult
 from streamrt.tables.forks import OwnProcess
 from streamrt.tables.info import TableInfo
 from streamrt.tables.links import RecordSender
 from streamrt.tables.portions import portions_of
+from streamrt.tables.row_changes import inserted_frame, inserted_row
 from streamrt.tables.row_encoder import EncodedRow, EncodedRows, RowEncoder
+from streamrt.tables.topic_watch import WriterWatch
 from streamrt.tables.transactions import WriterTransactions
 
 if TYPE_CHECKING:
@@ -78,7 +83,7 @@ class TableWriter:
         sender: what records are written with.
         encoder: what makes records of rows.
         around: over how many partitions rows go around; None leaves them to their keys, or to the client.
-        topic_id: Kafka's id of the topic, if known.
+        watch: knows Kafka's id of the topic, and whether that is still the same.
         timeout: seconds to wait for brokers when it is closed.
         transactions: what commits, for a writer with an id.
 
@@ -102,7 +107,7 @@ class TableWriter:
         encoder: RowEncoder,
         *,
         around: int | None,
-        topic_id: str | None,
+        watch: WriterWatch,
         timeout: float,
         transactions: WriterTransactions | None = None,
     ) -> None:
@@ -111,6 +116,7 @@ class TableWriter:
         self._sender = sender
         self._encoder = encoder
         self._assigner = None if around is None else RoundRobin(info.name, around, self._look, REFRESH_S)
+        self._watch = watch
         self._timeout = timeout
         self._transactions = transactions
         self._lock = threading.RLock()
@@ -121,7 +127,7 @@ class TableWriter:
         # Whether the sender has committed, and can do no more because the connection was lost meanwhile.
         self._spent = False
         start = None if transactions is None else transactions.saved.token
-        self._deliveries = Deliveries(info.name, self._topic, topic_id, self._serve, timeout, start)
+        self._deliveries = Deliveries(info.name, self._topic, watch.topic_id, self._serve, timeout, start)
 
     @property
     def schema(self) -> Schema:
@@ -219,25 +225,33 @@ class TableWriter:
             raise ArgumentTypeError(f"append_polars() takes a DataFrame of polars, not {type(rows).__name__}")
         return self._append_frame(rows)
 
-    def write(self, changes: Iterable[Mapping[str, Any]]) -> BatchResult:
-        """Write changes such as `{"insert": row}`; all of them or, if one is refused, none.
+    def write(self, changes: Any) -> BatchResult:
+        """Write changes: `{"insert": row}`, or a frame with the column `_change_type`; all or, if one is refused, none.
 
         Args:
-            changes: a mapping for each change, from what is done to the row. A log table knows `insert` alone.
+            changes: a mapping for each change, from what is done to the row; or a frame, as `append_rows` takes it, whose
+                column `_change_type` has "+A" or "+I". A log table knows no updates and no deletes. Its column
+                `insert_delete`, which frames of `Table.on_changes` have, is left out.
 
         Raises:
             ArgumentTypeError: if one is no such mapping.
+            ArgumentValueError: if a frame has no such column, or other values in it.
             InvalidOperationError: if one is an update or a delete. Other errors are those of `append`.
 
         Example:
             ```python
             writer.write([{"insert": {"order_id": 1}}, {"insert": {"order_id": 2}}]).wait(timeout=10)
+            writer.write(table.scan(changes=True).to_arrow())
             ```
         """
+        if is_frame(changes):
+            with self._working():
+                return self._append_all(self._encoder.frame(inserted_frame(changes, self.schema, self._name)))
         if isinstance(changes, (str, bytes, Mapping)) or not isinstance(changes, Iterable):
-            raise ArgumentTypeError(f"write() takes a list of changes, not {type(changes).__name__}")
+            raise ArgumentTypeError(f"write() takes a list of changes, or a frame, not {type(changes).__name__}")
         with self._working():
-            return self._append_all(self._encoder.rows([self._inserted(*each) for each in enumerate(changes)]))
+            rows = [inserted_row(number, each, self._name) for number, each in enumerate(changes)]
+            return self._append_all(self._encoder.rows(rows))
 
     def append_rows(self, rows: Any) -> BatchResult:
         """Write rows, as `append` takes them, or a frame, as `append_arrow`, `append_pandas` and `append_polars` take it.
@@ -251,7 +265,7 @@ class TableWriter:
             SchemaMismatchError: if a row does not fit the schema; the message names its number, from 0 on. Other errors
                 are those of `append`.
         """
-        if isinstance(rows, (pa.Table, pa.RecordBatch)) or is_frame_of("pandas", rows) or is_frame_of("polars", rows):
+        if is_frame(rows):
             return self._append_frame(rows)
         if isinstance(rows, (str, bytes)) or not isinstance(rows, Iterable):
             raise ArgumentTypeError(f"rows are a list of rows, or a table of Arrow, not {type(rows).__name__}")
@@ -288,6 +302,9 @@ class TableWriter:
         Raises:
             ProducerError: if rows were lost since the last call; it counts them, and names numbers and reasons.
                 DeliveryTimeoutError says that some are still on their way.
+            StaleTokenError: if the topic was deleted and created again while the writer was open: make a new one.
+            TopicNotFoundError: if the topic was deleted.
+            KafkaRequestError: if brokers do not say in time whether it is the same; call it again.
             TransactionError: if the transaction of a writer with an id has failed.
         """
         require_amounts("flush", timeout=timeout)
@@ -310,6 +327,10 @@ class TableWriter:
             ArgumentTypeError: if the state is no text.
             ArgumentValueError: if it is too long.
             ProducerError: if rows were lost; the transaction is aborted then.
+            StaleTokenError: if the topic was deleted and created again while the writer was open; the transaction is aborted
+                then, and a new writer has no state, because the rows of the former topic are gone.
+            TopicNotFoundError: if the topic was deleted; the transaction is aborted then.
+            KafkaRequestError: if brokers do not say in time whether it is the same; call it again.
             TransactionError: if the transaction failed, or its outcome is unknown: a new writer with the id has the state
                 that holds. WriterFencedError says that another writer has taken the id.
         """
@@ -343,6 +364,8 @@ class TableWriter:
         Raises:
             ProducerError: if rows were lost; the writer is closed then. DeliveryTimeoutError says that brokers did not
                 answer in time, so it is unknown which rows are written.
+            StaleTokenError: if the topic was deleted and created again while a writer without an id was open.
+            TopicNotFoundError: if the topic of such a writer was deleted.
         """
         if not self._process.is_own:
             self._life = _Life.CLOSED
@@ -364,7 +387,10 @@ class TableWriter:
             if waits and self._transactions is None:
                 self._deliveries.raise_unwritten(self._timeout)
                 if not usable:
-                    raise self._broken(0)
+                    raise self._deliveries.broken(0)
+                if self._uncommitted:
+                    # That brokers do not answer means nothing: the rows are delivered.
+                    self._watch.look()
 
     def __enter__(self) -> Self:
         return self
@@ -533,19 +559,23 @@ class TableWriter:
             raise
         outstanding = self._deliveries.outstanding
         if self._transactions is None and not self._sender.usable:
-            raise self._broken(outstanding)
+            raise self._deliveries.broken(outstanding)
         if outstanding > 0 and not left:
             raise self._deliveries.unreported(outstanding)
         if outstanding > 0:
             raise self._deliveries.late(outstanding, timeout)
+        self._require_same_topic()
+        if self._transactions is None:
+            self._uncommitted = 0
         return self._deliveries.token()
 
-    def _broken(self, outstanding: int) -> ProducerError:
-        return ProducerError(
-            f"the producer of table {self._name!r} had a fatal error and may have lost {max(0, outstanding)} rows: see the "
-            "log, and make a new writer",
-            self._topic,
-        )
+    def _require_same_topic(self) -> None:
+        """Fail if the topic is another one. After rows are delivered, the answer means the topic that they are in."""
+        try:
+            self._watch.insist()
+        except (StaleTokenError, TopicNotFoundError) as error:
+            self._fail(error)
+            raise
 
     def _serve(self, timeout: float) -> None:
         """Report outcomes to `Deliveries`; called by threads that wait for one."""
@@ -560,18 +590,6 @@ class TableWriter:
                 self._fail(self._explained(error))
             finally:
                 self._lock.release()
-
-    def _inserted(self, number: int, change: object) -> Any:
-        if not isinstance(change, Mapping) or len(change) != 1:
-            raise ArgumentTypeError(f'change {number} must be a mapping with one key, such as {{"insert": row}}')
-        [(what, row)] = change.items()
-        if what in ("delete", "update", "upsert"):
-            raise InvalidOperationError(
-                f"change {number} is {what!r}, and {self._name!r} is a log table, which has inserts alone"
-            )
-        if what != "insert":
-            raise ArgumentValueError(f"change {number} must be an insert, got {what!r}")
-        return row
 
     def _transactional(self, what: str) -> WriterTransactions:
         if self._transactions is None:

@@ -109,14 +109,12 @@ ROW_EXAMPLES: Mapping[str, Any] = {
 """A value of each type in `ROW_VALUES`."""
 
 
-def _rows(columns: Sequence[tuple[str, bool]]) -> st.SearchStrategy[tuple[Schema, list[dict[str, Any]]]]:
-    described = [
-        {"name": f"c{number}", "type": word, "nullable": nullable} for number, (word, nullable) in enumerate(columns)
-    ]
-    values = {
-        f"c{number}": ROW_VALUES[word] | st.none() if nullable else ROW_VALUES[word]
-        for number, (word, nullable) in enumerate(columns)
-    }
+def _rows(
+    columns: Sequence[tuple[str, bool]], names: Sequence[str]
+) -> st.SearchStrategy[tuple[Schema, list[dict[str, Any]]]]:
+    named = [*zip(names or [f"c{number}" for number in range(len(columns))], columns, strict=False)]
+    described = [{"name": name, "type": word, "nullable": nullable} for name, (word, nullable) in named]
+    values = {name: ROW_VALUES[word] | st.none() if nullable else ROW_VALUES[word] for name, (word, nullable) in named}
     return st.tuples(st.just(Schema(described)), st.lists(st.fixed_dictionaries(values), max_size=5))
 
 
@@ -128,20 +126,22 @@ class RowFormatConformance:
         max_columns: maximum number of columns.
         nullable: whether columns may be null.
         refused: bytes that are no row of any schema.
+        names: names of the columns, if the format knows no others.
     """
 
     types: ClassVar[Sequence[str]] = tuple(ROW_VALUES)
     max_columns: ClassVar[int] = 4
     nullable: ClassVar[bool] = True
     refused: ClassVar[Sequence[bytes]] = ()
+    names: ClassVar[Sequence[str]] = ()
 
     def make(self, schema: Schema) -> RowFormat:
         """Return the format under test for rows of a schema."""
         raise NotImplementedError
 
     def one_column(self, word: str) -> RowFormat:
-        """Return the format for rows with one column, `c0`, that is never null."""
-        return self.make(Schema([{"name": "c0", "type": word, "nullable": False}]))
+        """Return the format for rows with one column, the first one, that is never null."""
+        return self.make(Schema([{"name": self._first, "type": word, "nullable": False}]))
 
     def same_row(self, row: dict[str, Any], read: dict[str, Any]) -> bool:
         """Whether a row that was read is the one that was written."""
@@ -200,22 +200,22 @@ class RowFormatConformance:
 
     def test_rows_that_do_not_fit(self) -> None:
         """Errors name the column and no value; in a batch, the row."""
-        secret = object()
+        secret, name = object(), self._first
         for word in self.types:
             made = self.one_column(word)
-            for row in ({"c0": secret}, {"c0": None}, {}, {"c0": secret, "c1": 1}, [secret, 1], [], "secret"):
+            for row in ({name: secret}, {name: None}, {}, {name: secret, "c1": 1}, [secret, 1], [], "secret"):
                 with pytest.raises(SerializationError) as caught:
                     made.encode(row, _TOPIC)
                 assert "object at" not in str(caught.value)
-            nulls = pa.RecordBatch.from_arrays([pa.nulls(2, made.schema.arrow.field(0).type)], ["c0"])
-            with pytest.raises(SerializationError, match=r"^row 0: .*c0"):
+            nulls = pa.RecordBatch.from_arrays([pa.nulls(2, made.schema.arrow.field(0).type)], [name])
+            with pytest.raises(SerializationError, match=rf"^row 0: .*{name}"):
                 made.encode_batch(nulls, _TOPIC)
 
     def test_serializers_agree_with_the_format(self) -> None:
         """Tasks use them, after they were pickled."""
         for word in self.types:
             made: RowFormat = pickle.loads(cloudpickle.dumps(self.one_column(word)))
-            row = {"c0": ROW_EXAMPLES[word]}
+            row = {self._first: ROW_EXAMPLES[word]}
             value = made.encode(row, _TOPIC)
             assert made.serializer(row, _CONTEXT) == made.serializer.bind(_TOPIC, _CONTEXT.field)(row, None) == value
             read = made.decode(value, _TOPIC)
@@ -233,9 +233,15 @@ class RowFormatConformance:
             assert (batch.num_rows, batch.schema) == (0, made.schema.arrow)
             assert made.encode_batch(batch, _TOPIC) == []
 
+    @property
+    def _first(self) -> str:
+        return self.names[0] if self.names else "c0"
+
     def _schemas(self) -> st.SearchStrategy[tuple[Schema, list[dict[str, Any]]]]:
         column = st.tuples(st.sampled_from(sorted(self.types)), st.booleans() if self.nullable else st.just(False))
-        return st.lists(column, min_size=1, max_size=self.max_columns).flatmap(_rows)
+        return st.lists(column, min_size=1, max_size=self.max_columns).flatmap(
+            lambda columns: _rows(columns, self.names)
+        )
 
 
 def _agree(made: RowFormat, values: Sequence[bytes]) -> None:

@@ -51,6 +51,17 @@ class TestTexts(RowFormatConformance):
         return row_format("string", schema)
 
 
+@pytest.mark.rows("FL-121")
+class TestRawRows(RowFormatConformance):
+    types = ("BINARY",)
+    max_columns = 1
+    nullable = False
+    names = ("value",)
+
+    def make(self, schema: Schema) -> RowFormat:
+        return row_format("raw", schema)
+
+
 class TestProtobufRows(RowFormatConformance):
     nullable = False
 

@@ -6,13 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from streamrt.errors import OffsetOutOfRangeError, StaleTokenError
+from streamrt.errors import ConfigurationError, OffsetOutOfRangeError, StaleTokenError
 from streamrt.records import TopicPartition
 from streamrt.tables.kafka_links import KafkaLinks
 from streamrt.tables.stream import TableStream
 from streamrt.tables.table import Table
 from tests.support import Kafka, unique, wait_until
 from tests.table_home import EVENTS, Home, ids, info_of, table, write
+from tests.unit.test_table_options import FETCHING, WRITING
 
 
 def events_at(kafka: Kafka, partitions: int = 1) -> Table:
@@ -88,6 +89,20 @@ def test_subscription_follows_and_continues(kafka: Kafka) -> None:
         write(events, ids(1, 70), 1)
         rows: list[int] = wait_until(lambda: [each.row["id"] for each in stream.poll(0.1)], 60)
         assert rows == [70]
+
+
+@pytest.mark.rows("FL-003", "FL-004", "FL-005", "FL-006", "FL-007", "FL-008")
+@pytest.mark.rows("FL-013", "FL-014", "FL-015", "FL-016", "FL-017")
+def test_options_of_clients(kafka: Kafka) -> None:
+    # The client refuses names that it does not know.
+    events = events_at(kafka)
+    with events.writer(options={**WRITING, "sticky.partitioning.linger.ms": 0}) as writer:
+        writer.append_rows(ids(3))
+    assert events.scan(options=FETCHING).count() == 3
+    with events.subscribe(start="earliest", options=FETCHING) as stream:
+        assert polled(stream, 3) == [0, 1, 2]
+    with pytest.raises(ConfigurationError, match=r"fetch.max.byte"):
+        events.subscribe(options={"fetch.max.byte": 1})
 
 
 def test_deleted_records_and_a_recreated_topic(kafka: Kafka) -> None:

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions
 
-from streamrt.errors import DeliveryTimeoutError, ProducerError, TransactionError, WriterFencedError
+from streamrt.errors import DeliveryTimeoutError, ProducerError, StaleTokenError, TransactionError, WriterFencedError
 from streamrt.records import TopicPartition
 from streamrt.schema import Schema
 from streamrt.tables.kafka_links import KafkaLinks
@@ -201,6 +201,33 @@ def test_transaction_that_is_open_too_long(links: KafkaLinks) -> None:
     with table.writer(id="slow") as writer:
         assert writer.state == "1"
     assert ids_in(links, table) == [1]
+
+
+def test_topic_that_is_created_again_under_writers(links: KafkaLinks, kafka: Kafka) -> None:
+    table = create(links, table_info(EVENTS, unique("shop.again")))
+    loader, plain = table.writer(id="loader"), table.writer()
+    loader.append({"id": 1})
+    loader.checkpoint("1")
+    plain.append({"id": 2})
+    plain.flush(60)
+    kafka.admin.delete_topics([table.name])
+    wait_until(lambda: kafka.admin.inspect_topics([table.name])[table.name] is None, 60)
+    again = create(links, table.info)
+    for writer in (loader, plain):
+        # Its client writes to the new topic, and does not say so.
+        writer.append({"id": 3})
+    with pytest.raises(StaleTokenError, match=r"created again while a writer was open; its transaction is aborted"):
+        loader.checkpoint("2")
+    with pytest.raises(StaleTokenError, match=r"created again while a writer was open; rows from before are gone"):
+        plain.flush(60)
+    for writer in (loader, plain):
+        writer.close()
+    with again.writer(id="loader") as writer:
+        assert writer.state is None
+        writer.append_rows([{"id": 1}, {"id": 3}])
+        writer.checkpoint("2")
+    # The writer without an id has told that its row is there.
+    assert ids_in(links, again) == [1, 3, 3]
 
 
 def test_loader_that_is_killed_loses_and_repeats_nothing(links: KafkaLinks, kafka: Kafka) -> None:

@@ -1,7 +1,6 @@
 """Recorded cases of an Apache Fluss cluster, which StreamRT's tables answer in the same way: see `tests.oracle.fluss`."""
 
 import pytest
-from confluent_kafka import Consumer, Producer
 
 from streamrt import errors
 from tests.oracle.fluss.compare import differences
@@ -51,32 +50,6 @@ def test_values_of_each_type() -> None:
 @pytest.mark.rows("FL-131", "FL-132", "FL-133", "FL-134", "FL-136", "FL-137", "FL-139", "FL-141", "FL-143", "FL-144")
 def test_databases_and_tables() -> None:
     replay("admin")
-
-
-@pytest.mark.rows(
-    "FL-003", "FL-004", "FL-005", "FL-006", "FL-007", "FL-008", "FL-013", "FL-014", "FL-015", "FL-016", "FL-017"
-)
-def test_settings_of_writers_and_scanners_have_counterparts() -> None:
-    # librdkafka refuses names that it does not know.
-    connection = {"bootstrap.servers": "localhost:1", "log_level": 0, "socket.connection.setup.timeout.ms": 120_000}
-    Producer(
-        {
-            **connection,
-            "message.max.bytes": 10_000_000,
-            "acks": "all",
-            "message.send.max.retries": 2**31 - 1,
-            "batch.size": 2_000_000,
-            "linger.ms": 100,
-            "sticky.partitioning.linger.ms": 0,
-        }
-    )
-    fetching = {
-        "fetch.max.bytes": 16_000_000,
-        "fetch.min.bytes": 1,
-        "fetch.wait.max.ms": 500,
-        "max.partition.fetch.bytes": 1_000_000,
-    }
-    Consumer({**connection, **fetching, "group.id": "unused", "receive.message.max.bytes": 20_000_000}).close()
 
 
 @pytest.mark.rows("FL-151", "FL-152", "FL-153")

@@ -4,18 +4,25 @@ import signal
 import struct
 import threading
 from collections.abc import Callable, Iterator
+from decimal import Decimal
 from typing import Any
 
 import httpx
 import httpx_sse
 import pytest
 
-from streamrt.errors import ArgumentValueError, InvalidOperationError, SourceError
+from streamrt.errors import ArgumentValueError, InvalidOperationError, SchemaError, SourceError
 from streamrt.schema import Schema
+from streamrt.serializers import MessageField, SerializationContext
+from streamrt.serializers.avro import AvroSerializer
+from streamrt.tables import Catalog, MemoryCatalog
 from streamrt.tables.detection import Detected
 from streamrt.tables.event_detection import arriving
 from streamrt.tables.table import Table
+from streamrt.testing.memory_topics import MemoryLinks
 from tests.table_home import Home, info_of, table, write
+from tests.unit.registries import RegistryDouble
+from tests.unit.test_row_formats_registry import Schemas
 
 COUNTERS: list[dict[str, Any]] = [{"counter": 1, "city": "Lyon"}, {"counter": 2}, {"counter": 3, "ok": True}]
 
@@ -81,6 +88,107 @@ def test_hints_at_other_formats() -> None:
     empty = table(schema=Schema("a STRING"), topic="tombstones")
     write(empty, [None])
     assert empty.detect_schema() == Detected(None, [], [], [], 1, "the records have no value")
+
+
+ORDERS = Schema("id BIGINT NOT NULL, price DECIMAL(9, 2)")
+
+
+@pytest.fixture(scope="module")
+def registry() -> Iterator[RegistryDouble]:
+    with RegistryDouble(Schemas()) as double:
+        yield double
+
+
+@pytest.mark.rows("DK-051", "DK-097")
+def test_avro_has_the_schema_that_it_was_written_with(registry: RegistryDouble) -> None:
+    catalog = Catalog(store=MemoryCatalog(), links=MemoryLinks(), schema_registry=registry.config())
+    older = catalog.create_table("older", ORDERS, format="avro", topic="orders")
+    newer = catalog.create_table(
+        "newer", [*ORDERS.columns, {"name": "note", "type": "STRING"}], format="avro", topic="orders"
+    )
+    older.append([[1, "0.50"]])
+    newer.append([[2, None, "b"]])
+    read = catalog.create_table("read", "id BIGINT, city STRING", format="avro", topic="orders")
+    found = read.detect_schema()
+    assert found == read.detect_schema(types=True)
+    assert str(found.schema) == "id BIGINT NOT NULL, price DECIMAL(9, 2), note STRING"
+    assert found.rows == [{"id": 1, "price": Decimal("0.50"), "note": None}, {"id": 2, "price": None, "note": "b"}]
+    assert (found.new_columns, found.missing_columns, found.skipped) == (["price", "note"], ["city"], 0)
+    assert list(catalog.create_table("all", found.schema, format="avro", topic="orders").scan().rows()) == found.rows
+
+
+@pytest.mark.rows("DK-051")
+def test_avro_that_the_registry_does_not_know(registry: RegistryDouble) -> None:
+    catalog = Catalog(store=MemoryCatalog(), links=MemoryLinks(), schema_registry=registry.config())
+    events = catalog.create_table("events", format="avro")
+    write(events, [b"{}", None, b"\0\0\0\0\x63x"])
+    found = events.detect_schema()
+    assert (found.schema, found.rows, found.skipped) == (None, [], 3)
+    assert found.hint is not None
+    assert "no records of Avro with a schema in the registry" in found.hint
+    assert "id 99" in found.hint
+    odd = catalog.create_table("odd", format="avro")
+    serializer = AvroSerializer(
+        {"type": "record", "name": "R", "fields": [{"name": "a", "type": ["int", "string"]}]},
+        schema_registry_client_config=registry.config(),
+    )
+    write(odd, [serializer({"a": 1}, SerializationContext("odd", MessageField.VALUE))])  # type: ignore[list-item]
+    with pytest.raises(SchemaError, match=r"no table can have the columns of schema \d+"):
+        odd.detect_schema()
+
+
+@pytest.mark.rows("DK-051")
+@pytest.mark.parametrize(
+    ("name", "options", "why"),
+    [
+        ("avro", {}, "without a schema registry, values of Avro do not say what their columns are"),
+        ("protobuf", {}, "messages of Protobuf do not say what the names of their columns are"),
+    ],
+)
+def test_formats_whose_values_do_not_name_their_columns(name: str, options: dict[str, Any], why: str) -> None:
+    events = table(schema=None, format=name, format_options=options)
+    # At once, and not after the time for which it would wait for records.
+    with pytest.raises(
+        InvalidOperationError, match=f"cannot look at the format '{name}': {why}; set the schema that they"
+    ):
+        events.detect_schema(timeout=10**6)
+
+
+@pytest.mark.rows("DK-051")
+@pytest.mark.parametrize(
+    ("name", "options", "values", "schema", "rows"),
+    [
+        ("string", {}, [b"a", b"\xff", b"b"], "value STRING", ["a", "b"]),
+        ("single", {}, [b"a", b"1"], "value STRING", ["a", "1"]),
+        ("single", {}, [b"a", b"\xff"], "value BINARY", [b"a", b"\xff"]),
+        ("single", {"serializer": "int"}, [b"\0\0\0\x07", b"x"], "value INT", [7]),
+        ("single", {"serializer": "double"}, [bytes(8)], "value DOUBLE", [0.0]),
+        ("single", {"serializer": "json"}, [b"7", b"{", b"8"], "value BIGINT", [7, 8]),
+        ("raw", {}, [b"\xff", b""], "value BINARY", [b"\xff", b""]),
+    ],
+)
+def test_values_that_are_one_column(
+    name: str, options: dict[str, Any], values: list[bytes], schema: str, rows: list[Any]
+) -> None:
+    events = table(schema=None, format=name, format_options=options)
+    assert events.detect_schema(timeout=0).schema is None
+    write(events, values)
+    found = events.detect_schema(types=True)
+    assert (str(found.schema), [row["value"] for row in found.rows]) == (schema, rows)
+    assert found.new_columns == ["value"]
+    assert found.skipped == len(values) - len(rows)
+    assert (found.hint is None) == (not found.skipped)
+
+
+@pytest.mark.rows("DK-051")
+def test_one_column_that_is_known() -> None:
+    events = table(schema=Schema("celsius DOUBLE"), format="single")
+    write(events, [bytes(8)])
+    assert events.detect_schema() == Detected(Schema("celsius DOUBLE"), [{"celsius": 0.0}])
+    texts = table(schema=None, format="single", format_options={"serializer": "json"}, topic="texts")
+    write(texts, [b"{"])
+    assert texts.detect_schema() == Detected(None, skipped=1, hint="values are no JSON")
+    assert texts.detect_schema(start="latest", timeout=0) == Detected(None)
 
 
 @pytest.mark.rows("DK-050")

@@ -32,6 +32,7 @@ from streamrt.errors import (
     SchemaError,
     SchemaMismatchError,
     SerializationError,
+    StaleTokenError,
     StateError,
     StoreVersionError,
     TopicConfigurationError,
@@ -76,6 +77,12 @@ def add_partitions(links: MemoryLinks, topic: str, count: int) -> None:
     kept = links._topics[topic]
     kept.partitions.extend(_Partition() for _ in range(count - len(kept.partitions)))
     kept.config = TopicConfig(count, 1)
+
+
+def created_again(links: MemoryLinks, table: Table) -> Table:
+    """Delete the topic of a table, and create it again."""
+    links.admin().delete_topics([str(table.info.topic)])
+    return create(links, table.info)
 
 
 def rows_in(links: MemoryLinks, table: Table) -> list[dict[str, Any]]:
@@ -341,9 +348,77 @@ class TestChanges:
     ) -> None:
         with events.writer() as writer, pytest.raises(kind, match=why):
             writer.write([{"insert": {"id": 1}}, change])
-        with events.writer() as writer, pytest.raises(ArgumentTypeError, match=r"takes a list of changes, not dict"):
+        with (
+            events.writer() as writer,
+            pytest.raises(ArgumentTypeError, match=r"takes a list of changes, or a frame, not dict"),
+        ):
             writer.write(change)
         assert rows_in(links, events) == []
+
+    @pytest.mark.parametrize("form", ["table", "batch", "pandas", "polars"])
+    def test_frames(self, links: MemoryLinks, events: Table, form: str) -> None:
+        rows = pa.table({"_change_type": ["+A", "+I"], "id": [1, 2], "name": ["a", None], "insert_delete": [1, 1]})
+        make: dict[str, Callable[[], Any]] = {
+            "table": lambda: rows,
+            "batch": lambda: rows.to_batches()[0],
+            "pandas": rows.to_pandas,
+            "polars": lambda: pl.DataFrame(rows),
+        }
+        with events.writer() as writer:
+            assert writer.write(make[form]()).wait(10).partition_map("demo.events") == {0: 2}
+        assert [(row["id"], row["name"]) for row in rows_in(links, events)] == [(1, "a"), (2, None)]
+
+    def test_frames_of_scans(self, links: MemoryLinks, events: Table) -> None:
+        copy = create(links, table_info(EVENTS, "demo.copy"))
+        events.append([[1, "a", 0.5], [2, None, None]])
+        with copy.writer() as writer:
+            writer.write(events.scan(changes=True).to_arrow())
+            writer.write(events.scan(["id"], changes=True).to_pandas())
+        assert [row["id"] for row in rows_in(links, copy)] == [1, 2, 1, 2]
+
+    @pytest.mark.parametrize(
+        ("changes", "kind", "why"),
+        [
+            (
+                ["+A", "-U"],
+                InvalidOperationError,
+                r"row 1 is '-U', and 'demo.events' is a log table, .* alone: \+A, \+I$",
+            ),
+            (["+U", "+A"], InvalidOperationError, r"row 0 is '\+U'"),
+            (["+A", "-D"], InvalidOperationError, r"row 1 is '-D'"),
+            (
+                ["+A", "secret"],
+                ArgumentValueError,
+                r"row 1: column '_change_type' must be one of \+A, \+I, -U, \+U, -D$",
+            ),
+            (["+A", None], ArgumentValueError, r"row 1: column '_change_type'"),
+            (None, ArgumentValueError, r"frames with one column '_change_type', such as .* append_rows\(\) takes"),
+        ],
+    )
+    @pytest.mark.parametrize("as_pandas", [False, True])
+    def test_frames_that_are_refused(
+        self,
+        links: MemoryLinks,
+        events: Table,
+        changes: list[str] | None,
+        kind: type[Exception],
+        why: str,
+        as_pandas: bool,
+    ) -> None:
+        frame = pa.table({"id": [1, 2]})
+        if changes is not None:
+            frame = frame.append_column("_change_type", pa.array(changes, pa.string()))
+        with events.writer() as writer, pytest.raises(kind, match=why):
+            writer.write(frame.to_pandas() if as_pandas else frame)
+        assert rows_in(links, events) == []
+
+    def test_column_of_the_name_in_the_table(self, links: MemoryLinks) -> None:
+        table = create(links, table_info("_change_type STRING", "demo.changes"))
+        with (
+            table.writer() as writer,
+            pytest.raises(InvalidOperationError, match=r"has a column '_change_type', so write"),
+        ):
+            writer.write(pa.table({"_change_type": ["+A"]}))
 
     @pytest.mark.rows("FL-075", "FL-076")
     def test_log_tables_have_no_keys(self, events: Table) -> None:
@@ -537,6 +612,34 @@ class TestEnd:
             # Neither waits nor drops: the rows are those of the other process.
             writer.close()
         assert len(rows_in(links, events)) == 2
+
+    def test_topic_that_is_created_again(self, links: MemoryLinks, events: Table) -> None:
+        writer = events.writer()
+        writer.append({"id": 1})
+        token = writer.flush()
+        again = created_again(links, events)
+        writer.append({"id": 2})
+        for call in (writer.flush, lambda: writer.append({"id": 3})):
+            with pytest.raises(
+                StaleTokenError,
+                match=r"created again while a writer was open; rows from before are gone, and later ones",
+            ):
+                call()
+        writer.close()
+        with again.writer() as writer:
+            writer.append({"id": 3})
+            assert writer.flush().ids != token.ids
+
+    def test_topic_that_is_created_again_before_the_end(self, links: MemoryLinks, events: Table) -> None:
+        writer = events.writer()
+        writer.append({"id": 1})
+        created_again(links, events)
+        with pytest.raises(StaleTokenError, match=r"created again while a writer was open"):
+            writer.close()
+        writer.close()
+        idle = Table(events.info, events.home).writer()
+        created_again(links, events)
+        idle.close()
 
     def test_states_are_those_of_writers_with_an_id(self, events: Table) -> None:
         with events.writer() as writer:
@@ -862,6 +965,37 @@ class TestCheckpoints:
         with caplog.at_level(logging.WARNING), again.writer(id="copier") as writer:
             assert writer.state is None
         assert "deleted and created again" in caplog.text
+
+    def test_topic_that_is_created_again_under_a_writer(self, links: MemoryLinks, events: Table) -> None:
+        writer = events.writer(id="copier")
+        writer.append({"id": 1})
+        writer.checkpoint("1")
+        again = created_again(links, events)
+        writer.append({"id": 2})
+        for _ in range(2):
+            with pytest.raises(
+                StaleTokenError,
+                match=r"topic 'demo.events' of table 'demo.events' was deleted and created again while a writer was open; "
+                r"its transaction is aborted, .* make a new writer with this id, which has no state",
+            ):
+                writer.checkpoint("2")
+        with pytest.raises(StaleTokenError):
+            writer.append({"id": 3})
+        writer.close()
+        assert rows_in(links, again) == []
+        with again.writer(id="copier") as writer:
+            assert writer.state is None
+            writer.append_rows([{"id": 1}, {"id": 2}])
+            writer.checkpoint("2")
+        assert [row["id"] for row in rows_in(links, again)] == [1, 2]
+
+    def test_topic_that_is_deleted_under_a_writer(self, links: MemoryLinks, events: Table) -> None:
+        writer = Table(events.info, Home(links, timeout=0.01)).writer(id="copier")
+        links.admin().delete_topics(["demo.events"])
+        with pytest.raises(TopicNotFoundError, match=r"topic 'demo.events' of table 'demo.events' does not exist"):
+            writer.checkpoint("1")
+        with pytest.raises(TopicNotFoundError):
+            writer.append({"id": 1})
 
     def test_topic_of_states_that_forgets(self, links: MemoryLinks, events: Table) -> None:
         settings_of = TopicConfig(1, 1, {"cleanup.policy": "delete"})

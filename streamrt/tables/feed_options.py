@@ -1,0 +1,55 @@
+"""Consumer options of those who read a table: which of them there are."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from streamrt.errors import ArgumentTypeError, ConfigurationError
+from streamrt.kafka.feed import MEMBERSHIP_OPTIONS
+
+__all__ = ["check_feed_options"]
+
+_GROUP = "readers of tables join no group"
+_OFFSETS = "start= says where to begin"
+_COMMITS = "readers of tables commit nothing: keep their position"
+_CONNECTION = "the catalogue has the connection"
+_REFUSED = {
+    **dict.fromkeys(MEMBERSHIP_OPTIONS, _GROUP),
+    "rebalance_cb": _GROUP,
+    **dict.fromkeys(("auto.offset.reset", "offset.store.method", "offset.store.path"), _OFFSETS),
+    **dict.fromkeys(("enable.auto.commit", "auto.commit.enable", "auto.commit.interval.ms"), _COMMITS),
+    **dict.fromkeys(("enable.auto.offset.store", "offset_commit_cb", "on_commit"), _COMMITS),
+    "offset.store.sync.interval.ms": _COMMITS,
+    **dict.fromkeys(("bootstrap.servers", "metadata.broker.list", "security.protocol"), _CONNECTION),
+    **dict.fromkeys(("error_cb", "logger", "log_cb"), "the log of StreamRT has what the client says"),
+    "isolation.level": "tables are read up to the last committed row",
+    "enable.partition.eof": "readers need to know where partitions end",
+}
+_REFUSED_PREFIXES = ("sasl.", "ssl.")
+
+
+def check_feed_options(method: str, options: object) -> dict[str, Any]:
+    """Return the consumer options of a reader.
+
+    Args:
+        method: name of the method that has them, for errors.
+        options: options of librdkafka, or None.
+
+    Raises:
+        ArgumentTypeError: if they are no mapping from names.
+        ConfigurationError: if one cannot be used.
+
+    Example:
+        >>> check_feed_options("scan", {"fetch.min.bytes": 1})
+        {'fetch.min.bytes': 1}
+    """
+    if options is None:
+        return {}
+    if not isinstance(options, Mapping) or not all(isinstance(name, str) for name in options):
+        raise ArgumentTypeError(
+            f"{method}(options=...) must be a mapping from names of librdkafka, such as 'fetch.min.bytes', to values"
+        )
+    for name in options:
+        advice = _CONNECTION if name.startswith(_REFUSED_PREFIXES) else _REFUSED.get(name)
+        if advice is not None:
+            raise ConfigurationError(f"{method}(options=...): {name} is not supported: {advice}")
+    return dict(options)

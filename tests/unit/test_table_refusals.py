@@ -1,0 +1,98 @@
+"""Methods that other systems have and StreamRT has not yet: each is there, and says why, and what to use instead."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from streamrt import Application
+from streamrt.errors import InvalidOperationError
+from streamrt.tables import HTTPSSE, Catalog, MemoryCatalog
+from streamrt.tables.table import Table
+from streamrt.testing.memory_topics import MemoryLinks
+
+METHODS: dict[str, tuple[Callable[[Table], object], str, str]] = {
+    "get": (lambda table: table.get(1, timeout=1), "has lookups", "app.query_state"),
+    "get_many": (lambda table: table.get_many([1]), "has lookups", "app.query_state"),
+    "prefix": (lambda table: table.prefix({"id": 1}, limit=1), "has lookups", "app.query_state"),
+    "upsert": (lambda table: table.upsert([{"id": 1}]), "has upserts", "keep the newest of each key in its state"),
+    "delete": (lambda table: table.delete([1]), "has deletes", "retention.ms"),
+    "replica": (lambda table: table.replica(everywhere=True), "has replicas", "subscribe() follows the rows"),
+    "snapshot": (
+        lambda table: table.snapshot(["id"], at=None),
+        "has snapshots",
+        "scan() reads the rows up to a position",
+    ),
+}
+TABLES = {
+    "log": "'default.log' is a log table, and no log table {has}, because its rows have no primary key",
+    "keyed": "'default.keyed' has a primary key, and such tables are created and described alone",
+    "remote": "the rows of table 'default.remote' are in another system (http-sse)",
+}
+
+
+@pytest.fixture
+def catalog() -> Catalog:
+    catalog = Catalog(store=MemoryCatalog(), links=MemoryLinks())
+    catalog.create_table("log", "id BIGINT")
+    catalog.create_table("keyed", "id BIGINT, PRIMARY KEY (id)")
+    catalog.create_table("remote", "id BIGINT", connector=HTTPSSE("https://rides.example/stream"))
+    return catalog
+
+
+@pytest.mark.rows("FL-052", "FL-053", "FL-068", "FL-069", "FL-079")
+@pytest.mark.parametrize("kind", TABLES)
+@pytest.mark.parametrize("method", METHODS)
+def test_what_needs_a_primary_key(catalog: Catalog, method: str, kind: str) -> None:
+    call, has, advice = METHODS[method]
+    with pytest.raises(InvalidOperationError) as error:
+        call(catalog.table(kind))
+    text = str(error.value)
+    assert text.startswith(f"{method}() is not there yet, and {TABLES[kind].format(has=has)}: ")
+    assert advice in text
+
+
+@pytest.mark.rows("FL-052")
+def test_writers_of_log_tables(catalog: Catalog) -> None:
+    with catalog.table("log").writer() as writer:
+        with pytest.raises(InvalidOperationError, match=r"a log table has no upserts"):
+            writer.upsert({"id": 1})
+        with pytest.raises(InvalidOperationError, match=r"a log table has no deletes"):
+            writer.delete(1)
+
+
+@pytest.mark.parametrize(
+    ("call", "why"),
+    [
+        pytest.param(
+            lambda catalog, _: catalog.table("log").lake_snapshot(),
+            "lake_snapshot() of table 'default.log' is not there yet, because no table is in a lake: sinks of an application",
+            marks=pytest.mark.rows("FL-045"),
+        ),
+        (
+            lambda catalog, _: catalog.query("SELECT 1", {"a": 1}, limit=1),
+            "query() is not there yet, because a catalogue has no engine for SQL: read rows by table.scan().to_arrow()",
+        ),
+        (
+            lambda catalog, _: catalog.view("big"),
+            "view('big') is not there yet, because a catalogue has tables alone: let an application write the result",
+        ),
+        (
+            lambda _, app: app.table("log", everywhere=True),
+            "table('log') is not there yet, because applications read tables as streams of rows: dataframe(table) does that",
+        ),
+        (
+            lambda catalog, app: app.maintain(catalog.table("keyed")),
+            "maintain('default.keyed') is not there yet, because tables with a primary key are created and described alone",
+        ),
+        (
+            lambda _, app: app.sql("SELECT 1", {"a": 1}),
+            "sql() is not there yet, because dataframes are defined in Python: see filter, apply, group_by",
+        ),
+    ],
+)
+def test_what_needs_more_than_tables(catalog: Catalog, call: Callable[[Catalog, Any], object], why: str) -> None:
+    app = Application("localhost:1", consumer_group="none", catalog=catalog)
+    with pytest.raises(InvalidOperationError) as error:
+        call(catalog, app)
+    assert str(error.value).startswith(why)
