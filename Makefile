@@ -76,8 +76,9 @@ lane-%:
 	@exec $(NICE) $(BIN)/python -m pytest -p no:cacheprovider --durations=$(SLOWEST) $(LANE_$*) > $(VENV)/$@.log 2>&1
 	@echo "$@: $$(tail -n 1 $(VENV)/$@.log)"
 
+# Unit tests start tests.fuzz, with a million inputs.
 test-long: jars  ## Run tests with more cases, more kills and more time.
-	@STREAMRT_LONG_TESTS=1 $(BIN)/python -m pytest tests/unit tests/sim tests/kafka/test_schema_registry.py tests/connectors tests/spark
+	@STREAMRT_LONG_TESTS=1 $(BIN)/python -m pytest tests/unit tests/sim tests/conformance tests/kafka tests/connectors tests/spark
 
 # PyFlink pins other versions of what Spark's client needs, so it has an environment of its own.
 oracle: $(VENV)/.installed $(ORACLE)/.installed  ## Compare process functions and windows with PyFlink's operators, and with its mini-cluster.

@@ -1,56 +1,38 @@
-"""Copies a table so that each row arrives once, although the program may end at any time; and looks what is in a topic.
+"""Looks what is in a topic, follows it, and copies it so that each row arrives once, although the copier is killed.
 
-Started again with the same id, the writer continues after its last checkpoint: rows and state were committed together.
+A writer with an id commits rows and a state together. Started again with the same id, it continues after its last checkpoint.
+The program drops its tables at its end, so it may run again. After a run that broke off, it says which table exists.
 
     STREAMRT_BROKER_ADDRESS=localhost:9092 python examples/endpoints.py
 """
 
 import os
+import signal
+import subprocess
+import sys
 from typing import Any
 
 from streamrt.tables import Catalog
 
-ROWS: list[dict[str, Any]] = [
-    {"counter": 1, "city": "Lyon"},
-    {"counter": 2, "city": None},
-    {"counter": 3, "city": None, "ok": True},
-]
-
-
-class Killed(Exception):  # noqa: N818 - it stands for the end of a process
-    """The program ends here."""
+ADDRESS = os.environ.get("STREAMRT_BROKER_ADDRESS", "localhost:9092")
+LINES = ['{"counter":1,"city":"Lyon"}', '{"counter":2}', '{"counter":3,"ok":true}']
+NAMES = ("geo.lines", "geo.counts", "geo.copies")
 
 
 def tables(catalog: Catalog) -> None:
-    """Create the table with its rows, and the table of copies."""
+    """Fill a topic with lines, as another program may have done, and make tables of it."""
     catalog.create_database("geo", if_exists="ignore")
-    rows = catalog.create_table("geo.counts", "counter BIGINT, city STRING, ok BOOLEAN", num_partitions=1)
-    rows.append(ROWS)
-    # Another look at the same topic, with a schema that does not fit well.
-    catalog.create_table("geo.guess", "counter STRING, zip STRING", topic=rows.info.topic)
-    catalog.create_table("geo.copies", rows.schema, num_partitions=1)
-
-
-def copy(catalog: Catalog, killed_after: int | None = None) -> str | None:
-    """Copy rows, and commit after each second one; return the state of the writer."""
-    source, copies = catalog.table("geo.counts"), catalog.table("geo.copies")
-    with copies.writer(id="copier") as writer, source.subscribe(start=writer.state or "earliest") as stream:
-        end = source.offsets("latest")
-        for number, record in enumerate(stream, 1):
-            writer.append(record.row)
-            if number == killed_after:
-                raise Killed
-            if number % 2 == 0 or stream.position.covers(end):
-                writer.checkpoint(str(stream.position))
-            if stream.position.covers(end):
-                break
-        return writer.state
+    lines = catalog.create_table("geo.lines", "line STRING", topic="geo.counts", format="string", num_partitions=1)
+    lines.append([[line] for line in LINES])
+    # The same topic, with a schema that does not fit well. Columns of texts have the JSON text of what is no text.
+    counts = catalog.create_table("geo.counts", "counter STRING, zip STRING", topic="geo.counts")
+    catalog.create_table("geo.copies", counts.schema, num_partitions=1)
 
 
 def detected(catalog: Catalog, timeout: float = 10.0) -> dict[str, Any]:
     """Return what the rows of the topic look like, beside the schema that was guessed."""
-    guess = catalog.table("geo.guess")
-    texts, typed = guess.detect_schema(timeout=timeout), guess.detect_schema(timeout=timeout, types=True)
+    counts = catalog.table("geo.counts")
+    texts, typed = counts.detect_schema(timeout=timeout), counts.detect_schema(timeout=timeout, types=True)
     nothing = catalog.table("geo.copies").detect_schema(timeout=0.1)
     return {
         "texts": None if texts.schema is None else texts.schema.types,
@@ -58,14 +40,70 @@ def detected(catalog: Catalog, timeout: float = 10.0) -> dict[str, Any]:
         "missing": texts.missing_columns,
         "types": None if typed.schema is None else typed.schema.types,
         "nothing": nothing.schema,
-        # Columns of texts read what is no text as its JSON.
-        "counters": [row["counter"] for row in guess.scan(["counter"]).rows()],
     }
 
 
-if __name__ == "__main__":
-    with Catalog(os.environ.get("STREAMRT_BROKER_ADDRESS", "localhost:9092")) as catalog:
+def followed(catalog: Catalog) -> dict[str, Any]:
+    """Read two rows, and the rest from the position after them, as another process may do later."""
+    counts = catalog.table("geo.counts")
+    with counts.subscribe(start="earliest") as stream:
+        first = [next(stream).row, next(stream).row]
+        position = str(stream.position)
+    with counts.subscribe(start=position) as stream:
+        rest = [record.row for record in stream.poll(timeout=10.0)]
+    return {"first": first, "position": position, "rest": rest}
+
+
+def copy(catalog: Catalog, killed_after: int | None = None) -> None:
+    """Copy rows, and commit after each second one, and after the last.
+
+    Args:
+        catalog: the catalogue.
+        killed_after: number of rows after which the process is killed; None lets it live.
+    """
+    counts, copies = catalog.table("geo.counts"), catalog.table("geo.copies")
+    with copies.writer(id="copier") as writer:
+        # With one partition, an offset is a position; `str(stream.position)` is one for any number of them.
+        copied = int(writer.state or 0)
+        with counts.subscribe(start={0: copied}) as stream:
+            end = counts.offsets("latest")
+            while not stream.position.covers(end):
+                writer.append(next(stream).row)
+                copied += 1
+                if copied == killed_after:
+                    writer.flush()
+                    os.kill(os.getpid(), signal.SIGKILL)
+                if copied % 2 == 0 or stream.position.covers(end):
+                    writer.checkpoint(str(copied))
+
+
+def result(catalog: Catalog) -> tuple[list[Any], str | None]:
+    """Return the counters of rows that readers see, and the state of the writer."""
+    copies = catalog.table("geo.copies")
+    counters = [row["counter"] for row in copies.scan(["counter"]).rows()]
+    with copies.writer(id="copier") as writer:
+        return counters, writer.state
+
+
+def main() -> None:
+    """Show everything, with a copier that is killed."""
+    with Catalog(ADDRESS) as catalog:
         tables(catalog)
-        print(detected(catalog))
-        print(copy(catalog))
-        print(list(catalog.table("geo.copies").scan().rows()))
+        for what, found in {**detected(catalog), **followed(catalog)}.items():
+            print(f"{what}: {found!r}")
+        killed = subprocess.run([sys.executable, __file__, "copy", "3"], check=False)  # noqa: S603 - this program
+        print(f"ended by: {-killed.returncode!r}")
+        print(f"after the end: {result(catalog)!r}")
+        copy(catalog)
+        print(f"after another run: {result(catalog)!r}")
+        for name in NAMES:
+            # Two tables have the same topic: it is deleted with the second.
+            catalog.drop_table(name, delete_data=name != "geo.lines")
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["copy"]:
+        with Catalog(ADDRESS) as known:
+            copy(known, int(sys.argv[2]))
+    else:
+        main()

@@ -1,6 +1,8 @@
 """Writes rows to a table, scans it, and follows it from a position, without an application.
 
-STREAMRT_BROKER_ADDRESS=localhost:9092 python examples/tables_log.py
+The program drops its table at its end, so it may run again. After a run that broke off, it says that the table exists.
+
+    STREAMRT_BROKER_ADDRESS=localhost:9092 python examples/tables_log.py
 """
 
 import datetime
@@ -61,4 +63,5 @@ def run(catalog: Catalog) -> dict[str, Any]:
 if __name__ == "__main__":
     with Catalog(os.environ.get("STREAMRT_BROKER_ADDRESS", "localhost:9092")) as catalog:
         for what, found in run(catalog).items():
-            print(f"{what}: {found}")
+            print(f"{what}: {found!r}")
+        catalog.drop_table("demo.events", delete_data=True)

@@ -98,7 +98,7 @@ def _column(part: Any, primary_key: list[str]) -> dict[str, Any]:
     if length is not None:
         column["length"] = length
     for constraint in part.args.get("constraints") or ():
-        kind = constraint.args["kind"]
+        kind = constraint.args.get("kind")
         if isinstance(kind, exp.NotNullColumnConstraint):
             column["nullable"] = bool(kind.args.get("allow_null"))
         elif isinstance(kind, exp.CommentColumnConstraint):

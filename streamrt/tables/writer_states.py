@@ -166,7 +166,7 @@ class WriterStates:
             topic, topic_id = document["topic"], document["topic_id"]
         except TokenVersionError as error:
             raise StoreVersionError(f"{where} has a newer token: {error}") from None
-        except (KeyError, TypeError, ValueError):
+        except (KeyError, RecursionError, TypeError, ValueError):
             raise StateError(
                 f"{where} cannot be read: another program wrote to the topic; write a record without a value for the key "
                 f"{self._key.decode()!r} to begin without a state"

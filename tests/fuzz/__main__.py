@@ -1,5 +1,7 @@
 """Fuzzes the deserializers in a process with limits: `python -m tests.fuzz --count 1000000`, or `--seed 7` for one input.
 
+With `--of tables`, that is what tables read of others: schemas, statements, records of catalogues, tokens and states.
+
 Each input is made from its own seed, so that whatever goes wrong can be replayed. The process may take a few hundred
 megabytes and so much processor time; it may open no connection but to its own registry. A signal ends the process: then
 the file of `--progress` says which seed it was.
@@ -7,6 +9,7 @@ the file of `--progress` says which seed it was.
 
 import argparse
 import gc
+import logging
 import mmap
 import random
 import resource
@@ -17,8 +20,9 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from streamrt.errors import IgnoreMessage, SerializationError
+from streamrt.errors import IgnoreMessage
 from streamrt.serializers import MessageField
+from tests.fuzz.table_targets import table_targets
 from tests.fuzz.targets import Target, start_registry, targets
 
 MEMORY_BYTES = 256 * 2**20
@@ -38,6 +42,7 @@ def main(others: list[Target] | None = None) -> int:
         others: what to fuzz instead of the deserializers.
     """
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
+    parser.add_argument("--of", choices=("deserializers", "tables"), default="deserializers", help="what is fuzzed")
     parser.add_argument("--seed", type=int, help="the first seed; by default a random one")
     parser.add_argument("--count", type=int, help="how many inputs; 1 if a seed is given, else 50,000")
     parser.add_argument("--progress", type=Path, help="file that holds the seed of the input that is being read")
@@ -47,9 +52,13 @@ def main(others: list[Target] | None = None) -> int:
     first = random.SystemRandom().randrange(1 << 32) if options.seed is None else options.seed
     count = options.count or (50_000 if options.seed is None else 1)
     address = start_registry()
-    everything = others or targets(f"http://{address[0]}:{address[1]}")
+    of_tables = options.of == "tables"
+    # Some inputs are worth a warning.
+    logging.disable()
+    everything = others or (table_targets() if of_tables else targets(f"http://{address[0]}:{address[1]}"))
+    chosen = f" --of {options.of}" if of_tables else ""
     if options.describe:
-        print(_description(first, *_input(first, everything)))
+        print(_description(first, *_input(first, everything)) + chosen)
         return 0
     bound = {target.name: target.deserializer.bind("topic", MessageField.VALUE) for target in everything}
     _warm_up(everything, bound)
@@ -66,12 +75,12 @@ def main(others: list[Target] | None = None) -> int:
         try:
             outcome = _read(target, bound[target.name], data, headers)
         except Wrong as wrong:
-            print(f"{wrong}\n{_description(seed, target, data, headers)}", flush=True)
+            print(f"{wrong}\n{_description(seed, target, data, headers)}{chosen}", flush=True)
             return 1
         took = time.process_time() - started
         if took > SLOW_S or contacted:
             what = f"contacted {contacted}" if contacted else f"took {took:.1f} s"
-            print(f"{what}\n{_description(seed, target, data, headers)}", flush=True)
+            print(f"{what}\n{_description(seed, target, data, headers)}{chosen}", flush=True)
             return 1
         slowest = max(slowest, (took, seed))
         outcomes[outcome] += 1
@@ -95,7 +104,7 @@ def _read(target: Target, load: Any, data: bytes, headers: Any) -> str:
         value = load(data, headers)
         if target.deserializer.split_values:
             value = list(value)
-    except SerializationError as error:
+    except target.errors as error:
         if not str(error) or len(str(error)) > 2_000:
             raise Wrong(f"the message has {len(str(error))} characters") from error
         return "refused"

@@ -15,6 +15,7 @@ import jsonschema
 from google.protobuf.any_pb2 import Any as AnyMessage
 from google.protobuf.struct_pb2 import Value
 
+from streamrt.errors import SerializationError
 from streamrt.models import Headers
 from streamrt.schema import Schema
 from streamrt.serializers import (
@@ -55,6 +56,7 @@ class Target:
         sources: further sources of bytes.
         bombs: sources of bytes that cost much; they are used seldom.
         headers: gives the headers of a record.
+        errors: what it may raise.
     """
 
     name: str
@@ -63,6 +65,7 @@ class Target:
     sources: Sequence[Source] = ()
     bombs: Sequence[Source] = ()
     headers: HeaderSource = field(default=_no_headers)
+    errors: tuple[type[Exception], ...] = (SerializationError,)
 
     def data(self, rng: random.Random) -> bytes:
         """Return the next input."""

@@ -3,7 +3,28 @@ from collections.abc import Iterator
 import pytest
 
 from streamrt.errors import JavaNotFoundError
+from streamrt.testing.kafka import EmbeddedKafka
 from streamrt.testing.registry import EmbeddedSchemaRegistry
+
+USERS = ("shop", "nobody", "describer", "reader", "writer", "blind")
+"""Users of `strict_kafka`, by their rights; their password is "canary"."""
+
+
+@pytest.fixture(scope="session")
+def strict_kafka() -> Iterator[EmbeddedKafka]:
+    """A broker with rights, for the tests that look at them. The listener without a login may do everything."""
+    logins = " ".join(f'user_{user}="canary"' for user in USERS)
+    config = {
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        # The broker itself, and the listener without a login.
+        "super.users": "User:ANONYMOUS",
+        "sasl.enabled.mechanisms": "PLAIN",
+        "listener.name.sasl_plaintext.plain.sasl.jaas.config": (
+            f"org.apache.kafka.common.security.plain.PlainLoginModule required {logins};"
+        ),
+    }
+    with EmbeddedKafka(config=config, extra_listeners=("SASL_PLAINTEXT",)) as broker:
+        yield broker
 
 
 @pytest.fixture(scope="session")

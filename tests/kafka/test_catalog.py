@@ -135,18 +135,8 @@ def test_programs_that_are_killed_lose_and_repeat_no_change(kafka: Kafka, tmp_pa
     assert len(numbers) <= json.loads(stored.value)["n"] <= len(numbers) + kills, f"seed {seed}"
 
 
-@pytest.mark.skipif(not LONG, reason="set STREAMRT_LONG_TESTS=1")
-def test_rights_decide_what_is_seen_and_nothing_unseen_is_overwritten() -> None:
-    users = ("nobody", "describer", "reader", "writer", "blind")
-    logins = " ".join(f'user_{user}="canary"' for user in users)
-    config = {
-        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-        "super.users": "User:ANONYMOUS",
-        "sasl.enabled.mechanisms": "PLAIN",
-        "listener.name.sasl_plaintext.plain.sasl.jaas.config": (
-            f"org.apache.kafka.common.security.plain.PlainLoginModule required {logins};"
-        ),
-    }
+@pytest.mark.slow
+def test_rights_decide_what_is_seen_and_nothing_unseen_is_overwritten(strict_kafka: EmbeddedKafka) -> None:
     rights = {
         "nobody": (),
         "describer": (AclOperation.DESCRIBE,),
@@ -160,40 +150,39 @@ def test_rights_decide_what_is_seen_and_nothing_unseen_is_overwritten() -> None:
         "reader": "grant the user WRITE and DESCRIBE on the transactional id",
         "blind": "objects would be overwritten unseen",
     }
-    with EmbeddedKafka(config=config, extra_listeners=("SASL_PLAINTEXT",)) as broker:
-        admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
-        bindings = [(user, ResourceType.TOPIC, CATALOG_TOPIC, right) for user in users for right in rights[user]]
-        for user in ("writer", "blind"):
-            for right in (AclOperation.DESCRIBE, AclOperation.WRITE):
-                bindings.append((user, ResourceType.TRANSACTIONAL_ID, "streamrt.catalog", right))
-        granted = admin.create_acls(
-            [
-                AclBinding(kind, name, ResourcePatternType.LITERAL, f"User:{user}", "*", right, AclPermissionType.ALLOW)
-                for user, kind, name, right in bindings
-            ]
+    bindings = [(user, ResourceType.TOPIC, CATALOG_TOPIC, right) for user in rights for right in rights[user]]
+    for user in ("writer", "blind"):
+        for right in (AclOperation.DESCRIBE, AclOperation.WRITE):
+            bindings.append((user, ResourceType.TRANSACTIONAL_ID, "streamrt.catalog", right))
+    admin = AdminClient({"bootstrap.servers": strict_kafka.bootstrap_servers})
+    granted = admin.create_acls(
+        [
+            AclBinding(kind, name, ResourcePatternType.LITERAL, f"User:{user}", "*", right, AclPermissionType.ALLOW)
+            for user, kind, name, right in bindings
+        ]
+    )
+    for future in granted.values():
+        future.result(30)
+    with Catalog(strict_kafka.bootstrap_servers) as catalog:
+        catalog.create_database("shop", comment="what we sell")
+    for user in rights:
+        connection = ConnectionConfig(
+            bootstrap_servers=strict_kafka.address("SASL_PLAINTEXT"),
+            security_protocol="SASL_PLAINTEXT",
+            sasl_mechanism="PLAIN",
+            sasl_username=user,
+            sasl_password="canary",
         )
-        for future in granted.values():
-            future.result(30)
-        with Catalog(broker.bootstrap_servers) as catalog:
-            catalog.create_database("shop", comment="what we sell")
-        for user in users:
-            connection = ConnectionConfig(
-                bootstrap_servers=broker.address("SASL_PLAINTEXT"),
-                security_protocol="SASL_PLAINTEXT",
-                sasl_mechanism="PLAIN",
-                sasl_username=user,
-                sasl_password="canary",
-            )
-            with Catalog(connection) as catalog:
-                assert ("shop" in catalog.databases()) == (user in ("reader", "writer"))
-                if user == "writer":
-                    catalog.create_database("new")
-                    continue
-                with pytest.raises(CatalogError, match=changes[user]):
-                    catalog.record_usage("app", reads=["shop.orders"])
-        with Catalog(broker.bootstrap_servers) as catalog:
-            assert catalog.databases() == ["default", "new", "shop"]
-            assert catalog.applications() == []
+        with Catalog(connection) as catalog:
+            assert ("shop" in catalog.databases()) == (user in ("reader", "writer"))
+            if user == "writer":
+                catalog.create_database("new")
+                continue
+            with pytest.raises(CatalogError, match=changes[user]):
+                catalog.record_usage("app", reads=["shop.orders"])
+    with Catalog(strict_kafka.bootstrap_servers) as catalog:
+        assert catalog.databases() == ["default", "new", "shop"]
+        assert catalog.applications() == []
 
 
 def noted(log: Path) -> list[int]:

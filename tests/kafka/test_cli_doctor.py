@@ -51,26 +51,16 @@ def test_a_clock_that_is_behind_is_seen_by_commits(
     assert "NTP" in found["clock"].remedy
 
 
-def test_what_the_user_may_not_do_is_said(tmp_path: Path) -> None:
-    config = {
-        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-        # The broker itself, and the listener without a login.
-        "super.users": "User:ANONYMOUS",
-        "sasl.enabled.mechanisms": "PLAIN",
-        "listener.name.sasl_plaintext.plain.sasl.jaas.config": (
-            'org.apache.kafka.common.security.plain.PlainLoginModule required user_shop="canary";'
-        ),
-    }
-    with EmbeddedKafka(config=config, extra_listeners=("SASL_PLAINTEXT",)) as broker:
-        topic = unique("orders")
-        assert streamrt("topics", "create", topic, "--broker", broker.bootstrap_servers).code == 0
-        path = tmp_path / "client.properties"
-        path.write_text(
-            f"bootstrap.servers={broker.address('SASL_PLAINTEXT')}\nsecurity.protocol=SASL_PLAINTEXT\n"
-            "sasl.mechanism=PLAIN\nsasl.username=shop\nsasl.password=canary\n"
-        )
-        checked = streamrt("doctor", "--config", path, "--group", "shop", "--transactions", "--state-dir", tmp_path)
-        hidden = streamrt("consume", topic, "--config", path)
+def test_what_the_user_may_not_do_is_said(strict_kafka: EmbeddedKafka, tmp_path: Path) -> None:
+    topic = unique("orders")
+    assert streamrt("topics", "create", topic, "--broker", strict_kafka.bootstrap_servers).code == 0
+    path = tmp_path / "client.properties"
+    path.write_text(
+        f"bootstrap.servers={strict_kafka.address('SASL_PLAINTEXT')}\nsecurity.protocol=SASL_PLAINTEXT\n"
+        "sasl.mechanism=PLAIN\nsasl.username=shop\nsasl.password=canary\n"
+    )
+    checked = streamrt("doctor", "--config", path, "--group", "shop", "--transactions", "--state-dir", tmp_path)
+    hidden = streamrt("consume", topic, "--config", path)
     assert "warning  create topics: not allowed: " in checked.out
     assert "grant the user CREATE on topics" in checked.out
     assert "problem  transactions: not allowed for group shop: " in checked.out

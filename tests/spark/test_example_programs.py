@@ -148,8 +148,9 @@ TOGETHER = {
 }
 WITH_CONNECTORS = {"frost", "lake", "ledger", "logs", "outbox", "parquet", "partner", "sensors", "weeks"}
 WITH_TABLES = {"endpoints_sse"}
-"""`test_tables_run.py` runs what it does."""
+"""`test_tables_run.py` runs it."""
 NO_APPLICATIONS = {"demo", "endpoints", "tables_log", "test_thermostat"}
+"""`tests/kafka/test_example_tables.py` runs those of tables."""
 BOUNDED = {"energy"}
 """`test_bounded_run.py` runs them."""
 ALONE = "late_flights"

@@ -1,6 +1,7 @@
 """Tables in a running application: rows in by a topic and an HTTP stream, rows out to a topic and a queue."""
 
 import json
+from collections.abc import Callable
 
 import pytest
 
@@ -9,7 +10,7 @@ from streamrt.tables import HTTPSSE, AWSConnection, Catalog, SQSQueue
 from tests.connectors.aws_server import KEY_ID, REGION, SECRET, AWSServer, aws
 from tests.connectors.test_server_sent_events import EventServer
 from tests.connectors.test_sqs_sink import Reader
-from tests.support import Kafka, running, unique, wait_until
+from tests.support import ROOT, Kafka, RunningProgram, running, unique, wait_until
 
 __all__ = ["aws"]
 
@@ -64,3 +65,49 @@ def test_tables_in_and_out_and_again_in_the_other_mode(
             ("writes", f"{database}.log"),
             ("writes", f"{database}.jobs"),
         }
+
+
+def test_example_of_endpoints_as_a_program(
+    kafka: Kafka, aws: AWSServer, program: Callable[..., RunningProgram], hosted: Callable[..., RunningProgram]
+) -> None:
+    queue, topic = f"{unique('jobs')}.fifo", "source__city.rides"
+    aws.client("sqs").create_queue(QueueName=queue, Attributes={"FifoQueue": "true"})
+    reader, path = Reader(aws, queue), ROOT / "examples" / "endpoints_sse.py"
+    with EventServer() as server:
+        environment = {
+            "STREAMRT_BROKER_ADDRESS": kafka.address,
+            "STREAMRT_STATE_DIR": str(kafka.state_dir),
+            "RIDES_URL": f"{server.http.url}/rides",
+            "JOBS_QUEUE": queue,
+            "AWS_REGION": REGION,
+            "AWS_ACCESS_KEY_ID": KEY_ID,
+            "AWS_SECRET_ACCESS_KEY": SECRET,
+            "AWS_ENDPOINT_URL": aws.url,
+        }
+        server.first = "retry: 100\n\n: a comment\n\n"
+        server.add('{"id": 1}', '{"id": 2}')
+        first = program(path, **environment)
+        wait_until(lambda: kafka.admin.inspect_topics([topic])[topic] is not None, 120, "the topic")
+        wait_until(lambda: kafka.end(topic) == 2, 120, "two rows")
+        server.drop()
+        server.add('{"id": 3}')
+        wait_until(lambda: len(reader.messages()) >= 3, 120, "the messages")
+        assert first.end()[0] == 0, first.err
+        assert [request.headers.get("last-event-id") for request in server.http.requests] == [None, "2"]
+
+        # The application starts again, in a process that has a Spark already.
+        again = hosted(path, **environment)
+        wait_until(lambda: len(server.http.requests) == 3 or again.process.poll() is not None, 120, "a connection")
+        assert again.end()[0] == 0, again.err
+        assert server.http.requests[-1].headers["last-event-id"] == "3"
+    assert [(one.key, one.value) for one in kafka.receive_exactly(topic, 3, 60)] == [
+        (b"%d" % number, b'{"id":%d}' % number) for number in (1, 2, 3)
+    ]
+    assert [
+        (
+            json.loads(message["Body"]),
+            message["Attributes"]["MessageGroupId"],
+            message["Attributes"]["MessageDeduplicationId"],
+        )
+        for message in sorted(reader.messages(), key=lambda message: message["Body"])
+    ] == [({"id": number}, str(number), f"{topic}/0/{number - 1}/0") for number in (1, 2, 3)]

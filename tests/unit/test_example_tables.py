@@ -6,6 +6,32 @@ from streamrt.tables import Catalog, MemoryCatalog
 from streamrt.testing.memory_topics import MemoryLinks
 from tests.unit.test_examples import load
 
+SCORES = {
+    "token": {0: 3},
+    "scores": [{"id": 1, "score": 95.5}, {"id": 2, "score": 87.0}, {"id": 3, "score": 91.0}],
+    "second": [{"name": "Bob", "id": 2}],
+    "changes": {"+A"},
+    "offsets": [{0: 0}, {0: 3}, {0: 0}, {0: 3}],
+    "first": ["Alice", "Bob"],
+    "rest": {"id": 3, "name": "Charlie", "score": 91.0},
+    "refusals": [
+        "2 values for 3 columns (table 'demo.events')",
+        "a log table has no deletes, and 'demo.events' is one: retention ends its rows",
+    ],
+}
+DETECTED = {
+    "texts": ("STRING", "STRING", "STRING"),
+    "new": ["city", "ok"],
+    "missing": ["zip"],
+    "types": ("BIGINT", "STRING", "BOOLEAN"),
+    "nothing": None,
+}
+FOLLOWED = {
+    "first": [{"counter": "1", "zip": None}, {"counter": "2", "zip": None}],
+    "position": None,
+    "rest": [{"counter": "3", "zip": None}],
+}
+
 
 @pytest.fixture
 def catalog() -> Catalog:
@@ -15,35 +41,14 @@ def catalog() -> Catalog:
 def test_log(catalog: Catalog) -> None:
     found = load("tables_log").run(catalog)
     assert found.pop("position").endswith('"at":{"0":2}}}}')
-    assert found == {
-        "token": {0: 3},
-        "scores": [{"id": 1, "score": 95.5}, {"id": 2, "score": 87.0}, {"id": 3, "score": 91.0}],
-        "second": [{"name": "Bob", "id": 2}],
-        "changes": {"+A"},
-        "offsets": [{0: 0}, {0: 3}, {0: 0}, {0: 3}],
-        "first": ["Alice", "Bob"],
-        "rest": {"id": 3, "name": "Charlie", "score": 91.0},
-        "refusals": found["refusals"],
-    }
-    too_few, delete = found["refusals"]
-    assert "2 values for 3 columns" in too_few
-    assert "demo.events" in delete
+    assert found == SCORES
 
 
 def test_endpoints(catalog: Catalog) -> None:
     module = load("endpoints")
     module.tables(catalog)
-    assert module.detected(catalog, 1.0) == {
-        "texts": ("STRING", "STRING", "STRING"),
-        "new": ["city", "ok"],
-        "missing": ["zip"],
-        "types": ("BIGINT", "STRING", "BOOLEAN"),
-        "nothing": None,
-        "counters": ["1", "2", "3"],
-    }
-    copies = catalog.table("geo.copies")
-    with pytest.raises(module.Killed):
-        module.copy(catalog, killed_after=3)
-    assert [row["counter"] for row in copies.scan().rows()] == [1, 2]
-    assert module.copy(catalog).endswith('"at":{"0":3}}}}')
-    assert [row["counter"] for row in copies.scan().rows()] == [1, 2, 3]
+    assert module.detected(catalog, 1.0) == DETECTED
+    assert {**module.followed(catalog), "position": None} == FOLLOWED
+    module.copy(catalog)
+    module.copy(catalog)
+    assert module.result(catalog) == (["1", "2", "3"], "3")

@@ -609,7 +609,7 @@ def test_demo_reads_the_flights() -> None:
 def test_endpoints_sse(monkeypatch: pytest.MonkeyPatch) -> None:
     app = make_app(load("endpoints_sse"))
     load("endpoints_sse").build(app)
-    assert "to_table-3 (ops.jobs)" in app.describe()
+    assert "to_table-1 (ops.jobs)" in app.describe()
     assert list(app.topology.sources) == ["source__city.rides"]
     (process,) = definition_of(app).sources.processes
     assert process.name == "city.rides"

@@ -89,6 +89,7 @@ def test_types_that_columns_cannot_have(dtype: pa.DataType) -> None:
         ("a ARRAY" + "<ARRAY" * 2_000, "no list of columns"),
         ("a INT CHECK (a > 1)", "which schemas do not have"),
         ("a INT GENERATED ALWAYS AS (b + 1)", "which schemas do not have"),
+        ("a IN INT", "which schemas do not have"),
         ("a INT DEFAULT now()", "must be a literal"),
         ("a INT DEFAULT 'x'", "the default of column 'a' \\(INT\\) must be an integer"),
         ("a ARRAY<INT> DEFAULT NULL", "has a default, which lists"),

@@ -1,4 +1,4 @@
-"""Hostile bytes for every deserializer, in a process with limits; `python -m tests.fuzz` is what runs there."""
+"""Hostile bytes for every deserializer, and for what tables read, in processes with limits: `python -m tests.fuzz`."""
 
 import os
 import random
@@ -12,7 +12,9 @@ import pytest
 from tests.support import LONG
 
 ROOT = Path(__file__).resolve().parents[2]
-COUNT = 1_000_000 if LONG else 20_000
+COUNTS = {"deserializers": 1_000_000, "tables": 500_000} if LONG else {"deserializers": 20_000, "tables": 5_000}
+# Reading SQL takes longer than reading records.
+CPU_S = {"deserializers": 1 / 1_000, "tables": 1 / 300}
 # The long test looks for what is new, the short one for what has come back.
 SEED = random.SystemRandom().randrange(1 << 32) if LONG else 0
 
@@ -30,15 +32,17 @@ def fuzz(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.slow
-def test_hostile_bytes_give_a_value_or_the_declared_exception(tmp_path: Path) -> None:
-    progress = tmp_path / "seed"
-    done = fuzz("--seed", str(SEED), "--count", str(COUNT), "--cpu", str(COUNT // 1_000), "--progress", progress)
+@pytest.mark.parametrize("of", COUNTS)
+def test_hostile_bytes_give_a_value_or_the_declared_exception(tmp_path: Path, of: str) -> None:
+    progress, count = tmp_path / "seed", COUNTS[of]
+    cpu = str(round(count * CPU_S[of]))
+    done = fuzz("--of", of, "--seed", str(SEED), "--count", str(count), "--cpu", cpu, "--progress", progress)
     if done.returncode < 0:
         (seed,) = struct.unpack("<Q", progress.read_bytes())
-        shown = fuzz("--seed", str(seed), "--describe").stdout
+        shown = fuzz("--of", of, "--seed", str(seed), "--describe").stdout
         pytest.fail(f"signal {-done.returncode} ended the process\n{shown}{done.stderr[-2_000:]}")
     assert done.returncode == 0, done.stdout + done.stderr[-2_000:]
-    assert f"{COUNT} inputs" in done.stdout
+    assert f"{count} inputs" in done.stdout
     assert "'read'" in done.stdout
 
 
@@ -49,6 +53,8 @@ def test_an_input_can_be_replayed_and_shown() -> None:
     assert "input (hex): " in shown.stdout
     assert shown.stdout == fuzz("--seed", "7", "--describe").stdout
     assert fuzz("--seed", "7").stdout.startswith("seeds 7 to 7\n1 inputs")
+    of_tables = fuzz("--of", "tables", "--seed", "7", "--describe")
+    assert "replay: python -m tests.fuzz --seed 7 --count 1 --of tables" in of_tables.stdout
 
 
 HARMFUL = {

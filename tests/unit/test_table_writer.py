@@ -1010,6 +1010,7 @@ class TestCheckpoints:
             (b'{"v":1,"state":"1","token":"{\\"v\\":9}"}', StoreVersionError, "newer token"),
             (b'{"v":1}', StateError, "another program wrote to the topic"),
             (b"\xff", StateError, "another program wrote to the topic"),
+            pytest.param(b"[" * 100_000, StateError, "another program wrote to the topic", id="deep"),
         ],
     )
     def test_state_of_another_version(
