@@ -228,9 +228,7 @@ class ReducingState(_Single):
 
     __slots__ = ("_reduce",)
 
-    def __init__(
-        self, owner: Owner, name: str, key: bytes, ttl: Ttl | None, reduce: Callable[[Any, Any], Any]
-    ) -> None:
+    def __init__(self, owner: Owner, name: str, key: bytes, ttl: Ttl | None, reduce: Callable[[Any, Any], Any]) -> None:
         super().__init__(owner, name, key, ttl)
         self._reduce = reduce
 

@@ -190,7 +190,11 @@ class ProcessTransaction(StoreTransaction):
             writer: the `broadcast_scope` of the call that may change it; None for a map that is read-only.
         """
         overlay = self.collections.overlay(MAP_SPACE, BROADCAST_PREFIX, name)
-        return ReadOnlyMap(self.broadcast_scope(), overlay, None) if writer is None else BroadcastMap(writer, overlay, None)
+        return (
+            ReadOnlyMap(self.broadcast_scope(), overlay, None)
+            if writer is None
+            else BroadcastMap(writer, overlay, None)
+        )
 
     def broadcast_scope(self) -> KeyedState:
         """Return what maps of broadcast state are made from: they end with it."""
