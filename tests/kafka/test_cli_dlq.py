@@ -9,6 +9,7 @@ from typer.testing import CliRunner, Result
 from streamrt.cli import app
 from streamrt.topics import DeadLetter
 from tests.support import Kafka
+from tests.unit.registries import KeepingRegistry
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
@@ -79,11 +80,20 @@ def test_one_is_shown(dlq: Command) -> None:
         assert why in result.output.replace("\n", " ")
 
 
-def test_a_format_that_needs_a_schema_is_refused(dlq: Command) -> None:
-    for name in ("avro", "protobuf"):
-        result = dlq.run("show", "0:1", "--format", name)
-        assert result.exit_code == 2
-        assert f"{name} needs a schema" in result.output.replace("\n", " ")
+def test_values_with_a_schema_are_shown_as_json(dlq: Command) -> None:
+    with KeepingRegistry() as registry:
+        registry.keep("orders-value", {"type": "record", "name": "O", "fields": [{"name": "n", "type": "int"}]}, "AVRO")
+        why = DeadLetter("process", "KeyError", "'price'", "apply-1 (price)", dlq.source, 1, 4, "shop").headers(None)
+        dlq.kafka.produce(dlq.topic, [b"\x00\x00\x00\x00\x01\x0e"], headers=why, raw=True)
+        avro = ("--format", "avro", "--registry", registry.url)
+        document = dlq.json("show", "0:3", *avro)
+        assert (document["value"], document["key"]) == ('{"n":7}', "key")
+        assert dlq.json("show", "0:3", "--format", "hex")["value"] == "00000000010e"
+        wrong = str(dlq.run("show", "0:1", *avro).exception)
+        assert "the value of the dead letter at 0:1 does not have the format avro" in wrong
+        assert "use --format auto or hex" in wrong
+    assert "needs a schema registry" in str(dlq.run("show", "0:1", "--format", "avro").exception)
+    assert "needs the class of the messages" in str(dlq.run("show", "0:1", "--format", "protobuf").exception)
 
 
 def test_selected_ones_are_replayed_after_a_question(dlq: Command) -> None:

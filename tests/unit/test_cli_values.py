@@ -136,6 +136,8 @@ def test_a_broker_that_is_away_is_one_sentence(command: tuple[str, ...], capfd: 
     [
         ("produce", "orders", "1", "--format", "bytes"),
         ("produce", "orders", "--format", "records", "--key", "k"),
+        ("produce", "orders", "1", "--key-format", "json"),
+        ("produce", "orders", "1", "--registry", "http://registry"),
         ("produce", "orders", "1", "--header", "novalue"),
         ("produce", "orders", "1", "--timestamp", "soon"),
         ("consume", "orders", "--values", "--json"),
