@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from streamrt.cli.broker import BrokerOption, ConfigOption, TimeoutOption, open_cluster
+from streamrt.cli.loading import load_application
 from streamrt.cli.output import JsonOption, examples, note, plural, print_json, print_table, time_text
 from streamrt.cli.schemas import Decoder, MessageOption, RegistryOption, decoders
 from streamrt.cli.values import ReadFormat, decode, json_form, readable
-from streamrt.errors import SerializationError
+from streamrt.errors import ConfigurationError, SerializationError
 
 if TYPE_CHECKING:
     from streamrt.topics.dead_letter_queue import DeadLetterQueue, Letter
@@ -127,6 +128,7 @@ def show(
     epilog=examples(
         "streamrt dlq replay dead-letters__shop",
         "streamrt dlq replay dead-letters__shop --error KeyError --limit 10 --yes",
+        "streamrt dlq replay dead-letters__shop --through repair:app",
     ),
 )
 def replay(
@@ -140,6 +142,12 @@ def replay(
     operator: OperatorOption = "",
     at: AtOption = None,
     to: Annotated[str | None, typer.Option("--to", help="Send them to this topic instead.")] = None,
+    through: Annotated[
+        str | None,
+        typer.Option(
+            "--through", metavar="MODULE:APP", help="Send them to the input topic of this application, which has one."
+        ),
+    ] = None,
     most_attempts: Annotated[
         int, typer.Option("--max-attempts", min=0, help="Leave records that have failed as often; 0 for no limit.")
     ] = 3,
@@ -151,6 +159,10 @@ def replay(
 
     Both happen in Kafka transactions: each record is sent once, also if the command is ended and given again.
     """
+    if to is not None and through is not None:
+        raise typer.BadParameter("give one of --to and --through", param_hint="--through")
+    if through is not None:
+        to = _input_of(through)
     with open_cluster(broker, config, timeout) as cluster:
         queue = _queue(cluster.connection, topic, timeout)
         selection = _selection(from_topic, stage, error, operator, at)
@@ -194,6 +206,25 @@ def drop(
         print_json(asdict(handled))
     else:
         note(f"Deleted {plural(handled.done, 'dead letter')}, left {handled.left}.")
+
+
+def _input_of(name: str) -> str:
+    """Return the topic that an application reads.
+
+    Args:
+        name: the application, as `module:app`.
+
+    Raises:
+        ConfigurationError: if it reads none, or several.
+    """
+    topology = load_application(name).topology
+    inputs = sorted(topic for topic in topology.sources if topic not in topology.exchanges)
+    if len(inputs) == 1:
+        return inputs[0]
+    found = f"the topics {', '.join(inputs)}" if inputs else "no topic"
+    raise ConfigurationError(
+        f"{name} reads {found}, so --through names no single topic: choose the topic with --to TOPIC"
+    )
 
 
 def _queue(connection: Any, topic: str, timeout: float) -> "DeadLetterQueue":
