@@ -45,7 +45,8 @@ def test_a_name_is_required_where_the_directory_gives_none(tmp_path: Path) -> No
     directory = tmp_path / "2026"
     assert "'2026' is no name for a project: pass --name" in streamrt("init", directory).sentence
     assert not directory.exists()
-    assert streamrt("init", directory, "--name", "words").code == 0
+    made = streamrt("init", directory, "--name", "words", "--json").json
+    assert (made["name"], made["directory"], sorted(made["files"])) == ("words", str(directory), FILES)
     assert 'consumer_group="words"' in (directory / "app.py").read_text()
 
 
