@@ -1,6 +1,7 @@
 """`streamrt init`: a project that passes its tests."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -32,6 +33,15 @@ def test_a_project_passes_its_tests(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stdout
     assert "2 passed" in done.stdout
+
+
+def test_the_change_that_the_readme_makes_is_one(tmp_path: Path) -> None:
+    """What it does to a running application is shown with a new project, in tests/spark."""
+    readme = (Path(__file__).parents[2] / "README.md").read_text()
+    assert streamrt("init", tmp_path / "words").code == 0
+    [(old, new)] = re.findall(r"\$ sed -i 's/(.+?)/(.+?)/' app\.py", readme)
+    assert (tmp_path / "words" / "app.py").read_text().count(old) == 1
+    assert f'"{old}", "{new}"' in (Path(__file__).parents[1] / "spark" / "test_cli_project.py").read_text()
 
 
 def test_a_directory_that_is_not_empty_is_refused(tmp_path: Path) -> None:
