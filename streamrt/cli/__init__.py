@@ -55,7 +55,7 @@ app.command("produce", epilog=produce.EXAMPLES)(produce.produce)
 app.command("consume", epilog=consume.EXAMPLES)(consume.consume)
 app.command("lag", epilog=examples("streamrt lag shop", "streamrt lag shop --json | jq .total"))(groups.lag)
 app.command("jars", epilog=jars.EXAMPLES)(jars.jars)
-app.command("reset")(reset.reset)
+app.command("reset", epilog=reset.EXAMPLES)(reset.reset)
 app.command("repartition", epilog=repartition.EXAMPLES)(repartition.repartition)
 control.register(app)
 

@@ -109,6 +109,7 @@ def import_(
     timeout: TimeoutOption = 30.0,
     catalog: CatalogOption = None,
     if_exists: IfExistsOption = IfExistsChoice.error,
+    as_json: JsonOption = False,
 ) -> None:
     """Add databases, connections and tables, and create the topics that do not exist.
 
@@ -126,7 +127,10 @@ def import_(
         ) from None
     with open_catalog(broker, config, timeout, catalog) as opened:
         written = opened.import_objects(document, if_exists=if_exists.value)
-    typer.echo(f"imported {plural(len(written), 'object')}")
+    if as_json:
+        print_json({"imported": written})
+    else:
+        typer.echo(f"imported {plural(len(written), 'object')}")
 
 
 @app.command(
@@ -161,6 +165,7 @@ def forget(
     config: ConfigOption = None,
     timeout: TimeoutOption = 30.0,
     catalog: CatalogOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Forget which tables an application reads and writes, because it is gone.
 
@@ -169,4 +174,7 @@ def forget(
     with open_catalog(broker, config, timeout, catalog) as opened:
         known = application in {each.name for each in opened.applications()}
         opened.forget_usage(application)
+    if as_json:
+        print_json({"application": application, "forgotten": known})
+        return
     typer.echo(f"forgot {application}" if known else f"the catalogue knows no application {application}")

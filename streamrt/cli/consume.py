@@ -13,7 +13,7 @@ import typer
 
 from streamrt.cli.broker import BrokerOption, Cluster, ConfigOption, TimeoutOption, open_cluster
 from streamrt.cli.output import examples, note, quiet_pipe, time_text
-from streamrt.cli.schemas import Decoder, decoders
+from streamrt.cli.schemas import Decoder, MessageOption, RegistryOption, decoders
 from streamrt.cli.values import ReadFormat, decode, json_form, parse_time_ms, readable
 from streamrt.errors import SerializationError
 from streamrt.records import TopicPartition
@@ -102,14 +102,8 @@ def consume(
         ),
     ] = ReadFormat.auto,
     key_format: Annotated[ReadFormat, typer.Option(help="Format of the keys.")] = ReadFormat.auto,
-    registry: Annotated[
-        str | None,
-        typer.Option(metavar="URL", help="Schema registry; by default schema.registry.url of the file of --config."),
-    ] = None,
-    message: Annotated[
-        str | None,
-        typer.Option(metavar="MODULE:CLASS", help="Class of Protobuf messages, in a module that protoc has generated."),
-    ] = None,
+    registry: RegistryOption = None,
+    message: MessageOption = None,
     isolation: Annotated[
         Isolation, typer.Option(help="read_uncommitted also reads records of open and aborted transactions.")
     ] = Isolation.read_committed,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from streamrt.cli.output import JsonOption
+from streamrt.cli.output import JsonOption, examples
 from streamrt.common.addresses import DEFAULT_CONTROL_URL
 from streamrt.errors import ConfigurationError, ControlUnavailableError
 
@@ -41,16 +41,20 @@ def register(app: typer.Typer) -> None:
     Args:
         app: gets them.
     """
-    for command in (status, pause, resume, stop, checkpoint):
-        app.command(command.__name__)(command)
+    for command, lines in (
+        (status, ("streamrt status", "streamrt status --url http://127.0.0.1:7070 --json")),
+        (pause, ("streamrt pause", "streamrt pause orders --wait 60")),
+        (resume, ("streamrt resume", "streamrt resume orders")),
+        (stop, ("streamrt stop --wait 120", "streamrt stop --fail")),
+        (checkpoint, ("streamrt checkpoint", "streamrt checkpoint --json | jq .offsets")),
+    ):
+        app.command(command.__name__, epilog=examples(*lines))(command)
 
 
 def status(url: _URL = DEFAULT_CONTROL_URL, token_file: TokenFileOption = None, as_json: JsonOption = False) -> None:
     """Show the state of an application.
 
     The exit code is 0 if it works, paused or not, and 1 if it does not, or does not answer.
-
-    Example: streamrt status --url http://127.0.0.1:7070 --json
     """
     with connected(url, token_file) as client:
         try:
@@ -84,10 +88,7 @@ def pause(
     token_file: TokenFileOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Pause an application, one of its topics, or a source; return when everything that was read is committed.
-
-    Example: streamrt pause orders --wait 60
-    """
+    """Pause an application, one of its topics, or a source; return when everything that was read is committed."""
     _move("paused", topic, source, wait, url, token_file, as_json=as_json)
 
 
@@ -99,10 +100,7 @@ def resume(
     token_file: TokenFileOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Resume an application, one of its topics, or a source.
-
-    Example: streamrt resume orders
-    """
+    """Resume an application, one of its topics, or a source."""
     _move("resumed", topic, source, wait, url, token_file, as_json=as_json)
 
 
@@ -115,10 +113,7 @@ def stop(
     token_file: TokenFileOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Stop an application, with a commit, and wait until it has stopped.
-
-    Example: streamrt stop --wait 120
-    """
+    """Stop an application, with a commit, and wait until it has stopped."""
     with connected(url, token_file) as client:
         client.stop(fail=fail, wait=wait > 0, timeout=wait)
         state = client.status.value
@@ -131,10 +126,7 @@ def checkpoint(
     token_file: TokenFileOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Commit everything that was processed, and show the committed offsets.
-
-    Example: streamrt checkpoint --json
-    """
+    """Commit everything that was processed, and show the committed offsets."""
     with connected(url, token_file) as client:
         made = client.checkpoint(wait=wait > 0, timeout=wait)
     offsets = {str(partition): offset for partition, offset in sorted(made.offsets.items())}

@@ -2,15 +2,18 @@
 
 import itertools
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from streamrt.cli.broker import BrokerOption, ConfigOption, TimeoutOption, open_cluster
+from streamrt.cli.loading import load_application
 from streamrt.cli.output import JsonOption, examples, note, plural, print_json, print_table, time_text
+from streamrt.cli.schemas import Decoder, MessageOption, RegistryOption, decoders
 from streamrt.cli.values import ReadFormat, decode, json_form, readable
+from streamrt.errors import ConfigurationError, SerializationError
 
 if TYPE_CHECKING:
     from streamrt.topics.dead_letter_queue import DeadLetterQueue, Letter
@@ -73,26 +76,45 @@ def list_letters(
             _print_kinds(found, as_json=as_json)
 
 
-@app.command("show", epilog=examples("streamrt dlq show dead-letters__shop 0:17"))
+@app.command(
+    "show",
+    epilog=examples(
+        "streamrt dlq show dead-letters__shop 0:17",
+        "streamrt dlq show dead-letters__shop 0:17 --format avro --registry http://registry:8081",
+    ),
+)
 def show(
     topic: TopicArgument,
     place: Annotated[str, typer.Argument(metavar="PARTITION:OFFSET", help="Where it is, as `list --each` shows it.")],
     broker: BrokerOption = None,
     config: ConfigOption = None,
     timeout: TimeoutOption = 10.0,
-    read_format: Annotated[ReadFormat, typer.Option("--format", help="How to show key and value.")] = ReadFormat.auto,
+    read_format: Annotated[
+        ReadFormat, typer.Option("--format", help="How to show the value, as for streamrt consume.")
+    ] = ReadFormat.auto,
+    key_format: Annotated[
+        ReadFormat | None,
+        typer.Option("--key-format", help="How to show the key; by default as the value, and auto beside a schema."),
+    ] = None,
+    registry: RegistryOption = None,
+    message: MessageOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Show one dead letter: what failed, and the record."""
-    if read_format.needs_schema:
-        raise typer.BadParameter(f"{read_format.value} needs a schema: use auto or hex", param_hint="--format")
+    if key_format is None:
+        key_format = ReadFormat.auto if read_format.needs_schema else read_format
+    show_value, show_key = decoders(topic, read_format, key_format, registry, config, message)
     with open_cluster(broker, config, timeout) as cluster:
         found = list(
             _selected(_queue(cluster.connection, topic, timeout), _selection(None, None, None, "", [place]), 1)
         )
     if not found:
         raise typer.BadParameter(f"{topic} has no dead letter at {place} any more")
-    document = _document(found[0], read_format)
+    document = _document(
+        found[0],
+        _checked(show_value, "value", "--format", read_format, place),
+        _checked(show_key, "key", "--key-format", key_format, place),
+    )
     if as_json:
         print_json(document)
         return
@@ -106,6 +128,7 @@ def show(
     epilog=examples(
         "streamrt dlq replay dead-letters__shop",
         "streamrt dlq replay dead-letters__shop --error KeyError --limit 10 --yes",
+        "streamrt dlq replay dead-letters__shop --through repair:app",
     ),
 )
 def replay(
@@ -119,6 +142,12 @@ def replay(
     operator: OperatorOption = "",
     at: AtOption = None,
     to: Annotated[str | None, typer.Option("--to", help="Send them to this topic instead.")] = None,
+    through: Annotated[
+        str | None,
+        typer.Option(
+            "--through", metavar="MODULE:APP", help="Send them to the input topic of this application, which has one."
+        ),
+    ] = None,
     most_attempts: Annotated[
         int, typer.Option("--max-attempts", min=0, help="Leave records that have failed as often; 0 for no limit.")
     ] = 3,
@@ -130,6 +159,10 @@ def replay(
 
     Both happen in Kafka transactions: each record is sent once, also if the command is ended and given again.
     """
+    if to is not None and through is not None:
+        raise typer.BadParameter("give one of --to and --through", param_hint="--through")
+    if through is not None:
+        to = _input_of(through)
     with open_cluster(broker, config, timeout) as cluster:
         queue = _queue(cluster.connection, topic, timeout)
         selection = _selection(from_topic, stage, error, operator, at)
@@ -173,6 +206,25 @@ def drop(
         print_json(asdict(handled))
     else:
         note(f"Deleted {plural(handled.done, 'dead letter')}, left {handled.left}.")
+
+
+def _input_of(name: str) -> str:
+    """Return the topic that an application reads.
+
+    Args:
+        name: the application, as `module:app`.
+
+    Raises:
+        ConfigurationError: if it reads none, or several.
+    """
+    topology = load_application(name).topology
+    inputs = sorted(topic for topic in topology.sources if topic not in topology.exchanges)
+    if len(inputs) == 1:
+        return inputs[0]
+    found = f"the topics {', '.join(inputs)}" if inputs else "no topic"
+    raise ConfigurationError(
+        f"{name} reads {found}, so --through names no single topic: choose the topic with --to TOPIC"
+    )
 
 
 def _queue(connection: Any, topic: str, timeout: float) -> "DeadLetterQueue":
@@ -257,7 +309,7 @@ def _print_kinds(found: "Iterable[Letter]", *, as_json: bool) -> None:
 
 def _print_each(found: "Iterable[Letter]", *, as_json: bool) -> None:
     if as_json:
-        print_json({"letters": [_document(letter, ReadFormat.auto, json_values=True) for letter in found]})
+        print_json({"letters": [_document(letter, _auto, _auto, json_values=True) for letter in found]})
         return
     rows = []
     for letter in found:
@@ -275,23 +327,45 @@ def _print_each(found: "Iterable[Letter]", *, as_json: bool) -> None:
     print_table(["PLACE", "TIME", "RECORD", "STAGE", "ERROR", "MESSAGE", "ATTEMPT"], rows)
 
 
-def _document(letter: "Letter", read_format: ReadFormat, *, json_values: bool = False) -> dict[str, Any]:
+def _checked(show: Decoder, what: str, option: str, read_format: ReadFormat, place: str) -> Decoder:
+    """Return a decoder whose error names the dead letter, and what shows it all the same."""
+
+    def checked(data: bytes, headers: Sequence[tuple[str, bytes | None]]) -> tuple[str, str]:
+        try:
+            return show(data, headers)
+        except SerializationError as error:
+            raise SerializationError(
+                f"the {what} of the dead letter at {place} does not have the format {read_format.value}: {error}; use "
+                f"{option} auto or hex"
+            ) from None
+
+    return checked
+
+
+def _auto(data: bytes, headers: Sequence[tuple[str, bytes | None]]) -> tuple[str, str]:
+    return decode(data, ReadFormat.auto)
+
+
+def _document(letter: "Letter", show_value: Decoder, show_key: Decoder, *, json_values: bool = False) -> dict[str, Any]:
     """Return what is known about a dead letter."""
     from streamrt.topics.dead_letters import without_error_headers
 
     record = letter.record
 
-    def text(data: bytes | str | None) -> Any:
+    def text(data: bytes | str | None, show: Decoder) -> Any:
         if data is None or isinstance(data, str):
             return data
-        shown, name = decode(data, read_format)
+        shown, name = show(data, headers)
         return json_form(shown, name) if json_values else shown
 
+    own = without_error_headers(record.headers)
+    # The id of a schema may be in a header.
+    headers = [(name, value.encode() if isinstance(value, str) else value) for name, value in own]
     return {
         "place": f"{record.partition}:{record.offset}",
         "time": time_text(record.timestamp),
         **({} if letter.why is None else asdict(letter.why)),
-        "key": text(record.key),
-        "value": text(record.value),
-        "headers": [[name, text(value)] for name, value in without_error_headers(record.headers)],
+        "key": text(record.key, show_key),
+        "value": text(record.value, show_value),
+        "headers": [[name, text(value, _auto)] for name, value in own],
     }

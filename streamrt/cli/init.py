@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from streamrt.cli.output import examples
+from streamrt.cli.output import JsonOption, examples, print_json
 from streamrt.errors import ConfigurationError
 
 __all__ = ["EXAMPLES", "init"]
@@ -28,6 +28,7 @@ def init(
         str | None,
         typer.Option(help="Name of the project and of its consumer group; by default that of the directory."),
     ] = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Create a project: an application that counts words, its test, and how to run both."""
     chosen = name or re.sub(r"[^a-z0-9]+", "-", directory.absolute().resolve().name.lower()).strip("-")
@@ -46,6 +47,9 @@ def init(
         raise ConfigurationError(
             f"the project cannot be created: {error.filename or directory}: {error.strerror}; choose another directory"
         ) from error
+    if as_json:
+        print_json({"name": chosen, "directory": str(directory), "files": written})
+        return
     typer.echo(f"created {directory}:")
     for path in written:
         typer.echo(f"  {path}")

@@ -13,7 +13,9 @@ import typer
 from streamrt.cli.broker import BrokerOption, Cluster, ConfigOption, TimeoutOption, open_cluster, silent_logger
 from streamrt.cli.interrupts import UntilInterrupted
 from streamrt.cli.output import JsonOption, examples, plural, print_json
-from streamrt.cli.values import WriteFormat, encode, parse_header, parse_time_ms, stored_form
+from streamrt.cli.schema_writing import Encoder, KeySchemaOption, SchemaOption, encoders
+from streamrt.cli.schemas import MessageOption, RegistryOption
+from streamrt.cli.values import KeyFormat, WriteFormat, parse_header, parse_time_ms, stored_form
 from streamrt.errors import ProducerError, SerializationError, StreamRTError
 
 __all__ = ["EXAMPLES", "produce"]
@@ -28,6 +30,7 @@ EXAMPLES = examples(
     "streamrt produce texts --file lines.txt --header origin=file",
     "streamrt produce images --file cat.png --format bytes --key cat",
     "streamrt consume orders --json | streamrt produce copies --format records",
+    "streamrt produce orders --file orders.jsonl --format avro --registry http://registry:8081 --schema order.avsc",
 )
 
 
@@ -84,10 +87,18 @@ def produce(
         typer.Option(
             "--format",
             help="string: each line is a value. json: the same, checked. bytes: the file or stdin is one value. records: "
-            "each line is an object with key, value, headers, timestamp (ms), partition, as consume --json prints it.",
+            "each line is an object with key, value, headers, timestamp (ms), partition, as consume --json prints it. avro, "
+            "json-schema, protobuf: each line is JSON, and written with a schema.",
         ),
     ] = WriteFormat.string,
     key: Annotated[str | None, typer.Option(help="Key of the records.")] = None,
+    key_format: Annotated[
+        KeyFormat, typer.Option(help="Format of the key; all but string are given as JSON.")
+    ] = KeyFormat.string,
+    registry: RegistryOption = None,
+    schema: SchemaOption = None,
+    key_schema: KeySchemaOption = None,
+    message: MessageOption = None,
     header: Annotated[
         list[str] | None, typer.Option(metavar="NAME=VALUE", help="Header of the records; may be repeated.")
     ] = None,
@@ -100,32 +111,33 @@ def produce(
     """Write records to a topic, and print how many were written, and their offsets.
 
     Empty lines are values like others in the formats string and bytes, and
-    skipped in json and records.
+    skipped in all others. With a schema, null is written as no value.
     """
     if values and file is not None:
         raise typer.BadParameter("pass values as arguments or in a file, not both", param_hint="--file")
     if values and write_format is WriteFormat.bytes:
         raise typer.BadParameter("bytes are read from --file or stdin, not from arguments", param_hint="--format")
-    timestamp_ms = None if timestamp is None else _timestamp(timestamp)
-    common = _Outgoing(
-        None,
-        None if key is None else key.encode(),
-        [parse_header(each) for each in header or ()],
-        partition,
-        timestamp_ms,
-    )
-    if write_format is WriteFormat.records and common != _Outgoing(None):
+    if key is None and key_format is not KeyFormat.string:
+        raise typer.BadParameter("it has no effect without --key", param_hint="--key-format")
+    if write_format is WriteFormat.records and any(each is not None for each in (key, header, partition, timestamp)):
         raise typer.BadParameter(
             "with records, keys, headers, partitions and times are in the lines", param_hint="--format"
         )
+    headers: list[tuple[str, bytes | None]] = [*map(parse_header, header or ())]
+    timestamp_ms = None if timestamp is None else _timestamp(timestamp)
+    encode_value, encode_key = encoders(
+        topic, write_format, WriteFormat(key_format.value), registry, config, schema, key_schema, message
+    )
+    common = _Outgoing(None, None if key is None else _key(key, encode_key), headers, partition, timestamp_ms)
     written = _Written()
     with open_cluster(broker, config, timeout) as cluster, contextlib.ExitStack() as stack:
         cluster.partitions_of(topic, [] if partition is None else [partition])
         if values:
-            outgoing = _outgoing((value.encode() for value in values), "argument", write_format, common)
+            given = (value.encode() for value in values)
+            outgoing = _outgoing(given, "argument", write_format, encode_value, common)
         else:
             stream = sys.stdin.buffer if file is None else stack.enter_context(file.open("rb"))
-            outgoing = _outgoing_of(stream, write_format, common)
+            outgoing = _outgoing_of(stream, write_format, encode_value, common)
         try:
             interrupted = _write(cluster, topic, outgoing, written)
         except StreamRTError:
@@ -158,24 +170,33 @@ def _report(topic: str, written: _Written, as_json: bool) -> None:
         )
 
 
-def _outgoing_of(stream: BinaryIO, write_format: WriteFormat, common: _Outgoing) -> Iterator[_Outgoing]:
+def _key(text: str, encode_key: Encoder) -> bytes | None:
+    try:
+        return encode_key(text.encode())
+    except SerializationError as error:
+        raise SerializationError(f"--key has the wrong format: {error}; nothing was written") from None
+
+
+def _outgoing_of(
+    stream: BinaryIO, write_format: WriteFormat, encode_value: Encoder, common: _Outgoing
+) -> Iterator[_Outgoing]:
     if write_format is WriteFormat.bytes:
-        return _outgoing([stream.read()], "input", write_format, common)
-    return _outgoing((line.rstrip(b"\r\n") for line in stream), "line", write_format, common)
+        return _outgoing([stream.read()], "input", write_format, encode_value, common)
+    return _outgoing((line.rstrip(b"\r\n") for line in stream), "line", write_format, encode_value, common)
 
 
-def _outgoing(values: Iterable[bytes], what: str, write_format: WriteFormat, common: _Outgoing) -> Iterator[_Outgoing]:
+def _outgoing(
+    values: Iterable[bytes], what: str, write_format: WriteFormat, encode_value: Encoder, common: _Outgoing
+) -> Iterator[_Outgoing]:
     """Yield the records for what the user gives; `what` and its number name a wrong one."""
     for number, value in enumerate(values, 1):
-        if not value.strip() and write_format in (WriteFormat.json, WriteFormat.records):
+        if not value.strip() and write_format not in (WriteFormat.string, WriteFormat.bytes):
             continue
         try:
             if write_format is WriteFormat.records:
                 yield _record(value)
             else:
-                yield _Outgoing(
-                    encode(value, write_format), common.key, common.headers, common.partition, common.timestamp
-                )
+                yield _Outgoing(encode_value(value), common.key, common.headers, common.partition, common.timestamp)
         except SerializationError as error:
             raise SerializationError(
                 f"{what} {number} has the wrong format: {error}; earlier ones were written"

@@ -6,11 +6,14 @@ from typing import TYPE_CHECKING, Annotated, Literal, cast
 import typer
 
 from streamrt.cli.loading import ApplicationArgument, load_application
+from streamrt.cli.output import JsonOption, examples
 
 if TYPE_CHECKING:
     from streamrt.runtime.driver.reset import ResetTo
 
-__all__ = ["reset"]
+__all__ = ["EXAMPLES", "reset"]
+
+EXAMPLES = examples("streamrt reset shop:app --dry-run", "streamrt reset shop:app --to 2026-03-01T12:00 --yes")
 
 
 def reset(
@@ -24,13 +27,11 @@ def reset(
     ] = "earliest",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be done.")] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print what was done as JSON.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Let an application start over: delete its state and its repartition topics, and set its offsets.
 
     Stop all instances first. Input and output topics stay as they are.
-
-    For example: `streamrt reset shop:app --dry-run`, or `streamrt reset shop:app --to 2026-03-01T12:00 --yes`.
     """
     start = _start(to)
 

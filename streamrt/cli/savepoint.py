@@ -132,6 +132,7 @@ def delete(
     config: ConfigOption = None,
     timeout: TimeoutOption = 30.0,
     yes: YesOption = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Delete a savepoint, complete or not. Groups that were restored from it keep what they have."""
     from streamrt.errors import SavepointError
@@ -143,7 +144,10 @@ def delete(
         if not yes:
             typer.confirm(f"Delete savepoint {name!r} of consumer group {group!r} permanently?", abort=True, err=True)
         delete_topics(cluster.admin, [savepoint_topic(group, name)], timeout)
-    typer.echo(f"deleted savepoint {name!r} of consumer group {group!r}")
+    if as_json:
+        print_json({"deleted": name, "group": group})
+    else:
+        typer.echo(f"deleted savepoint {name!r} of consumer group {group!r}")
 
 
 def _find(cluster: "Cluster", group: str, name: str) -> "Savepoint":

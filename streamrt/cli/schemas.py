@@ -1,9 +1,9 @@
-"""Formats of a schema registry for `streamrt consume`."""
+"""Formats of a schema registry: their options, and how records are shown."""
 
 import urllib.parse
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import orjson
 import typer
@@ -17,7 +17,32 @@ if TYPE_CHECKING:
     from streamrt.serializers import Deserializer, MessageField
     from streamrt.serializers.registry import SchemaRegistryClientConfig
 
-__all__ = ["Decoder", "decoders", "registry_of"]
+__all__ = [
+    "Decoder",
+    "MessageOption",
+    "RegistryOption",
+    "decoders",
+    "needed_message",
+    "needed_registry",
+    "registry_of",
+]
+
+RegistryOption = Annotated[
+    str | None,
+    typer.Option(
+        "--registry",
+        metavar="URL",
+        help="Schema registry; by default schema.registry.url of the file of --config.",
+    ),
+]
+MessageOption = Annotated[
+    str | None,
+    typer.Option(
+        "--message",
+        metavar="MODULE:CLASS",
+        help="Class of Protobuf messages, in a module that protoc has generated.",
+    ),
+]
 
 Decoder = Callable[[bytes, Sequence[tuple[str, bytes | None]]], tuple[str, str]]
 """Function of bytes and the headers of their record that returns a text and its format."""
@@ -96,6 +121,41 @@ def registry_of(url: str | None, config: Path | None) -> "SchemaRegistryClientCo
     return SchemaRegistryClientConfig(**options)
 
 
+def needed_registry(name: str, registry: "SchemaRegistryClientConfig | None") -> "SchemaRegistryClientConfig":
+    """Return the connection to a registry, which a format needs.
+
+    Args:
+        name: the format.
+        registry: the connection, if there is one.
+
+    Raises:
+        ConfigurationError: if there is none.
+    """
+    if registry is None:
+        raise ConfigurationError(
+            f"the format {name} needs a schema registry: pass --registry URL, or put {REGISTRY_PREFIX}url into "
+            "the file of --config"
+        )
+    return registry
+
+
+def needed_message(message: str | None) -> str:
+    """Return the name of a class of messages, which the format protobuf needs.
+
+    Args:
+        message: the option `--message`.
+
+    Raises:
+        ConfigurationError: if it is missing.
+    """
+    if message is None:
+        raise ConfigurationError(
+            "the format protobuf needs the class of the messages, which no registry has: generate it from the .proto file "
+            "with protoc, and pass it as --message orders_pb2:Order"
+        )
+    return message
+
+
 def _schema_decoder(
     read_format: ReadFormat, registry: "SchemaRegistryClientConfig | None", topic: str, field: "MessageField"
 ) -> Decoder:
@@ -110,11 +170,7 @@ def _schema_decoder(
     Raises:
         ConfigurationError: if the registry or a package is missing.
     """
-    if registry is None:
-        raise ConfigurationError(
-            f"the format {read_format.value} needs a schema registry: pass --registry URL, or put {REGISTRY_PREFIX}url into "
-            "the file of --config"
-        )
+    registry = needed_registry(read_format.value, registry)
     from streamrt.serializers import AvroDeserializer, JSONDeserializer, SerializationContext
 
     deserializer: Deserializer
@@ -145,11 +201,7 @@ def _protobuf_decoder(
     Raises:
         ConfigurationError: if there is no such class, or a package is missing.
     """
-    if message is None:
-        raise ConfigurationError(
-            "the format protobuf needs the class of the messages, which no registry has: generate it from the .proto file "
-            "with protoc, and pass it as --message orders_pb2:Order"
-        )
+    message = needed_message(message)
     from streamrt.serializers import ProtobufDeserializer, SerializationContext
 
     deserializer = ProtobufDeserializer(

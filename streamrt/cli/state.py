@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from streamrt.cli.output import examples
+from streamrt.cli.output import JsonOption, examples, print_json
 from streamrt.cli.state_queries import register
 from streamrt.config import DEFAULT_STATE_DIR
 
@@ -37,6 +37,7 @@ def forget(
         Path, typer.Option(envvar="STREAMRT_STATE_DIR", file_okay=False, help="The state directory.")
     ] = Path(DEFAULT_STATE_DIR),
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Delete one store, so that it starts empty at the committed offsets; the rest of the application does not change.
 
@@ -49,10 +50,20 @@ def forget(
     admin.wait_for_broker(30.0)
     directory = state_dir.absolute()
     found = StoreToForget.find(admin, group, topic, store, directory)
-    typer.echo(f"Store {store!r} of {found.scope}, consumer group {group!r}. This will be deleted permanently:")
-    for line in found.lines():
-        typer.echo(f"  {line}")
+    if not (yes and as_json):
+        typer.echo(
+            f"Store {store!r} of {found.scope}, consumer group {group!r}. This will be deleted permanently:",
+            err=as_json,
+        )
+        for line in found.lines():
+            typer.echo(f"  {line}", err=as_json)
     if not yes:
-        typer.confirm("Delete it?", abort=True)
+        typer.confirm("Delete it?", abort=True, err=as_json)
     found.forget(admin, directory)
+    if as_json:
+        offsets = {str(partition): offset for partition, offset in sorted(found.offsets.items())}
+        files = [str(path) for path in found.files]
+        about = {"group": group, "topic": found.scope, "store": store, "changelog": found.changelog}
+        print_json({**about, "offsets": offsets, "files": files})
+        return
     typer.echo("Deleted. The store starts empty at the committed offsets when the application starts.")

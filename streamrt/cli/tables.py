@@ -117,6 +117,7 @@ def create(
         bool, typer.Option("--create-database", help="Create the database, too, if it does not exist.")
     ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Check everything, and create nothing.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Create a table, and its topic if it does not exist."""
     with open_catalog(broker, config, timeout, catalog) as opened:
@@ -136,6 +137,9 @@ def create(
             if_exists=if_exists.value,
             dry_run=dry_run,
         )
+    if as_json:
+        print_json({**made.info.as_dict(), "dry_run": dry_run})
+        return
     typer.echo(f"{'would create' if dry_run else 'created'} {made.name}: topic {made.info.topic}")
 
 
@@ -174,6 +178,7 @@ def alter(
     force: Annotated[
         bool, typer.Option("--force", help="Change the schema although rows that exist do not fit it.")
     ] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Change a table. Rows that exist stay readable, or the change is refused."""
     changes: dict[str, Any] = {"add": add, "topic": topic, "url": url, "comment": comment}
@@ -190,7 +195,10 @@ def alter(
             force=force,
             **changes,
         )
-    typer.echo(f"{info.name} has version {info.version}, with schema version {info.schema_version}")
+    if as_json:
+        print_json(info.as_dict())
+    else:
+        typer.echo(f"{info.name} has version {info.version}, with schema version {info.schema_version}")
 
 
 @app.command(
@@ -207,16 +215,19 @@ def drop(
     force: Annotated[bool, typer.Option("--force", help="Drop it although a running application uses it.")] = False,
     if_exists: Annotated[bool, typer.Option("--if-exists", help="Do nothing if there is no such table.")] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Drop a table; its topic and its records stay, unless --delete-data says otherwise."""
     if delete_data and not yes:
-        typer.confirm(f"Delete {table} with all records?", abort=True)
+        typer.confirm(f"Delete {table} with all records?", abort=True, err=as_json)
     with open_catalog(broker, config, timeout, catalog, need_broker=delete_data) as opened:
-        if if_exists and table not in opened:
-            typer.echo(f"there is no table {table}")
-            return
-        opened.drop_table(table, delete_data=delete_data, force=force)
-    typer.echo(f"dropped {table}")
+        present = not if_exists or table in opened
+        if present:
+            opened.drop_table(table, delete_data=delete_data, force=force)
+    if as_json:
+        print_json({"table": table, "dropped": present, "deleted_data": present and delete_data})
+    else:
+        typer.echo(f"dropped {table}" if present else f"there is no table {table}")
 
 
 table_rows.register(app)

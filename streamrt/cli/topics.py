@@ -130,6 +130,7 @@ def create(
     if_missing: Annotated[
         bool, typer.Option("--if-missing", help="Leave topics that exist as they are, instead of refusing.")
     ] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Create topics, and wait until they can be used."""
     from streamrt.kafka import TopicConfig
@@ -148,6 +149,22 @@ def create(
             [NewTopic(name, TopicConfig(partitions, replication_factor, chosen)) for name in missing], timeout, timeout
         )
         created = cluster.configs_of(missing)
+    if as_json:
+        present = {**{name: settings for name, settings in found.items() if settings is not None}, **created}
+        print_json(
+            {
+                "topics": [
+                    {
+                        "name": name,
+                        "partitions": present[name].num_partitions,
+                        "replicas": present[name].replication_factor,
+                        "created": name in created,
+                    }
+                    for name in found
+                ]
+            }
+        )
+        return
     for name in found:
         if name in created:
             count = plural(created[name].num_partitions or 0, "partition")
@@ -166,6 +183,7 @@ def delete(
     config: ConfigOption = None,
     timeout: TimeoutOption = 30.0,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Delete topics with all their records.
 
@@ -177,10 +195,13 @@ def delete(
             for name, settings in found.items():
                 kind = _kind(name)
                 state = f", the {kind} topic of an application" if kind else ""
-                typer.echo(f"{name}: {plural(settings.num_partitions or 0, 'partition')}{state}")
-            typer.confirm("Delete with all records?", abort=True)
+                typer.echo(f"{name}: {plural(settings.num_partitions or 0, 'partition')}{state}", err=as_json)
+            typer.confirm("Delete with all records?", abort=True, err=as_json)
         cluster.admin.delete_topics(list(found), timeout)
-    typer.echo(f"deleted {', '.join(found)}")
+    if as_json:
+        print_json({"deleted": list(found)})
+    else:
+        typer.echo(f"deleted {', '.join(found)}")
 
 
 def _option(text: str) -> tuple[str, str]:

@@ -13,6 +13,7 @@ import typer
 from streamrt.errors import SerializationError
 
 __all__ = [
+    "KeyFormat",
     "ReadFormat",
     "WriteFormat",
     "decode",
@@ -44,12 +45,30 @@ class ReadFormat(str, Enum):
 
 
 class WriteFormat(str, Enum):
-    """What `produce` is given."""
+    """What `produce` is given, and writes."""
 
     string = "string"
     json = "json"
     bytes = "bytes"
     records = "records"
+    avro = "avro"
+    json_schema = "json-schema"
+    protobuf = "protobuf"
+
+    @property
+    def needs_schema(self) -> bool:
+        """Whether bytes of this format can be made only with a schema."""
+        return self in (WriteFormat.avro, WriteFormat.json_schema, WriteFormat.protobuf)
+
+
+class KeyFormat(str, Enum):
+    """The formats of a key that `produce` is given."""
+
+    string = "string"
+    json = "json"
+    avro = "avro"
+    json_schema = "json-schema"
+    protobuf = "protobuf"
 
 
 _ESCAPED = {code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0))} | {

@@ -1,5 +1,6 @@
 """`streamrt dlq` with a real broker."""
 
+from pathlib import Path
 from typing import Any
 
 import orjson
@@ -8,7 +9,8 @@ from typer.testing import CliRunner, Result
 
 from streamrt.cli import app
 from streamrt.topics import DeadLetter
-from tests.support import Kafka
+from tests.support import Kafka, unique
+from tests.unit.registries import KeepingRegistry
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
@@ -79,11 +81,20 @@ def test_one_is_shown(dlq: Command) -> None:
         assert why in result.output.replace("\n", " ")
 
 
-def test_a_format_that_needs_a_schema_is_refused(dlq: Command) -> None:
-    for name in ("avro", "protobuf"):
-        result = dlq.run("show", "0:1", "--format", name)
-        assert result.exit_code == 2
-        assert f"{name} needs a schema" in result.output.replace("\n", " ")
+def test_values_with_a_schema_are_shown_as_json(dlq: Command) -> None:
+    with KeepingRegistry() as registry:
+        registry.keep("orders-value", {"type": "record", "name": "O", "fields": [{"name": "n", "type": "int"}]}, "AVRO")
+        why = DeadLetter("process", "KeyError", "'price'", "apply-1 (price)", dlq.source, 1, 4, "shop").headers(None)
+        dlq.kafka.produce(dlq.topic, [b"\x00\x00\x00\x00\x01\x0e"], headers=why, raw=True)
+        avro = ("--format", "avro", "--registry", registry.url)
+        document = dlq.json("show", "0:3", *avro)
+        assert (document["value"], document["key"]) == ('{"n":7}', "key")
+        assert dlq.json("show", "0:3", "--format", "hex")["value"] == "00000000010e"
+        wrong = str(dlq.run("show", "0:1", *avro).exception)
+        assert "the value of the dead letter at 0:1 does not have the format avro" in wrong
+        assert "use --format auto or hex" in wrong
+    assert "needs a schema registry" in str(dlq.run("show", "0:1", "--format", "avro").exception)
+    assert "needs the class of the messages" in str(dlq.run("show", "0:1", "--format", "protobuf").exception)
 
 
 def test_selected_ones_are_replayed_after_a_question(dlq: Command) -> None:
@@ -94,6 +105,37 @@ def test_selected_ones_are_replayed_after_a_question(dlq: Command) -> None:
     sent = dlq.kafka.receive_exactly(dlq.source, 2)
     assert [(record.value, record.partition) for record in sent] == [(b'{"n": 1}', 1), (b'{"n": 2}', 1)]
     assert dlq.json("replay", "--yes", "--max-attempts", "1") == {"done": 0, "left": 1, "exhausted": 1, "topics": {}}
+
+
+def test_letters_are_replayed_through_another_application(
+    dlq: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    repair, other = dlq.kafka.topic("repair"), unique("other")
+    module = unique("repair").replace("-", "_")
+    (tmp_path / f"{module}.py").write_text(
+        f"""
+from streamrt import Application
+
+none = Application("{dlq.kafka.address}", loglevel=None)
+one = Application("{dlq.kafka.address}", loglevel=None)
+one.dataframe(one.topic("{repair}")).group_by("n").apply(lambda value, state: value, stateful=True)
+two = Application("{dlq.kafka.address}", loglevel=None)
+two.dataframe(two.topic("{other}"))
+two.dataframe(two.topic("{repair}"))
+"""
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert str(dlq.run("replay", "--through", f"{module}:two").exception) == (
+        f"{module}:two reads the topics {other}, {repair}, so --through names no single topic: choose the topic with "
+        "--to TOPIC"
+    )
+    assert "reads no topic" in str(dlq.run("replay", "--through", f"{module}:none").exception)
+    assert dlq.run("replay", "--through", f"{module}:one", "--to", repair).exit_code == 2
+    # The topic of its group_by is no input.
+    handled = dlq.json("replay", "--through", f"{module}:one", "--error", "KeyError", "--yes")
+    assert (handled["done"], handled["topics"]) == (2, {repair: 2})
+    assert [record.value for record in dlq.kafka.receive_exactly(repair, 2)] == [b'{"n": 1}', b'{"n": 2}']
 
 
 def test_places_are_dropped(dlq: Command) -> None:

@@ -15,7 +15,7 @@ import pytest
 from streamrt.kafka import Producer
 from tests.command_line import Outcome, streamrt
 from tests.support import Kafka, unique
-from tests.unit.registries import Answer, RegistryDouble, always
+from tests.unit.registries import Answer, KeepingRegistry, RegistryDouble, always
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
@@ -232,6 +232,26 @@ def test_json_with_a_schema_is_shown_without_its_frame(kafka: Kafka) -> None:
         with Producer(kafka.address) as producer:
             producer.produce(topic, b'\x00\x00\x00\x00\x07{"id": 1}')
         assert values(kafka, topic, "--format", "json-schema", "--registry", registry.url) == ['{"id":1}']
+
+
+def test_lines_with_a_schema_are_written_and_shown_again(kafka: Kafka, tmp_path: Path) -> None:
+    topic = kafka.topic()
+    schema = {"type": "record", "name": "Order", "fields": [{"name": "id", "type": "long"}]}
+    path = tmp_path / "order.avsc"
+    path.write_text(json.dumps(schema))
+    with KeepingRegistry() as registry:
+        registry.keep(f"{topic}-key", '"string"', "AVRO")
+        avro = ("--format", "avro", "--key-format", "avro", "--registry", registry.url)
+        written = produce(kafka, topic, *avro, "--key", '"ann"', "--schema", path, stdin='{"id": 1}\n\n{"id": 2}\n')
+        assert written.out == f"wrote 2 records to {topic}\n  partition 0: offsets 0 to 1\n"
+        assert [(line["key"], line["value"]) for line in consume(kafka, topic, *avro, "--json").lines] == [
+            ("ann", {"id": 1}),
+            ("ann", {"id": 2}),
+        ]
+        wrong = produce(kafka, topic, *avro, "--key", '"ann"', stdin='{"id": 3}\n{"no": 4}\n')
+        assert "line 2 has the wrong format: the value does not fit the Avro schema of Order" in wrong.sentence
+        assert "--key has the wrong format" in produce(kafka, topic, "{}", *avro, "--key", "ann").sentence
+    assert len(kafka.receive(topic, 3)) == 3
 
 
 def test_lines_are_written_as_they_come_and_ctrl_c_keeps_them(kafka: Kafka) -> None:

@@ -44,10 +44,17 @@ def test_topics_are_created_shown_and_deleted(kafka: Kafka) -> None:
     assert "retention.ms            60000\n" in text
     assert f"{name} already exists, and nothing was created" in topics("create", other, name).sentence
     assert kafka.admin.inspect_topics([other]) == {other: None}
+    assert topics("create", other, name, "--if-missing", "--json").json["topics"] == [
+        {"name": other, "partitions": 1, "replicas": 1, "created": True},
+        {"name": name, "partitions": 3, "replicas": 1, "created": False},
+    ]
     assert f"{name} exists already" in topics("create", other, name, "--if-missing").out
     assert f"topic {other}-no does not exist" in topics("delete", other, f"{other}-no", "--yes").sentence
     assert topics("delete", other, name, stdin="n\n").code == 1
     assert None not in kafka.admin.inspect_topics([name, other]).values()
+    third = unique("third")
+    topics("create", third)
+    assert topics("delete", third, "--yes", "--json").json == {"deleted": [third]}
     assert topics("delete", other, name, stdin="y\n").out.endswith(f"deleted {other}, {name}\n")
     wait_until(lambda: set(kafka.admin.inspect_topics([name, other]).values()) == {None})
     assert f"topic {name} does not exist" in topics("show", name).sentence

@@ -1,6 +1,7 @@
 """`streamrt state forget` and what the start refuses, on a real broker."""
 
 import contextlib
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -65,8 +66,16 @@ def test_fault_14_a_rollback_is_refused_by_name_and_the_store_can_begin_again(wo
     assert code != 0, said
     assert f"the topic {changelog}" in said
     assert world.kafka.admin.topic_ids([changelog])[changelog] is not None, "nobody said yes"
-    code, said = forget(world, "--store", "default", "--yes")
+    code, said = forget(world, "--store", "default", "--yes", "--json")
     assert code == 0, said
+    told = json.loads(said)
+    assert (told["group"], told["topic"], told["store"], told["changelog"]) == (
+        world.group,
+        place.topic,
+        "default",
+        changelog,
+    )
+    assert len(told["files"]) == 1
     wait_until(lambda: world.kafka.admin.topic_ids([changelog])[changelog] is None)
     fourth = Version(world, alone, "0")
     fourth.begin(place)

@@ -488,7 +488,8 @@ def test_the_commands(
     shop.produce(2)
     fork.work()
     check(fork.outputs(2), 10, 12)
-    run("savepoint", "delete", "a", *where, "--yes")
+    deleted = run("savepoint", "delete", "a", *where, "--yes", "--json")
+    assert json.loads(deleted) == {"deleted": "a", "group": shop.group}
     assert json.loads(run("savepoint", "list", *where, "--json")) == {"savepoints": []}
     shop.work()
     assert "would get 4 partitions instead of 2" in run("repartition", f"{name}:app", "--partitions", "4", "--dry-run")

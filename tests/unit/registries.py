@@ -79,6 +79,32 @@ class RegistryDouble:
         self._server.server_close()
 
 
+class KeepingRegistry(RegistryDouble):
+    """A registry that keeps what is registered: a schema for each subject, and each schema by its number."""
+
+    def __init__(self) -> None:
+        self.schemas: list[dict[str, Any]] = []
+        self.subjects: dict[str, int] = {}
+        super().__init__(self._answer)
+
+    def keep(self, subject: str, schema: Any, kind: str) -> None:
+        text = schema if isinstance(schema, str) else json.dumps(schema)
+        self.schemas.append({"schema": text, "schemaType": kind})
+        self.subjects[subject] = len(self.schemas)
+
+    def _answer(self, method: str, path: str, body: Any) -> Answer:
+        parts = path.strip("/").split("/")
+        if parts[0] == "schemas":
+            return 200, self.schemas[int(parts[2]) - 1]
+        subject = parts[1]
+        if method == "POST":
+            self.keep(subject, body["schema"], body.get("schemaType", "AVRO"))
+        if subject not in self.subjects:
+            return 404, {"error_code": 40401, "message": "no subject"}
+        number = self.subjects[subject]
+        return 200, {"id": number, "version": 1, "subject": subject, **self.schemas[number - 1]}
+
+
 @functools.cache
 def _one_certificate() -> "tempfile._TemporaryFileWrapper[str]":
     # Reading all that certifi trusts takes a tenth of a second for each client.

@@ -41,6 +41,7 @@ def test_help_names_the_commands(run: Callable[..., int], capsys: pytest.Capture
         ("sing",),
         ("jars", "--set", "flink"),
         ("jars", "--set", "all", "--list"),
+        ("jars", "--list", "--json"),
         ("dev", "kafka", "--port", "0"),
         ("dev", "kafka", "--topic", "orders:none"),
         ("dev", "kafka", "--topic", "orders:0"),

@@ -1,6 +1,7 @@
 """`streamrt init`: a project that passes its tests."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -34,6 +35,15 @@ def test_a_project_passes_its_tests(tmp_path: Path) -> None:
     assert "2 passed" in done.stdout
 
 
+def test_the_change_that_the_readme_makes_is_one(tmp_path: Path) -> None:
+    """What it does to a running application is shown with a new project, in tests/spark."""
+    readme = (Path(__file__).parents[2] / "README.md").read_text()
+    assert streamrt("init", tmp_path / "words").code == 0
+    [(old, new)] = re.findall(r"\$ sed -i 's/(.+?)/(.+?)/' app\.py", readme)
+    assert (tmp_path / "words" / "app.py").read_text().count(old) == 1
+    assert f'"{old}", "{new}"' in (Path(__file__).parents[1] / "spark" / "test_cli_project.py").read_text()
+
+
 def test_a_directory_that_is_not_empty_is_refused(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("mine")
     assert "is not an empty directory, and nothing was created" in streamrt("init", tmp_path).sentence
@@ -45,7 +55,8 @@ def test_a_name_is_required_where_the_directory_gives_none(tmp_path: Path) -> No
     directory = tmp_path / "2026"
     assert "'2026' is no name for a project: pass --name" in streamrt("init", directory).sentence
     assert not directory.exists()
-    assert streamrt("init", directory, "--name", "words").code == 0
+    made = streamrt("init", directory, "--name", "words", "--json").json
+    assert (made["name"], made["directory"], sorted(made["files"])) == ("words", str(directory), FILES)
     assert 'consumer_group="words"' in (directory / "app.py").read_text()
 
 

@@ -67,6 +67,21 @@ def test_a_table_from_its_creation_to_its_end(run: Run, tmp_path: Path) -> None:
     assert run("table", "drop", "shop.orders", "--if-exists") == "there is no table shop.orders\n"
 
 
+def test_changes_are_told_as_json(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "catalog.json").write_text(run("catalog", "export"))
+    assert json.loads(run("table", "create", "orders", "id BIGINT", "--dry-run", "--json"))["dry_run"] is True
+    made = json.loads(run("table", "create", "orders", "id BIGINT", "--json"))
+    assert (made["name"], made["topic"], made["dry_run"]) == ("default.orders", "default.orders", False)
+    altered = json.loads(run("table", "alter", "orders", "--add", "n INT", "--json"))
+    assert (altered["version"], altered["schema_version"]) == (2, 2)
+    dropped = {"table": "orders", "dropped": True, "deleted_data": False}
+    assert json.loads(run("table", "drop", "orders", "--json")) == dropped
+    assert json.loads(run("table", "drop", "orders", "--if-exists", "--json")) == {**dropped, "dropped": False}
+    imported = run("catalog", "import", str(tmp_path / "catalog.json"), "--if-exists", "ignore", "--json")
+    assert json.loads(imported) == {"imported": []}
+    assert json.loads(run("catalog", "forget", "late", "--json")) == {"application": "late", "forgotten": False}
+
+
 def test_a_catalogue_moves_through_a_file(run: Run, tmp_path: Path) -> None:
     run("table", "create", "shop.orders", "id BIGINT", "--create-database")
     exported = run("catalog", "export")

@@ -1,6 +1,7 @@
 """How the command line reads and shows keys, values and times; the connection that its options describe."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from streamrt.cli.values import ReadFormat, decode, json_form, parse_time_ms, st
 from streamrt.errors import ConfigurationError, SerializationError
 from streamrt.kafka.checks import release_of
 from streamrt.kafka.groups import assigned_partitions
-from tests.command_line import streamrt
+from tests.command_line import every_command, streamrt
 from tests.servers import free_port
 
 
@@ -136,6 +137,8 @@ def test_a_broker_that_is_away_is_one_sentence(command: tuple[str, ...], capfd: 
     [
         ("produce", "orders", "1", "--format", "bytes"),
         ("produce", "orders", "--format", "records", "--key", "k"),
+        ("produce", "orders", "1", "--key-format", "json"),
+        ("produce", "orders", "1", "--registry", "http://registry"),
         ("produce", "orders", "1", "--header", "novalue"),
         ("produce", "orders", "1", "--timestamp", "soon"),
         ("consume", "orders", "--values", "--json"),
@@ -151,14 +154,42 @@ def test_a_wrong_call_has_exit_code_2(arguments: tuple[str, ...]) -> None:
 
 
 def test_every_command_has_examples() -> None:
-    commands = [
-        *("init", "doctor", "produce", "consume", "lag", "jars"),
-        *("topics list", "topics show", "topics create", "topics delete", "groups list", "groups show"),
-    ]
-    for command in commands:
-        text = streamrt(*command.split(), "--help").out
-        assert "Examples:" in text, command
-        assert f"\n $ streamrt {command.split()[0]}" in text, text
+    commands = dict(every_command())
+    assert {"run", "reset", "topics list", "state get", "dev kafka", "table schema detect"} <= commands.keys()
+    for words, command in commands.items():
+        heading, *lines = (command.epilog or "").split("\n\n")
+        assert heading == "Examples:", words
+        # `show` of `plan` and `run` of `dev` may be left out.
+        shown = words.removesuffix(" show") if words == "plan show" else words.removesuffix(" run")
+        assert any(f"streamrt {shown} " in f"{line} " for line in lines), words
+        for line in lines:
+            assert line.startswith("$ "), words
+    text = streamrt("lag", "--help").out
+    assert "\n Examples:" in text
+    assert "\n $ streamrt lag shop" in text
+
+
+def test_examples_have_options_that_exist() -> None:
+    commands = dict(every_command())
+    for words, command in commands.items():
+        own = {name for parameter in command.params for name in (*parameter.opts, *parameter.secondary_opts)}
+        for line in command.epilog.split("\n\n")[1:]:
+            # What is behind a pipe, and what is quoted, is no option of this command.
+            part = re.sub(r"'[^']*'|\"[^\"]*\"", "text", line.partition(" | ")[0])
+            if part.startswith(f"$ streamrt {words} "):
+                used = set(re.findall(r"(?<= )-{1,2}[a-z][a-z-]*", part))
+                assert used <= own, f"{line}: {used - own}"
+
+
+def test_every_command_has_json_or_the_page_says_why() -> None:
+    page = (Path(__file__).parents[2] / "docs/cli.md").read_text()
+    [told] = [text for text in page.split("\n\n") if text.startswith("Without `--json` are commands")]
+    without = {
+        words
+        for words, command in every_command()
+        if "--json" not in {name for each in command.params for name in each.opts}
+    }
+    assert set(re.findall(r"`streamrt ([a-z ]+)`", told)) == without
 
 
 def test_the_shell_can_complete(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
