@@ -5,16 +5,18 @@ often hold a secret. No redirect is followed, since another host would get the c
 """
 
 import email.utils
+import re
 import ssl
 import time
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from streamrt.connectors.credentials import Credential, CredentialInput
 from streamrt.connectors.failures import PassingError, named
 from streamrt.errors import ArgumentTypeError, ArgumentValueError
+from streamrt.records import Headers
 from streamrt.secret import Secret
 
 if TYPE_CHECKING:
@@ -31,10 +33,14 @@ __all__ = [
     "request",
     "retry_after",
     "tls_context",
+    "trace_headers",
 ]
 
 # Answers that another attempt may change: timeouts, too early, busy, and failures of servers in between.
 PASSING_STATUSES = frozenset({408, 425, 429, 500, 502, 503, 504})
+_TRACE_PARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
+_LONGEST_TRACE_STATE = 512
+"""Characters; vendors may cut off more (W3C Trace Context, 3.3.1.5)."""
 _LONGEST_RETRY_AFTER_S = 3600.0
 
 
@@ -247,6 +253,41 @@ def refusal(response: "httpx.Response", url: str) -> str:
 def may_pass(response: "httpx.Response") -> bool:
     """Return whether the same request may succeed later."""
     return response.status_code in PASSING_STATUSES
+
+
+def trace_headers(records: Iterable[Headers | None]) -> dict[str, str]:
+    """Return the W3C trace context of a request, if the records that it is made of have one context, and not several.
+
+    Args:
+        records: the headers of the records.
+
+    Example:
+        >>> parent = b"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+        >>> trace_headers([[("traceparent", parent), ("tracestate", b"shop=1")], None])["tracestate"]
+        'shop=1'
+        >>> trace_headers([[("traceparent", parent)], [("traceparent", parent[:-2] + b"00")]])
+        {}
+    """
+    found = {context for headers in records if (context := _trace_context(headers)) is not None}
+    if len(found) != 1:
+        return {}
+    parent, state = found.pop()
+    return {"traceparent": parent, **({"tracestate": state} if state else {})}
+
+
+def _trace_context(headers: Headers | None) -> tuple[str, str] | None:
+    """Return `traceparent` and `tracestate` of a record; None without a context that a header may carry."""
+    known = {name: value for name, value in headers or () if name in ("traceparent", "tracestate")}
+    parent, state = (_text(known.get(name)) for name in ("traceparent", "tracestate"))
+    if _TRACE_PARENT.fullmatch(parent) is None:
+        return None
+    return parent, state if state.isprintable() and len(state) <= _LONGEST_TRACE_STATE else ""
+
+
+def _text(value: object) -> str:
+    if isinstance(value, bytes):
+        return value.decode("ascii", "replace") if value.isascii() else ""
+    return value if isinstance(value, str) and value.isascii() else ""
 
 
 def _checked_headers(owner: str, headers: Mapping[str, str]) -> dict[str, str]:

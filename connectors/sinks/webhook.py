@@ -23,6 +23,7 @@ from streamrt.connectors.http import (
     request,
     retry_after,
     tls_context,
+    trace_headers,
 )
 from streamrt.connectors.libraries import require_library
 from streamrt.connectors.retries import Retries
@@ -47,6 +48,9 @@ class WebhookSink(BatchingSink):
     arrived. Values arrive at least once. Each request has a header with an idempotency key made of topic, partition and
     offsets: two requests with the same key carry the same values. With `batch_size=1` each value of a record always
     has the same key, so a receiver that ignores keys that it has seen gets each value once.
+
+    The W3C trace context of the values (`traceparent`, `tracestate` in the headers of records) becomes headers of the
+    request if all values that have one have the same.
 
     Redirects are not followed. URLs, headers and the token are in no log and in no error: messages name the scheme, the
     host and the port only.
@@ -198,9 +202,12 @@ class WebhookSink(BatchingSink):
         items = [item for item, _ in numbered]
         content = self._body(items, batch)
         key = self._key(numbered, batch)
+        traced = trace_headers(item.headers for item in items)
 
         def post() -> "httpx.Response":
             headers = {**self._settings.headers(), "Content-Type": "application/json"}
+            named_already = {name.lower() for name in headers}
+            headers.update((name, value) for name, value in traced.items() if name not in named_already)
             if self._idempotency_key is not None:
                 headers[self._idempotency_key] = key
             response = request(

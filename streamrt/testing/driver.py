@@ -21,7 +21,13 @@ from typing import Any
 from typing_extensions import Self
 
 from streamrt.app import Application, definition_of
-from streamrt.errors import ArgumentValueError, InvalidOperationError, RunnerError, SinkBackpressureError
+from streamrt.errors import (
+    ApplicationStateError,
+    ArgumentValueError,
+    InvalidOperationError,
+    RunnerError,
+    SinkBackpressureError,
+)
 from streamrt.kafka.partitioner import partition_for
 from streamrt.operators.durations import milliseconds
 from streamrt.records import Headers, TimestampType, TopicPartition
@@ -30,6 +36,7 @@ from streamrt.runtime.chunk import Chunk
 from streamrt.runtime.driver.display import Display
 from streamrt.runtime.driver.event_time import EventTime
 from streamrt.runtime.driver.function_metrics import FunctionMetrics
+from streamrt.runtime.driver.lifecycle import ApplicationStatus
 from streamrt.runtime.driver.state_queries import QueryTarget, StateQueries
 from streamrt.runtime.driver.stored_state import StoredState
 from streamrt.runtime.placement import StateSettings
@@ -41,6 +48,7 @@ from streamrt.serializers import MessageField
 from streamrt.tables.table import Table
 from streamrt.tables.topics import TableTopic
 from streamrt.testing.cluster import MemoryCluster
+from streamrt.testing.driver_life import Arrival, DriverLife
 from streamrt.testing.driver_state import DriverState
 from streamrt.testing.feeding import feeding_of
 from streamrt.testing.memory import MemoryClients, WrittenRecord
@@ -78,7 +86,7 @@ class TestRecord:
     partition: int = -1
 
 
-class TopologyTestDriver(DriverState):
+class TopologyTestDriver(DriverState, DriverLife):
     """Runs the dataframes of an application record by record, synchronously.
 
     Values are serialized and deserialized as in production, and errors go to the application's callbacks. Applications
@@ -126,7 +134,8 @@ class TopologyTestDriver(DriverState):
         # StreamRT writes nothing there, but users' stores may need a directory.
         directory = tempfile.mkdtemp(prefix="streamrt-test-")
         self._remove_files = weakref.finalize(self, shutil.rmtree, directory, ignore_errors=True)
-        cluster = MemoryCluster()
+        self._cluster = cluster = MemoryCluster()
+        self._live()
         spec = definition.rehearse_start(
             definition.task_spec(count_outputs=True, collect=True), cluster, Path(directory)
         )
@@ -147,10 +156,7 @@ class TopologyTestDriver(DriverState):
         partitions = [
             TopicPartition(name, number) for name in topology.sources for number in range(self._partitions[name])
         ]
-        tasks_of_topology = {topology.task(partition) for partition in partitions}
-        self._event_time.assign(tasks_of_topology)
-        self._event_time.ready(tasks_of_topology)
-        self._event_time.at_end()
+        self._event_time.assign({topology.task(partition) for partition in partitions})
         self._event_time.processed(dict.fromkeys(partitions, 0))
         self._feeding = feeding_of(app.config.processing_mode, tasks, self._clients, partitions, self._handle)
         stored = StoredState(topology, self._declared, self._partitions, state.options, self._clients.now)
@@ -170,6 +176,7 @@ class TopologyTestDriver(DriverState):
             lambda: app.catalog, counts, self._clients.written, self._process_appended, lambda: self._now
         )
         self._tables.follow(topic for topic in definition.topics.topics.values() if isinstance(topic, TableTopic))
+        self._run()
 
     @property
     def now(self) -> int:
@@ -184,8 +191,12 @@ class TopologyTestDriver(DriverState):
         """
         step = milliseconds("advance(by=...)", by)
         self._now += step
+        if self.status is ApplicationStatus.STOPPED:
+            return
+        self._require_started("process what is due")
         self._event_time.elapse(step)
-        self._tick()
+        with self._working():
+            self._tick()
 
     def end(self) -> None:
         """End the inputs, as `Application.run(until="end")` does: windows close and timers fire.
@@ -194,6 +205,7 @@ class TopologyTestDriver(DriverState):
         follow, like those of a later run.
 
         Raises:
+            ApplicationStateError: if the application is stopped, or topics are paused.
             ProcessingError: if an operator failed and no callback skipped the error; likewise `ProducerError`.
 
         Example:
@@ -203,14 +215,20 @@ class TopologyTestDriver(DriverState):
             assert [record.value["value"] for record in driver.read(totals)] == [10]
             ```
         """
-        self._tick()
+        self._require_started("end its inputs")
+        if self.paused_topics:
+            raise ApplicationStateError(
+                f"{', '.join(sorted(self.paused_topics))} paused, so the inputs cannot end: resume() first"
+            )
         end = self._event_time.end
-        for level in range(end.levels):
-            end.reach(level)
-            while not end.over:
-                self._feeding.get_ready(self._context())
-                self._feeding.tick(sorted(end.due), self._context())
-                self._process_all(self._repartition())
+        with self._working():
+            self._drain()
+            for level in range(end.levels):
+                end.reach(level)
+                while not end.over:
+                    self._feeding.get_ready(self._context())
+                    self._feeding.tick(sorted(end.due), self._context())
+                    self._process_all(self._repartition())
 
     def pipe(
         self,
@@ -275,8 +293,7 @@ class TopologyTestDriver(DriverState):
         """
         input_partition = self._input(topic, partition)
         when = self._now if timestamp is None else timestamp
-        self._process_all([(input_partition, WrittenRecord(value, key, when, headers))])
-        self._tick()
+        self._take_in(input_partition, WrittenRecord(value, key, when, headers))
 
     def pipe_all(
         self,
@@ -314,10 +331,7 @@ class TopologyTestDriver(DriverState):
         when = self._now if timestamp is None else timestamp
         data = (None if value is None else to_value(value, headers) for value in values)
         records = [WrittenRecord(each, raw_key, when, headers) for each in data]
-        if records:
-            self._process(self._input(known, partition), *records)
-            self._process_all(self._repartition())
-        self._tick()
+        self._take_in(self._input(known, partition), *records)
 
     def read(self, topic: Topic | str) -> list[TestRecord]:
         """Return the records produced to a topic since the last call.
@@ -378,7 +392,9 @@ class TopologyTestDriver(DriverState):
         return [(output.value, output.key, output.timestamp, output.headers) for output in outputs]
 
     def close(self) -> None:
-        """Print the rest of unfinished tables, close the sinks, export the rest of spans, and delete temporary files."""
+        """Stop, print the rest of unfinished tables, close the sinks, export the rest of spans, delete temporary files."""
+        self.stop()
+        self._closed = True
         self._feeding.close()
         self._display.close()
         if self._watchdog is not None:
@@ -440,16 +456,46 @@ class TopologyTestDriver(DriverState):
             final=self._event_time.end.due,
         )
 
-    def _process(self, partition: TopicPartition, *records: WrittenRecord) -> None:
+    def _take_in(self, partition: TopicPartition, *records: WrittenRecord) -> None:
+        """Process records that were piped, or keep them if their topic is paused."""
+        self._require_started("process records")
         offset = self._tables.end_of(partition, self._offsets.get(partition, 0))
-        self._process_at(offset, partition, *records)
-        self._tables.arrived(partition, records)
+        arrival = Arrival(partition, offset, records, kept=partition.topic in self._waiting)
+        if records:
+            self._arrivals.append(arrival)
+        if arrival.kept:
+            self._offsets[partition] = offset + len(records)
+            self._tables.arrived(partition, records)
+        try:
+            with self._working():
+                self._drain()
+        finally:
+            # After an error before its turn it is not accepted: the next record gets its offset.
+            self._arrivals = [each for each in self._arrivals if each is not arrival or each.kept]
 
     def _process_appended(self, arrived: Iterable[Arrived]) -> None:
+        self._require_started("process records")
         for partition, offset, record in arrived:
-            self._process_at(offset, partition, record)
+            self._offsets[partition] = max(offset + 1, self._offsets.get(partition, 0))
+            self._arrivals.append(Arrival(partition, offset, (record,), kept=True))
+        with self._working():
+            self._drain()
+
+    def _drain(self) -> None:
+        while (index := self._next_arrival()) is not None:
+            arrival = self._arrivals.pop(index)
+            try:
+                self._process_at(arrival.offset, arrival.partition, *arrival.records)
+            except SinkBackpressureError:
+                self._arrivals.insert(index, arrival)
+                raise
+            if not arrival.kept:
+                self._tables.arrived(arrival.partition, arrival.records)
             self._process_all(self._repartition())
         self._tick()
+
+    def _process(self, partition: TopicPartition, record: WrittenRecord) -> None:
+        self._process_at(self._offsets.get(partition, 0), partition, record)
 
     def _process_at(self, offset: int, partition: TopicPartition, *records: WrittenRecord) -> None:
         end = offset + len(records)
@@ -463,12 +509,13 @@ class TopologyTestDriver(DriverState):
             timestamp_types=[TimestampType.TIMESTAMP_CREATE_TIME] * len(records),
             headers=[record.headers for record in records] if any(record.headers for record in records) else None,
         )
-        self._offsets[partition] = end
+        former = self._offsets.get(partition, 0)
+        self._offsets[partition] = max(end, former)
         try:
             self._feeding.process(chunk, self._context())
         except SinkBackpressureError:
             # The record was not accepted: the next record gets its offset.
-            self._offsets[partition] = offset
+            self._offsets[partition] = former
             raise
 
     def _repartition(self) -> list[tuple[TopicPartition, WrittenRecord]]:

@@ -27,7 +27,7 @@ from streamrt.errors import (
 from streamrt.testing.connectors import BatchingSinkConformance, Written
 from tests.connectors.certificates import certify
 from tests.connectors.http_server import Answer, HTTPServer, Request
-from tests.connectors.sinks import QUICK, fill
+from tests.connectors.sinks import QUICK, add, fill
 from tests.servers import free_port
 
 
@@ -105,6 +105,58 @@ def test_the_header_of_the_key_can_be_renamed_or_left_out(server: HTTPServer) ->
     fill(started(server.url, idempotency_key=None)).flush()
     assert server.requests[0].headers["x-request-id"] == "orders:3:0.0:0.0:1"
     assert "idempotency-key" not in server.requests[1].headers
+
+
+PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+TRACED = [("traceparent", PARENT.encode()), ("tracestate", b"shop=1"), ("other", b"x")]
+
+
+def test_the_trace_context_of_a_record_goes_on_in_the_request(server: HTTPServer) -> None:
+    sink = started(server.url)
+    add(sink, 1, headers=TRACED)
+    # Values without a context are none of its business.
+    add(sink, 2, start=1).flush()
+    (request,) = server.requests
+    assert (request.headers["traceparent"], request.headers["tracestate"]) == (PARENT, "shop=1")
+    assert "other" not in request.headers
+
+
+@pytest.mark.parametrize(
+    ("headers", "carried"),
+    [
+        ([("traceparent", PARENT.encode())], True),
+        ([("traceparent", PARENT)], True),
+        ([("traceparent", PARENT.encode()), ("tracestate", b"a=1\r\nHost: evil")], True),
+        ([("traceparent", PARENT.encode()), ("tracestate", b"a=" + b"1" * 600)], True),
+        ([("traceparent", PARENT.encode() + b"\r\nHost: evil")], False),
+        ([("traceparent", b"nonsense")], False),
+        ([("traceparent", None)], False),
+        ([("tracestate", b"shop=1")], False),
+        (None, False),
+    ],
+)
+def test_only_a_context_that_is_one_becomes_a_header(server: HTTPServer, headers: Any, *, carried: bool) -> None:
+    add(started(server.url), 1, headers=headers).flush()
+    (request,) = server.requests
+    assert request.headers.get("traceparent") == (PARENT if carried else None)
+    assert "tracestate" not in request.headers
+    assert request.headers["host"] == server.url.removeprefix("http://")
+
+
+def test_values_of_several_traces_carry_none_in_one_request(server: HTTPServer) -> None:
+    other = [("traceparent", PARENT.replace("b7ad", "ffff").encode())]
+    for batch_size in (2, 1):
+        sink = started(server.url, batch_size=batch_size)
+        add(sink, 1, headers=TRACED)
+        add(sink, 2, start=1, headers=other).flush()
+    carried = [request.headers.get("traceparent") for request in server.requests]
+    assert carried == [None, PARENT, other[0][1].decode()]
+
+
+def test_a_trace_context_of_the_sink_is_kept(server: HTTPServer) -> None:
+    add(started(server.url, headers={"TraceParent": "mine"}), 1, headers=TRACED).flush()
+    (request,) = server.requests
+    assert request.headers["traceparent"] == "mine"
 
 
 def test_a_payload_of_ones_own(server: HTTPServer) -> None:

@@ -212,4 +212,4 @@ def test_a_stuck_partition_is_not_ready(app: Played, client: Client, http: httpx
 def test_commits_may_be_as_far_apart_as_the_application_wants() -> None:
     app = Played(progress_timeout=10, commit_interval=60)
     assert app._server is not None
-    assert app._server._lag._watch._timeout_s == 120
+    assert app._server._lag._watch.timeout_s == 120

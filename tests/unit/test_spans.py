@@ -143,7 +143,7 @@ def test_spans_of_users_functions_belong_to_the_record(received: Collector) -> N
 
 def test_a_trace_goes_from_input_through_a_group_by_to_outputs_and_sinks(received: Collector) -> None:
     app = application(NONE)
-    results = ListSink()
+    results = ListSink(metadata=True)
     # With one partition, records would be grouped in memory, in one span.
     orders = app.dataframe(app.topic("orders", config=TopicConfig(2, 1))).group_by("shop")
     totals = orders.apply(lambda order, state: order["price"], stateful=True)
@@ -162,6 +162,11 @@ def test_a_trace_goes_from_input_through_a_group_by_to_outputs_and_sinks(receive
     assert ("tracestate", b"vendor=1") in (total.headers or ())
     assert ("other", b"x") in (total.headers or ())
     assert len(total.headers or ()) == 3
+    (sunk,) = results
+    assert sunk["value"] == 3
+    assert parent_in(sunk["_headers"]) == (TRACE, second.span_id)
+    assert ("tracestate", b"vendor=1") in sunk["_headers"]
+    assert ("other", b"x") in sunk["_headers"]
 
 
 def test_sinks_and_functions_see_the_context_in_headers_and_outputs_keep_it_where_headers_are_replaced(

@@ -25,7 +25,7 @@ from streamrt.runtime.tasks.kafka_clients import KafkaTaskClients
 from streamrt.topology import Topology
 from streamrt.topology.graph import topic_of
 
-__all__ = ["Completion", "KafkaOffsetView", "OffsetView", "checked_token", "levels_below"]
+__all__ = ["Completion", "KafkaOffsetView", "OffsetView", "TopicView", "checked_token", "levels_below"]
 
 _STILL_S = 1.0
 """Seconds without a commit after which the rest of a partition is looked at: it may be transaction markers alone."""
@@ -48,6 +48,16 @@ class OffsetView(Protocol):
 
     def has_records(self, partition: TopicPartition, start: int, end: int) -> bool:
         """Return whether a range below the last stable offset has committed records, and not only markers."""
+
+
+class TopicView(Protocol):
+    """What is known about the topics that a token names. Implemented by `KafkaOffsetView`."""
+
+    def partitions(self, topics: Collection[str]) -> list[TopicPartition]:
+        """Return the partitions of the topics that exist."""
+
+    def topic_ids(self, topics: Collection[str]) -> Mapping[str, str]:
+        """Return Kafka's ids of the topics that exist."""
 
 
 class KafkaOffsetView:
@@ -205,7 +215,7 @@ def levels_below(topology: Topology, topics: Iterable[str]) -> list[list[str]]:
     return [sorted(name for name, at in level.items() if at == number) for number in sorted(set(level.values()))]
 
 
-def checked_token(token: Offsets | str, topology: Topology, view: KafkaOffsetView, what: str) -> Offsets:
+def checked_token(token: Offsets | str, topology: Topology, view: TopicView, what: str) -> Offsets:
     """Return a token whose offsets mean records that the application reads.
 
     Args:

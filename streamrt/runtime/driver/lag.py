@@ -1,21 +1,26 @@
 """How far the group is behind the ends of its partitions, and which partitions make no progress.
 
-A thread asks Kafka every few seconds, with a separate client: no task and no commit waits for it.
+A thread asks Kafka every few seconds, with a separate client: no task and no commit waits for it. With
+`on_no_progress="fail"`, the thread of the run ends the application (`LagSampler.check`); if that thread hangs, in a call to
+Spark for example, this one ends the process.
 """
 
 import contextlib
 import logging
+import os
+import sys
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from streamrt.errors import NoProgressError, StreamRTError
 from streamrt.kafka import ConnectionConfig, TopicAdmin
+from streamrt.kafka.offsets import IsolationLevelName
 from streamrt.records import TopicPartition
 
-__all__ = ["Lag", "LagSample", "LagSampler", "ProgressWatch", "Stuck"]
+__all__ = ["Lag", "LagAdmin", "LagSample", "LagSampler", "LoopWatch", "ProgressWatch", "Stuck"]
 
 logger = logging.getLogger("streamrt")
 
@@ -92,7 +97,7 @@ class ProgressWatch:
     """
 
     def __init__(self, timeout_s: float | None) -> None:
-        self._timeout_s = timeout_s
+        self.timeout_s = timeout_s
         self._since: dict[TopicPartition, tuple[int | None, float]] = {}
         self.stuck: tuple[Stuck, ...] = ()
 
@@ -122,8 +127,59 @@ class ProgressWatch:
         self.stuck = tuple(
             Stuck(partition, seconds, lags[partition].offsets)
             for partition, seconds in sorted(waited.items())
-            if self._timeout_s is not None and seconds >= self._timeout_s
+            if self.timeout_s is not None and seconds >= self.timeout_s
         )
+
+
+class LoopWatch:
+    """Decides whether the thread of the run hangs: a partition is stuck, and that thread has not seen it for as long again.
+
+    Args:
+        timeout_s: how long is too long; None never is.
+
+    Example:
+        >>> watch = LoopWatch(300.0)
+        >>> [watch.hangs(at, stuck=True) for at in (0.0, 299.0, 300.0)]
+        [False, False, True]
+    """
+
+    def __init__(self, timeout_s: float | None) -> None:
+        self._timeout_s = timeout_s
+        self._since: float | None = None
+
+    def seen(self) -> None:
+        """Note that the thread of the run has looked: it ends the application itself if a partition is stuck."""
+        self._since = None
+
+    def hangs(self, now: float, *, stuck: bool) -> bool:
+        """Return whether it hangs.
+
+        Args:
+            now: seconds of a clock that never goes back.
+            stuck: whether a partition is stuck.
+        """
+        if not stuck:
+            self._since = None
+            return False
+        since = self._since = now if self._since is None else self._since
+        return self._timeout_s is not None and now - since >= self._timeout_s
+
+
+class LagAdmin(Protocol):
+    """What is asked of Kafka. Implemented by `TopicAdmin`."""
+
+    def committed(
+        self, group: str, partitions: Collection[TopicPartition], *, require_stable: bool, timeout: float
+    ) -> Mapping[TopicPartition, int | None]:
+        """Return the committed offsets."""
+
+    def offset_bounds(
+        self, partitions: Collection[TopicPartition], timeout: float, *, isolation_level: IsolationLevelName
+    ) -> Mapping[TopicPartition, tuple[int, int]]:
+        """Return the first offsets and the ends."""
+
+    def close(self) -> None:
+        """Close the connection; a later request opens another one."""
 
 
 class LagSampler:
@@ -137,6 +193,8 @@ class LagSampler:
         paused: returns the topics that are not read.
         restoring: returns the partitions whose state is being restored.
         fails: whether a partition without progress ends the application.
+        admin: makes the client; by default one of the connection.
+        end: ends the process with a sentence, if the thread of the run hangs.
     """
 
     def __init__(
@@ -149,8 +207,12 @@ class LagSampler:
         restoring: Callable[[], Collection[TopicPartition]] = tuple,
         *,
         fails: bool = False,
+        admin: Callable[[], LagAdmin] | None = None,
+        end: Callable[[str], None] | None = None,
     ) -> None:
-        self._connection = connection
+        self._admin = admin or (lambda: TopicAdmin(connection, logger=logger))
+        self._end = end or _end_process
+        self._loop = LoopWatch(watch.timeout_s)
         self._group = group
         self._watch = watch
         self._assigned = assigned
@@ -198,11 +260,12 @@ class LagSampler:
         Raises:
             NoProgressError: if it does; names one of the partitions.
         """
+        self._loop.seen()
         if self._fails and self.stuck:
             raise NoProgressError(str(self.stuck[0]))
 
     def _run(self, closing: threading.Event) -> None:
-        admin = TopicAdmin(self._connection, logger=logger)
+        admin = self._admin()
         known: frozenset[TopicPartition] = frozenset()
         asked_at = -_EVERY_S
         try:
@@ -210,6 +273,7 @@ class LagSampler:
                 positions = self._assigned()
                 partitions = frozenset(positions)
                 now = time.monotonic()
+                self._enforce(now)
                 if partitions == known and now - asked_at < _EVERY_S:
                     continue
                 known, asked_at = partitions, now
@@ -217,7 +281,7 @@ class LagSampler:
         finally:
             admin.close()
 
-    def _ask(self, admin: TopicAdmin, positions: Mapping[TopicPartition, int]) -> None:
+    def _ask(self, admin: LagAdmin, positions: Mapping[TopicPartition, int]) -> None:
         partitions = positions.keys()
         if not partitions:
             # An application that has stopped keeps no connection; a later request opens one.
@@ -240,6 +304,15 @@ class LagSampler:
         self.sample = LagSample(time.time(), lags)
         self._tell()
 
+    def _enforce(self, now: float) -> None:
+        """End the process if the thread that would end the application hangs."""
+        stuck = self.stuck
+        if self._fails and self._loop.hangs(now, stuck=bool(stuck)) and stuck:
+            self._end(
+                f"{NoProgressError.__name__}: {stuck[0]}; the process ends at once, because the thread that runs the "
+                "application does not return from a call, to Spark or to Kafka"
+            )
+
     def _tell(self) -> None:
         """Log each partition that has come to a halt, and each that goes on."""
         stuck = {each.partition: each for each in self.stuck}
@@ -248,3 +321,11 @@ class LagSampler:
         for partition in sorted(self._told - stuck.keys()):
             logger.info("%s makes progress again", partition)
         self._told = frozenset(stuck)
+
+
+def _end_process(sentence: str) -> None:
+    """End the process with exit code 1: its main thread hangs, so no exception could end it."""
+    logger.critical("%s", sentence)
+    with contextlib.suppress(OSError, ValueError):
+        print(f"streamrt: {sentence}", file=sys.stderr, flush=True)  # noqa: T201 - the process ends
+    os._exit(1)

@@ -23,7 +23,7 @@ from datetime import datetime, timezone
 from streamrt.errors import ApplicationStateError, RunnerError
 from streamrt.secret import concealed, masked
 
-__all__ = ["ApplicationStatus", "LifeCycle", "RunControl", "Wish"]
+__all__ = ["ApplicationStatus", "LifeCycle", "RunControl", "Wish", "require_active", "without_secrets"]
 
 logger = logging.getLogger("streamrt")
 
@@ -203,6 +203,20 @@ class LifeCycle:
             self._ready_at = time.monotonic()
         logger.debug("the application is %s", status.value)
         self._changed.notify_all()
+
+
+def require_active(status: ApplicationStatus, what: str) -> None:
+    """Raise if an application does not run.
+
+    Args:
+        status: its state.
+        what: what it was to do, for the error.
+
+    Raises:
+        ApplicationStateError: if it does not run.
+    """
+    if not status.is_active or status is ApplicationStatus.STOPPING:
+        raise ApplicationStateError(f"the application is {status.value} and cannot {what}: start() it first")
 
 
 def without_secrets(error: BaseException) -> BaseException:

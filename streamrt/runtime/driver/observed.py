@@ -16,7 +16,7 @@ from streamrt.runtime.driver.lifecycle import ApplicationStatus
 from streamrt.runtime.driver.operation import OperatedApplication
 from streamrt.runtime.driver.reset import Reset, ResetReport, ResetTo
 from streamrt.runtime.driver.stats import ApplicationStats, PartitionStats
-from streamrt.runtime.driver.waits import CommitRequests, Deadline
+from streamrt.runtime.driver.waits import CommitRequests, Deadline, why_late
 from streamrt.topology import Topology
 
 __all__ = ["ObservedApplication"]
@@ -27,7 +27,6 @@ _FIRST_LOOK_S = 0.05
 _LONGEST_LOOK_S = 0.5
 """Each look is one request for the committed offsets of the partitions that are still behind."""
 _SHORTEST_REQUEST_S = 1.0
-_LISTED = 3
 
 
 class ObservedApplication(OperatedApplication):
@@ -320,14 +319,8 @@ class ObservedApplication(OperatedApplication):
         self, deadline: Deadline, what: str, missing: Mapping[TopicPartition, tuple[int | None, int]]
     ) -> ApplicationTimeoutError:
         """Return the error for a wait that has taken too long."""
-        listed = [f"{each} is committed up to {at or 0} of {wanted}" for each, (at, wanted) in sorted(missing.items())]
-        more = [f"{len(listed) - _LISTED} more partitions"] if len(listed) > _LISTED else []
-        parts = [f"the application is {what} after {deadline.timeout:g} s", *listed[:_LISTED], *more]
-        paused = self.paused_topics
-        if self.desired_status is ApplicationStatus.PAUSED:
-            parts.append("it is paused: resume() it")
-        elif paused:
-            parts.append(f"{', '.join(sorted(paused))} paused: resume() them")
+        why = why_late(missing, self.paused_topics, all_paused=self.desired_status is ApplicationStatus.PAUSED)
+        parts = [f"the application is {what} after {deadline.timeout:g} s", *why]
         if self._life.restarting:
             parts.append("it has failed and will be restarted")
         return ApplicationTimeoutError("; ".join([*parts, *filter(None, [deadline.trouble])]))

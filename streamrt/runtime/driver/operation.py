@@ -12,15 +12,14 @@ from streamrt.config import require_amounts
 from streamrt.errors import (
     ApplicationStateError,
     ApplicationTimeoutError,
-    ArgumentTypeError,
-    ArgumentValueError,
     StreamRTError,
 )
 from streamrt.kafka.token import Offsets
 from streamrt.runtime.driver.checkpoints import Checkpoint, Checkpoints
 from streamrt.runtime.driver.definition import ApplicationDefinition, Environment
 from streamrt.runtime.driver.exits import SignalSafeEvent, StoppedError, StopRequest, stop_on_signals
-from streamrt.runtime.driver.lifecycle import ApplicationStatus, LifeCycle, RunControl, without_secrets
+from streamrt.runtime.driver.lifecycle import ApplicationStatus, LifeCycle, RunControl, require_active, without_secrets
+from streamrt.runtime.driver.paused import moved_topics, unread_topics
 from streamrt.runtime.driver.progress import Progress
 from streamrt.runtime.driver.restart import Failures, RestartPolicy, require_policy
 from streamrt.runtime.driver.until import Until, require_until
@@ -106,9 +105,7 @@ class OperatedApplication(abc.ABC):
     @property
     def paused_topics(self) -> frozenset[str]:
         """The input topics that are not read, those included that are read together with one that was paused."""
-        paused = self._control.wish.paused
-        streams = self.topology.streams.values()
-        return frozenset(topic for topics in streams if not paused.isdisjoint(topics) for topic in topics)
+        return unread_topics(self.topology, self._control.wish)
 
     # -- Start and end -------------------------------------------------------------------------------------------
 
@@ -428,20 +425,7 @@ class OperatedApplication(abc.ABC):
 
     def _topics(self, what: str, topic: str | Topic | None) -> Iterable[str]:
         """Return the names of the topics to pause or to resume."""
-        if topic is None:
-            return list(self.topology.sources)
-        if not isinstance(topic, str | Topic):
-            raise ArgumentTypeError(f"{what}(topic=...) must be a name or a Topic, got {type(topic).__name__}")
-        name = topic if isinstance(topic, str) else topic.name
-        inputs = [each for each in self.topology.sources if each not in self.topology.exchanges]
-        if name not in inputs:
-            raise ArgumentValueError(
-                f"{what}() got the topic {name!r}, which the application does not read; it reads {', '.join(inputs)}"
-            )
-        if what == "resume" and self._control.wish.paused.issuperset(self.topology.sources):
-            # The rest of the application must not wait for a resume() of its own.
-            return [name, *self.topology.exchanges]
-        return [name]
+        return moved_topics(what, topic, self.topology, self._control.wish)
 
     def _wait_for(self, change: Any, topics: Iterable[str], done: str, timeout: float | None) -> None:
         if timeout is not None:
@@ -459,9 +443,7 @@ class OperatedApplication(abc.ABC):
         raise ApplicationStateError(f"the application was stopped before it was {done}")
 
     def _require_active(self, what: str) -> None:
-        status = self.status
-        if not status.is_active or status is ApplicationStatus.STOPPING:
-            raise ApplicationStateError(f"the application is {status.value} and cannot {what}: start() it first")
+        require_active(self.status, what)
 
     def _raise_failure(self) -> None:
         if self._raised is not None:

@@ -1,14 +1,36 @@
 """What waits for an application need: their end, and commits that come soon."""
 
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 from streamrt.records import TopicPartition
 from streamrt.runtime.driver.lifecycle import RunControl
 
-__all__ = ["CommitRequests", "Deadline"]
+__all__ = ["CommitRequests", "Deadline", "why_late"]
 
 _FIRST_COMMIT_S = 0.1
+_LISTED = 3
+
+
+def why_late(
+    missing: Mapping[TopicPartition, tuple[int | None, int]], paused: Collection[str], *, all_paused: bool
+) -> list[str]:
+    """Return why a wait is not over, in parts of a sentence.
+
+    Args:
+        missing: the committed and the wanted offset of the partitions that are behind.
+        paused: the topics that are not read.
+        all_paused: whether callers have paused the whole application.
+    """
+    listed = [f"{each} is committed up to {at or 0} of {wanted}" for each, (at, wanted) in sorted(missing.items())]
+    parts = listed[:_LISTED]
+    if len(listed) > _LISTED:
+        parts.append(f"{len(listed) - _LISTED} more partitions")
+    if all_paused:
+        parts.append("it is paused: resume() it")
+    elif paused:
+        parts.append(f"{', '.join(sorted(paused))} paused: resume() them")
+    return parts
 
 
 class CommitRequests:

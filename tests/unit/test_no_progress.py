@@ -1,0 +1,161 @@
+"""An application without progress ends its process, also if the thread that runs it hangs."""
+
+import itertools
+import re
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from streamrt.kafka import ConnectionConfig
+from streamrt.records import TopicPartition
+from streamrt.runtime.driver import lag
+from streamrt.runtime.driver.lag import LagSampler, LoopWatch, ProgressWatch
+
+ENDS = """
+from streamrt import Application
+from streamrt.records import TopicPartition
+from streamrt.runtime.driver.lag import Lag
+
+
+class Stuck(Application):
+    def _process(self, *_, **__):
+        self._control.works()
+        for at in (0.0, 500.0):
+            self._lag._watch.observe(at, {TopicPartition("orders", 0): Lag(5, 9)}, ())
+        self._lag.check()
+
+
+app = Stuck("unused.invalid:9092", on_no_progress="fail", loglevel=None)
+app.dataframe(app.topic("orders"))
+app.run()
+"""
+
+HANGS = """
+import threading
+
+from streamrt import Application
+from streamrt.kafka import ConnectionConfig
+from streamrt.records import TopicPartition
+from streamrt.runtime.driver import lag
+
+lag._EVERY_S = lag._LOOK_S = 0.02
+ORDERS = TopicPartition("orders", 0)
+
+
+class Kafka:
+    def committed(self, group, partitions, *, require_stable, timeout):
+        return dict.fromkeys(partitions, 5)
+
+    def offset_bounds(self, partitions, timeout, *, isolation_level):
+        return dict.fromkeys(partitions, (0, 9))
+
+    def close(self):
+        pass
+
+
+class Hanging(Application):
+    def _process(self, *_, **__):
+        connection, watch = ConnectionConfig(bootstrap_servers="unused.invalid:9092"), lag.ProgressWatch(0.2)
+        sampler = lag.LagSampler(connection, "shop", watch, lambda: {ORDERS: 5}, tuple, fails=True, admin=Kafka)
+        with sampler.watching():
+            while not sampler.stuck:
+                pass
+            # A call to Spark that does not return.
+            threading.Event().wait()
+
+
+app = Hanging("unused.invalid:9092", loglevel=None)
+app.dataframe(app.topic("orders"))
+app.run()
+"""
+
+STUCK = r"NoProgressError: orders\[0\] has 4 unprocessed offsets, and nothing was committed for \d+ s: see the log for "
+
+
+def ended(tmp_path: Path, text: str) -> tuple[int, str]:
+    """Run a program; return its exit code, and what it wrote to the standard error."""
+    program = tmp_path / "program.py"
+    program.write_text(text)
+    done = subprocess.run([sys.executable, str(program)], capture_output=True, text=True, check=False, timeout=120)
+    return done.returncode, done.stderr
+
+
+@pytest.mark.slow
+def test_a_process_ends_with_the_sentence_and_an_exit_code(tmp_path: Path) -> None:
+    code, shown = ended(tmp_path, ENDS)
+    assert code == 1
+    assert re.fullmatch(rf"streamrt: {STUCK}.*\n", shown)
+
+
+@pytest.mark.slow
+def test_a_process_whose_run_hangs_ends_by_itself(tmp_path: Path) -> None:
+    code, shown = ended(tmp_path, HANGS)
+    assert code == 1
+    last = shown.splitlines()[-1]
+    assert re.match(rf"streamrt: {STUCK}", last)
+    assert last.endswith("does not return from a call, to Spark or to Kafka")
+
+
+@pytest.mark.parametrize("fails", [True, False])
+def test_the_process_ends_only_with_the_setting(monkeypatch: pytest.MonkeyPatch, *, fails: bool) -> None:
+    monkeypatch.setattr(lag, "_LOOK_S", 0.01)
+    connection, watch, ended = (
+        ConnectionConfig(bootstrap_servers="unused.invalid:9092"),
+        ProgressWatch(0.0),
+        list[str](),
+    )
+    looks = itertools.count()
+    seen = threading.Event()
+
+    class Kafka:
+        def committed(self, group: str, partitions: Any, *, require_stable: bool, timeout: float) -> Any:
+            return dict.fromkeys(partitions, 5)
+
+        def offset_bounds(self, partitions: Any, timeout: float, *, isolation_level: str) -> Any:
+            return dict.fromkeys(partitions, (0, 9))
+
+        def close(self) -> None:
+            pass
+
+    def assigned() -> dict[TopicPartition, int]:
+        if next(looks) > 5 and watch.stuck:
+            seen.set()
+        return {TopicPartition("orders", 0): 5}
+
+    sampler = LagSampler(connection, "shop", watch, assigned, tuple, fails=fails, admin=Kafka, end=ended.append)
+    with sampler.watching():
+        assert seen.wait(60)
+    assert bool(ended) is fails
+
+
+@pytest.mark.parametrize(
+    ("moments", "hangs"),
+    [
+        # Each moment: a time, whether a partition is stuck, and whether the loop has looked before.
+        ([(0, True, False), (299, True, False)], False),
+        ([(0, True, False), (300, True, False)], True),
+        ([(0, False, False), (300, True, False), (599, True, False)], False),
+        ([(0, False, False), (300, True, False), (600, True, False)], True),
+        ([(0, True, False), (200, True, True), (400, True, False)], False),
+        ([(0, True, False), (200, True, True), (400, True, False), (500, True, False)], True),
+        ([(0, True, False), (200, False, False), (400, True, False)], False),
+        ([(0, False, True), (9_000, False, False)], False),
+    ],
+)
+def test_when_the_thread_of_the_run_hangs(moments: list[tuple[float, bool, bool]], hangs: bool) -> None:
+    watch = LoopWatch(300.0)
+    found = False
+    for at, stuck, looked in moments:
+        if looked:
+            watch.seen()
+        found = watch.hangs(at, stuck=stuck)
+    assert found is hangs
+
+
+def test_without_a_timeout_nothing_hangs() -> None:
+    watch = LoopWatch(None)
+    assert not any(watch.hangs(at, stuck=True) for at in (0.0, 1e9))
