@@ -40,8 +40,11 @@ class IntervalJoin(MergeOperator):
     Example:
         >>> from streamrt.joins.merging import merge_of
         >>> store = StoreSpec("pairs", transaction=TimedTransaction)
-        >>> IntervalJoin("outer", merge_of("join_interval", "raise"), 60_000, store, 1_000, 500).describe()
+        >>> join = IntervalJoin("outer", merge_of("join_interval", "raise"), 60_000, store, 1_000, 500)
+        >>> join.describe()
         'outer, -1000 ms to +500 ms'
+        >>> join.record_key(b"<ann"), join.record_key([">", 5])
+        (b'ann', 5)
     """
 
     name: ClassVar[str] = "join_interval"
@@ -109,3 +112,7 @@ class IntervalJoin(MergeOperator):
 
     def stores(self) -> tuple[StoreSpec, ...]:  # noqa: D102
         return (self.store,)
+
+    def record_key(self, key: Any) -> Any:
+        """Return the key without its side."""
+        return key[1:] if isinstance(key, bytes) else key[1]

@@ -140,6 +140,10 @@ class Operator(abc.ABC):
         """Return the stores of the operator."""
         return ()
 
+    def record_key(self, key: Any) -> Any:
+        """Return the record key that a key of the operator's stores belongs to, if it is another one."""
+        return key
+
     def watermarks(self) -> tuple[tuple[str, WatermarkStrategy], ...]:
         """Return the stores that need a watermark, each with its strategy."""
         return ()

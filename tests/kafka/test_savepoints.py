@@ -4,16 +4,13 @@ import contextlib
 import importlib
 import json
 import sys
-import time
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
-from streamrt import Application, Context, ProcessFunction, State, StreamingDataFrame, TimerContext
 from streamrt.app import definition_of, environment_of
 from streamrt.cli import app as command_line
 from streamrt.config import ProcessingGuarantee
@@ -25,11 +22,10 @@ from streamrt.errors import (
     StreamRTError,
     TopicConfigurationError,
 )
-from streamrt.kafka import ConnectionConfig, Producer, TopicConfig
+from streamrt.kafka import ConnectionConfig, TopicConfig
 from streamrt.kafka.group import GroupMember
 from streamrt.kafka.partitioner import partition_for
 from streamrt.models import TopicPartition
-from streamrt.runtime.batch_context import BatchContext
 from streamrt.runtime.driver.repartition import Repartitioning
 from streamrt.runtime.driver.savepoint import (
     Savepoint,
@@ -43,146 +39,10 @@ from streamrt.runtime.driver.savepoint import (
 from streamrt.runtime.driver.savepoint_copy import Copies
 from streamrt.runtime.driver.savepoint_restore import GroupState
 from streamrt.topics import Topic, repartition_topic_name
-from streamrt.windows import CountTrigger
-from tests.kafka.test_deployments import Version, World
-from tests.support import LONG, Kafka, unique, wait_until
+from tests.kafka.shops import DAY_MS, KEYS, OwnRules, RuledShop, Shop, TimedShop
+from tests.support import LONG, Kafka, unique
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
-
-DAY_MS = 24 * 60 * 60 * 1_000
-KEYS = [f"customer-{number}" for number in range(8)]
-
-
-def by_number(key: str, partitions: int) -> int:
-    return int(key.rpartition("-")[2]) % partitions
-
-
-def count(what: str, value: dict[str, Any], state: State) -> dict[str, Any]:
-    number = state.get("n", 0) + 1
-    state.set("n", number)
-    state.list("all").add(value["i"])
-    return {**value, what: number, "all": list(state.list("all"))}
-
-
-class Shop:
-    """A group that counts the keys of an input of two partitions, and again behind a grouping."""
-
-    def __init__(self, kafka: Kafka, stack: contextlib.ExitStack, guarantee: ProcessingGuarantee) -> None:
-        self.kafka, self.stack, self.guarantee = kafka, stack, guarantee
-        self.source = kafka.topic("orders", 2)
-        self.group, self.output = unique("group"), kafka.topic("out")
-        self.written = 0
-        # In the middle of a day, so that none ends meanwhile; brokers take no times that are to come.
-        self.now = int(time.time() * 1_000) // DAY_MS * DAY_MS - 4 * DAY_MS + DAY_MS // 2
-        self._runs = 0
-
-    def fork(self, group: str) -> "Shop":
-        """Return the same application with another group and another output."""
-        other = object.__new__(Shop)
-        other.__dict__.update(vars(self))
-        other.group, other.output = group, self.kafka.topic("out")
-        return other
-
-    def produce(self, number: int, later_ms: int = 0) -> None:
-        partitions = self.kafka.admin.inspect_topics([self.source])[self.source].num_partitions  # type: ignore[union-attr]
-        with Producer(self.kafka.address, extra_config={"enable.idempotence": False}) as producer:
-            for _ in range(number):
-                key = KEYS[self.written % len(KEYS)].encode()
-                value = json.dumps({"i": self.written, "c": f"c-{self.written % 5}"}).encode()
-                producer.produce(
-                    self.source,
-                    value,
-                    key=key,
-                    partition=partition_for(key, partitions or 0),
-                    timestamp=self.now + self.written + later_ms,
-                )
-                self.written += 1
-
-    def app(self, group: str | None = None) -> Application:
-        app = self.kafka.app(group or self.group, processing_guarantee=self.guarantee)
-        self.build(app)
-        return app
-
-    def build(self, app: Application) -> None:
-        frame = app.dataframe(app.topic(self.source, key_deserializer="str"))
-        self.branch(app, frame)
-        frame = frame.apply(partial(count, "n"), stateful=True)
-        frame = frame.group_by("c", partitioner=by_number).apply(partial(count, "m"), stateful=True)
-        frame.to_topic(app.topic(self.output))
-
-    def branch(self, app: Application, frame: StreamingDataFrame) -> None:
-        """Have no more operators."""
-
-    def commit(self, *arguments: Any) -> None:
-        World.commit(self, *arguments)  # type: ignore[arg-type]
-
-    def work(self, *, grouped: bool = True) -> None:
-        """Process all that there is, by an instance that begins and ends."""
-        self._runs += 1
-        _Instance(self, str(self._runs % 2)).run(grouped=grouped)
-
-    def outputs(self, number: int) -> dict[int, dict[str, Any]]:
-        found = [json.loads(record.value or b"") for record in self.kafka.receive_exactly(self.output, number, 60)]
-        return {each["i"]: each for each in found}
-
-
-class Remind(ProcessFunction):
-    """Has a timer for each record, which fires long after it."""
-
-    def process_element(self, value: Any, ctx: Context) -> None:
-        ctx.state.list("all").add(value["i"])
-        ctx.register_event_time_timer(ctx.timestamp + DAY_MS)
-
-    def on_timer(self, timestamp: int, ctx: TimerContext) -> Iterator[Any]:
-        yield {"all": list(ctx.state.list("all"))}
-        ctx.state.clear()
-
-
-class TimedShop(Shop):
-    """One with timers, a triggered window and a closed one for each key, too."""
-
-    def __init__(self, *arguments: Any) -> None:
-        super().__init__(*arguments)
-        self.alarms, self.panes, self.days = (self.kafka.topic(name) for name in ("alarms", "panes", "days"))
-
-    def branch(self, app: Application, frame: StreamingDataFrame) -> None:
-        to = partial(app.topic, key_serializer="str")
-        frame.process(Remind(), clock="partition").to_topic(to(self.alarms))
-        values = frame.apply(lambda value: value["i"])
-        of_all = values.tumbling_window(1_000 * 365 * DAY_MS, name="all")
-        of_all.collect().trigger(CountTrigger(3)).to_topic(to(self.panes))
-        closed = values.tumbling_window(DAY_MS, name="days").collect().final(closing_strategy="partition")
-        closed.to_topic(to(self.days))
-
-
-class _Instance(Version):
-    def __init__(self, shop: Shop, directory: str) -> None:
-        super().__init__(shop, lambda _, app: shop.build(app), directory)  # type: ignore[arg-type]
-        self._shop = shop
-
-    def run(self, *, grouped: bool) -> None:
-        kafka, group = self._shop.kafka, self._shop.group
-        names = [self._shop.source, repartition_topic_name(group, self._shop.source, "c")]
-        found = kafka.admin.inspect_topics(names)
-        places = [TopicPartition(name, number) for name in names for number in range(found[name].num_partitions or 0)]  # type: ignore[union-attr]
-        self.begin(*places)
-        assert self.start is not None
-        for place in places if grouped else [each for each in places if each.topic == self._shop.source]:
-            # Markers of the transactions before are written a moment after these are committed.
-            at, end = self.start.positions[place], kafka.admin.bounds(place)[1]
-            wait_until(lambda: self.clients.log_end(place) >= end, 60)  # noqa: B023 - called at once
-            context = BatchContext({**self.start.positions}, stateful=self.start.stateful, claims=self.start.claims)
-            batch = self.tasks.begin(context)
-            batch.begin_slice()
-            chunks = list(self.clients.read(place, at, end)) if at < end else []
-            if chunks:
-                left, _ = batch.take_turn(self.tasks.task_of(place), chunks)
-                assert left == []
-            assert batch.report.interrupted == {}
-            assert batch.report.failure is None, batch.report.failure
-            report = self.settle(batch)
-            assert report.interrupted == {}
-        self.close()
 
 
 @pytest.fixture
@@ -216,6 +76,10 @@ def test_a_fork_goes_on_where_the_savepoint_was_made(
     app = shop.app()
     made = app.savepoint("before")
     assert {each.store for each in made.stores} == {"default", "default.c"}
+    topic = kafka.admin.inspect_topics([made.topic])[made.topic]
+    assert topic is not None
+    kept = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
+    assert {name: topic.extra_config[name] for name in kept} == kept, "neither compaction nor age deletes a record"
     shop.produce(7)
     shop.work()
     fork = shop.fork(unique("fork"))
@@ -260,14 +124,20 @@ def test_a_repartitioned_application_goes_on(
         shop.app().repartition(3)
 
 
-def test_timers_and_windows_are_where_their_keys_are_after_a_repartition(
+def test_timers_windows_and_joins_are_where_their_keys_are_after_a_repartition(
     kafka: Kafka, stack: contextlib.ExitStack
 ) -> None:
     shop = TimedShop(kafka, stack, "exactly-once")
+    shop.produce_prices(0)
+    shop.work()
     shop.produce(12)
     shop.work()
-    stores = {store for _, store in shop.app().repartition(5).stores}
-    assert len(stores) == 5
+    done = shop.app().repartition(5)
+    assert done.topics[shop.prices] == 2
+    assert len({store for _, store in done.stores}) == 7
+    # They match the orders of before, and are younger than the first prices.
+    shop.produce_prices(1)
+    shop.work()
     shop.produce(12)
     shop.work()
     # All timers are due in each partition, and the windows of the day before are closed.
@@ -288,6 +158,57 @@ def test_timers_and_windows_are_where_their_keys_are_after_a_repartition(
     ]
     # The first timer of a key clears its list, and all are due: a timer that stayed behind would have put nothing out.
     assert {key: each[:3] for key, each in alarms if each} == of_key
+    valid = [json.loads(record.value or b"") for record in kafka.receive_exactly(shop.valid, 32, 60)]
+    assert sorted(valid) == [[number, int(number >= 12)] for number in range(32)]
+    pairs = [json.loads(record.value or b"") for record in kafka.receive_exactly(shop.pairs, 48, 60)]
+    assert sorted(pairs) == [[number, turn] for number in range(24) for turn in (0, 1)]
+
+
+@pytest.mark.parametrize("guarantee", ["exactly-once", "at-least-once"] if LONG else ["exactly-once"])
+def test_new_partitions_have_the_broadcast_state(
+    kafka: Kafka, stack: contextlib.ExitStack, guarantee: ProcessingGuarantee
+) -> None:
+    shop = RuledShop(kafka, stack, guarantee)
+    shop.produce_rules("a", "b", "c")
+    shop.work()
+    shop.produce_rules("b", on=False)
+    shop.work()
+    shop.produce(12)
+    shop.work()
+    done = shop.app().repartition(5)
+    # The number of partitions of the rules means nothing.
+    assert done.topics == {shop.source: 2, shop.broadcast: 2}
+    found = kafka.admin.inspect_topics([shop.source, shop.broadcast, shop.rules])
+    assert [each.num_partitions for each in found.values() if each is not None] == [5, 5, 3]
+    shop.produce(12)
+    shop.work()
+    shop.produce_rules("d")
+    shop.work()
+    shop.produce(8)
+    shop.work()
+    outputs = shop.outputs(32)
+    assert {number: each["n"] for number, each in outputs.items()} == {i: i // len(KEYS) + 1 for i in range(32)}
+    assert {number: each["rules"] for number, each in outputs.items()} == {
+        number: ["a", "c"] if number < 24 else ["a", "c", "d"] for number in range(32)
+    }
+    assert {partition_for(key.encode(), 5) for key in KEYS} > {0, 1}, "new partitions have had orders"
+    with pytest.raises(SavepointError, match="have 5 partitions already"):
+        shop.app().repartition(5)
+
+
+def test_copies_of_broadcast_state_that_differ_are_refused(kafka: Kafka, stack: contextlib.ExitStack) -> None:
+    shop = RuledShop(kafka, stack, "exactly-once", rules=OwnRules)
+    shop.produce_rules("a")
+    shop.work()
+    shop.produce(8)
+    shop.work()
+    with pytest.raises(
+        SavepointError, match=r"has other broadcast state in partition 1 than in partition 0, .* nothing was"
+    ):
+        shop.app().repartition(5)
+    shop.produce(8)
+    shop.work()
+    assert {each["n"] for each in shop.outputs(16).values()} == {1, 2}
 
 
 @pytest.mark.parametrize("steps", range(6) if LONG else (3,))

@@ -10,7 +10,7 @@ everything: a record that waits in its old partition would be processed without 
 2. The committed offsets get a mark that refuses a start (see `savepoint_restore`). From here on, the next call goes on.
 3. Inputs and repartition topics get partitions. Records that have come since step 1 must be where their keys are now.
 4. The changelogs are deleted, created with the new number, and filled from the savepoint: each entry goes to the partition
-   that its key has now.
+   that its key has now. Broadcast state goes to all partitions; step 1 has shown that all copies of it are equal.
 5. The offsets are committed, with the ids of the new changelogs, in one request. The savepoint is deleted.
 
 Before step 2, the application is as it was; a start after step 2 is refused until step 5. Local stores are made again
@@ -19,13 +19,14 @@ from the new changelogs, whose ids they do not have.
 
 import logging
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from streamrt.errors import SavepointError, StreamRTError, TopicConfigurationError
 from streamrt.kafka import ConnectionConfig, TopicAdmin
 from streamrt.kafka.partitioner import partition_for
+from streamrt.kafka.stored import StoredRecord
 from streamrt.records import TopicPartition
 from streamrt.runtime.driver.definition import ApplicationDefinition
 from streamrt.runtime.driver.key_partitions import partition_of_key, partitioner_of, topic_of_keys
@@ -36,11 +37,11 @@ from streamrt.runtime.driver.savepoint_restore import GroupState
 from streamrt.runtime.tasks.foreign import epoch_headers
 from streamrt.runtime.tasks.kafka_clients import KafkaTaskClients
 from streamrt.state import RocksDBOptions
+from streamrt.state.broadcast import BROADCAST_RANGE
 from streamrt.state.changelog import POSITION_KEY, Position, epoch_of
 from streamrt.state.encoding import loads_of
 from streamrt.state.layout import (
     ARRIVAL_KEY,
-    BROADCAST_KEY,
     BYTES_KEY,
     DATA_SPACE,
     HEAD_SPACE,
@@ -112,7 +113,8 @@ class Repartitioning:
         admin: client for topics and offsets.
         connection: connection to the brokers.
         definition: the application.
-        partitions: the new number of partitions of all its inputs and repartition topics.
+        partitions: the new number of partitions of all its inputs and repartition topics, except those that are only
+            broadcast.
 
     Raises:
         InvalidOperationError: if an instance runs.
@@ -130,7 +132,9 @@ class Repartitioning:
         self._group, self._timeout = config.consumer_group, config.request_timeout
         refuse_members(admin, self._group, self._timeout, "repartition it")
         self._topology, configs = resolved(definition.topology, admin, self._timeout)
-        self._counts = {topic: configs[topic].num_partitions or 0 for topic in self._topology.sources}
+        self._all_counts = {topic: configs[topic].num_partitions or 0 for topic in self._topology.sources}
+        self._kept = broadcast_alone(self._topology)
+        self._counts = {topic: count for topic, count in self._all_counts.items() if topic not in self._kept}
         self._refuse_shapes()
         self._name = f"repartition-{partitions}"
         self._pending = self._unfinished()
@@ -141,7 +145,11 @@ class Repartitioning:
         """Return what is done, or would be done."""
         former = self._counts
         if self._pending is not None:
-            former = {topic: each.partitions for topic, each in self._pending.savepoint.inputs.items()}
+            former = {
+                topic: each.partitions
+                for topic, each in self._pending.savepoint.inputs.items()
+                if topic not in self._kept
+            }
         return Repartitioned(
             self._group,
             self._count,
@@ -159,7 +167,7 @@ class Repartitioning:
             KafkaRequestError: if Kafka does not respond.
         """
         if self._pending is None:
-            places = [TopicPartition(topic, n) for topic, count in self._counts.items() for n in range(count)]
+            places = [TopicPartition(topic, n) for topic, count in self._all_counts.items() for n in range(count)]
             committed = self._admin.committed_stable(self._group, places, timeout=self._timeout)
             self._refuse_waiting({each: entry.offset or 0 for each, entry in committed.items()})
 
@@ -211,7 +219,7 @@ class Repartitioning:
             return
         clients = KafkaTaskClients(self._connection, self._group)
         try:
-            for topic, count in self._counts.items():
+            for topic, count in self._all_counts.items():
                 for number in range(count):
                     with clients.claiming(TopicPartition(topic, number), topic):
                         logger.debug("%s[%d]: earlier transactions are fenced", topic, number)
@@ -227,11 +235,6 @@ class Repartitioning:
             raise TopicConfigurationError(
                 f"the input of {declared.exchanges[needless[0]]} has 1 partition, so its state is beside that of the input, "
                 "and would be behind a repartition topic then: start over with another consumer_group"
-            )
-        if declared.broadcasts:
-            raise SavepointError(
-                "each partition has a copy of the broadcast state, and new ones would begin without: start over with another "
-                "consumer_group"
             )
         more = next((topic for topic, count in self._counts.items() if count > self._count), None)
         if more is not None:
@@ -274,7 +277,9 @@ class Repartitioning:
         """Raise if records have come that are not in the partitions that their keys have now."""
         with Copies(self._admin, self._connection, self._timeout) as copies:
             for topic, each in saved.inputs.items():
-                for number in range(each.partitions if topic not in self._topology.exchanges else 0):
+                if topic in self._topology.exchanges or topic in self._kept:
+                    continue
+                for number in range(each.partitions):
                     place = TopicPartition(topic, number)
                     for record in copies.read(place, each.at.get(number, 0)):
                         if record.key is None or partition_for(record.key, self._count) == number:
@@ -290,9 +295,14 @@ class Repartitioning:
         with Copies(self._admin, self._connection, self._timeout) as copies:
             for store in saved.stores:
                 places = KeyPlaces(self._topology, store, self._definition.rocksdb_options)
+                first: dict[bytes, bytes] = {}
                 for number in range(store.log.partitions):
                     changes = copies.changes(store.log.copy_of(saved.topic, number))
+                    broadcast: dict[bytes, bytes] = {}
                     for record in changes:
+                        if _is_broadcast(record):
+                            _apply(record, broadcast)
+                            continue
                         found = places.find(record.key, store.log.partitions)
                         if found not in (None, number):
                             raise SavepointError(
@@ -301,6 +311,15 @@ class Repartitioning:
                                 "Kafka's clients by default, so it is unknown where its keys would be; nothing was changed"
                             )
                     self._refuse_behind(store, number, saved, changes.position)
+                    if number == 0:
+                        first = broadcast
+                    elif broadcast != first:
+                        raise SavepointError(
+                            f"store {store.store!r} of {store.scope} has other broadcast state in partition {number} than in "
+                            "partition 0, so new partitions cannot get the same: broadcast records came in different orders, "
+                            "or process_broadcast_element depends on more than the record and broadcast state; nothing was "
+                            "changed: use another consumer group, which reads the broadcast records again"
+                        )
 
     def _refuse_behind(self, store: SavedStore, number: int, saved: Savepoint, position: Position | None) -> None:
         """Raise if state contains records that will be processed again."""
@@ -324,7 +343,9 @@ class Repartitioning:
         # They have no records.
         ends = {each: high for each, (_, high) in self._admin.offset_bounds(unknown, timeout=self._timeout).items()}
         inputs = {
-            topic: replace(
+            topic: each
+            if topic in self._kept
+            else replace(
                 each,
                 partitions=self._count,
                 first=self._count if each.first else 0,
@@ -352,10 +373,16 @@ class Repartitioning:
         headers = epoch_headers(epoch_of(claim, 0)) if claim else None
         positions: list[Position | None] = []
         arrival = b""
+        broadcast: dict[bytes, bytes] = {}
         stays = store.log.partitions == self._count
         for number in range(store.log.partitions):
             changes = copies.changes(store.log.copy_of(saved.topic, number))
             for record in changes:
+                if _is_broadcast(record) and not stays:
+                    # All copies are equal.
+                    if number == 0:
+                        _apply(record, broadcast)
+                    continue
                 place = places.find(record.key, self._count) if not stays else number
                 if record.key == ARRIVAL_KEY:
                     # All later arrivals must have higher numbers than those that come together here.
@@ -366,6 +393,8 @@ class Repartitioning:
             copies.flush()
         for number in range(self._count):
             log = TopicPartition(target.log.topic, number)
+            for key, value in broadcast.items():
+                copies.write_pair(log, key, value, headers)
             if arrival:
                 copies.write_pair(log, ARRIVAL_KEY, arrival, headers)
             position = grown.position(target, number, *positions)
@@ -388,6 +417,12 @@ class KeyPlaces:
         self._topic = topic_of_keys(topology, store.scope)
         self._partitioner = partitioner_of(topology, self._topic.name)
         self._loads = loads_of(RocksDBOptions() if options is None else options)
+        users = (
+            node.operator
+            for node in topology.nodes
+            if topology.scope(node) == store.scope and any(each.name == store.store for each in node.operator.stores())
+        )
+        self._user = next(users, None)
         self._known: dict[tuple[bytes, int], int] = {}
 
     def find(self, key: bytes | None, count: int) -> int | None:
@@ -416,11 +451,6 @@ class KeyPlaces:
 
     def _partition(self, prefix: bytes, count: int) -> int:
         tag, data = split_prefix(prefix)
-        if tag == BROADCAST_KEY:
-            raise SavepointError(
-                f"{self._what} has broadcast state, of which each partition has a copy, and cannot be given more partitions; "
-                "nothing was changed: use another consumer group, which reads the broadcast records again"
-            )
         if tag not in (BYTES_KEY, JSON_KEY):
             raise SavepointError(
                 f"{self._what} has state of records without a key, which belongs to one partition and no other; nothing "
@@ -428,6 +458,47 @@ class KeyPlaces:
             )
         try:
             key = data if tag == BYTES_KEY else self._loads(data)
+            if self._user is not None:
+                key = self._user.record_key(key)
             return partition_of_key(self._topic, self._partitioner, key, count)
         except (StreamRTError, TypeError, ValueError) as error:
             raise SavepointError(f"{self._what} has a key whose partition cannot be known: {error}") from None
+
+
+def broadcast_alone(topology: Topology) -> frozenset[str]:
+    """Return the topics whose records only go on as broadcast records, without state: their number of partitions is free.
+
+    Args:
+        topology: the operators, resolved.
+    """
+    found = set(topology.broadcasts)
+    while True:
+        more = {
+            topic
+            for topic, stream in topology.stream_of_topic.items()
+            if topic not in found and not topology.task_stores(stream) and _all_within(topology, stream, found)
+        }
+        if not more:
+            return frozenset(found - topology.broadcasts)
+        found |= more
+
+
+def _all_within(topology: Topology, stream: str, topics: Collection[str]) -> bool:
+    """Return whether a stream sends records to repartition topics, and to no others than these."""
+    sent = [topic for topic, node in topology.exchanges.items() if topology.stream_of(node) == stream]
+    return bool(sent) and all(topic in topics for topic in sent)
+
+
+def _is_broadcast(record: StoredRecord) -> bool:
+    """Return whether a record of a changelog is an entry of broadcast state."""
+    return record.key is not None and record.key.startswith(BROADCAST_RANGE)
+
+
+def _apply(record: StoredRecord, entries: dict[bytes, bytes]) -> None:
+    """Change entries as a record of a changelog says."""
+    if record.key is None:
+        return
+    if record.value is None:
+        entries.pop(record.key, None)
+    else:
+        entries[record.key] = record.value
