@@ -82,7 +82,7 @@ def test_a_name_is_written_once_and_not_by_what_is_discarded() -> None:
     transaction = StoreTransaction(partition)
     transaction.state(b"a", 0).list("l")
     transaction.discard()
-    written = []
+    written: list[Any] = []
     for _ in range(3):
         transaction = StoreTransaction(partition)
         for key in (b"a", b"b"):
@@ -158,6 +158,6 @@ def test_an_application_that_changes_the_type_of_a_name_stops_at_its_first_recor
     stage = build(lambda state: state.list("orders").add(1))
     driver = stage.drive()
     driver.pipe(stage.source, 1, key=b"a")
-    stage = build(lambda state: (state.list("orders").add(1), dict(state.map("orders").items())))
+    stage = build(lambda state: [*state.list("orders"), *state.map("orders")])
     with pytest.raises(ProcessingError, match="the name 'orders' in store 'default' belongs to a state of type 'list'"):
         stage.drive().pipe(stage.source, 1, key=b"b")
