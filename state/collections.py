@@ -15,16 +15,19 @@ from streamrt.state.layout import (
     DATA_SPACE,
     LIST_SPACE,
     MAP_SPACE,
+    NAME_SPACE,
     Expiring,
     collection_prefix,
+    decode_value,
     following,
+    name_key,
     owner_of,
 )
 
 __all__ = ["Collections", "Entries", "Overlay"]
 
 _SPACES: Final = (DATA_SPACE, MAP_SPACE, LIST_SPACE)
-# Names may be made from data; beyond this number, their types are not remembered.
+# Names may be made from data; beyond this number, their types are not kept.
 _MOST_NAMES: Final = 1_000
 
 
@@ -81,16 +84,17 @@ class Collections:
 
     Args:
         entries: the entries of the transaction.
-        kinds: the types of names that earlier transactions have used.
+        kinds: the type of state for each name, as an earlier transaction has read it; None to read it from the store.
+        store: name of the store, for errors.
 
     Attributes:
         kinds: the type of state for each name.
         passing: keys that need not stay in the cache, because only scans read them.
     """
 
-    __slots__ = ("_cleared", "_data", "_entries", "_grouped", "_overlays", "kinds", "passing")
+    __slots__ = ("_cleared", "_data", "_entries", "_grouped", "_overlays", "_store", "kinds", "passing")
 
-    def __init__(self, entries: Entries, kinds: dict[str, str]) -> None:
+    def __init__(self, entries: Entries, kinds: dict[str, str] | None, store: str) -> None:
         self._entries = entries
         # By the prefix of the record key, and then by space and name.
         self._overlays: dict[bytes, dict[tuple[int, str], Overlay]] = {}
@@ -99,14 +103,15 @@ class Collections:
         # The written keys of data by the prefix of their record key, and how many written keys were grouped so far.
         self._data: dict[bytes, list[bytes]] = {}
         self._grouped = 0
-        self.kinds = kinds
+        self._store = store
+        self.kinds = self._stored_kinds() if kinds is None else kinds
         self.passing: list[bytes] = []
 
     def note(self, name: str, kind: str) -> None:
-        """Note the type of state of a name.
+        """Note the type of state of a name; the first use writes it to the store.
 
         Raises:
-            StateError: if the name is no str, or has another type in this process.
+            StateError: if the name is no str, or has another type in the store.
         """
         known = self.kinds.get(name)
         if known == kind:
@@ -115,10 +120,12 @@ class Collections:
             raise StateError(f"the name of a {kind} state must be a str, got {type(name).__name__}")
         if known is not None:
             raise StateError(
-                f"{name!r} is the name of a {known} state and of a {kind} state of the same store: give one of them "
-                "another name"
+                f"the name {name!r} in store {self._store!r} belongs to a state of type {known!r}, and is used for one of type "
+                f"{kind!r}: give the new state another name, or delete the store with 'streamrt state forget' if nothing in "
+                "it is needed"
             )
         if len(self.kinds) < _MOST_NAMES:
+            self._entries.put_new(name_key(name), kind.encode())
             self.kinds[name] = kind
 
     def overlay(self, space: int, prefix: bytes, name: str) -> Overlay:
@@ -214,6 +221,16 @@ class Collections:
                 start = bytes((space,)) + prefix
                 self._erase(start, following(start))
             self._cleared.add(prefix)
+
+    def _stored_kinds(self) -> dict[str, str]:
+        """Return the types of names in the store."""
+        start = bytes((NAME_SPACE,))
+        kinds = {}
+        for key, data in self._entries.scan(start, following(start)):
+            value = decode_value(data)
+            payload = value.payload if isinstance(value, Expiring) else value
+            kinds[key[1:].decode("utf-8", "surrogatepass")] = payload.decode("utf-8", "replace")
+        return kinds
 
     def _merged(self, overlay: Overlay) -> Iterator[tuple[bytes, bytes | None]]:
         """Yield the written and the stored keys of a map or list in their order, with the stored bytes if known."""

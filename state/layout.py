@@ -11,6 +11,7 @@ Keys are ordered by their bytes. The first byte is the *space* of the key:
 | 0x05  | entries of maps: space, prefix of the record key, length and bytes of the map's name, bytes of the map key | yes |
 | 0x06  | elements of lists: space, prefix of the record key, length and bytes of the list's name, arrival number | yes |
 | 0x07  | timers: space, prefix of the record key, domain (0: event time, 1: processing time), time; values are empty | yes |
+| 0x08  | names of handles: space, name; values are the type of state | yes |
 | 0xF0  | expiry index: space, expiry or deadline (8 bytes, big-endian), key of data or of a head; values are empty | no |
 | 0xF1  | bounds of the indexes: space, name | no |
 | 0xF2  | expiry index of the wall clock: space, expiry (8 bytes, big-endian), key of data; values are empty | no |
@@ -21,6 +22,11 @@ Arrival numbers and times of timers have 8 bytes, big-endian.
 
 A store has data, maps and lists, by `StoreTransaction`, with timers, by `ProcessTransaction`, or heads and items, by
 `TimedTransaction`; all have counters.
+The **names of handles** belong to the store, not to a record key. The first use of a name writes its type (`value`,
+`list`, `map`, `reducing`, `aggregating`), with flag 0, so that no later program reads one type as another. At most 1,000
+names of a store partition are kept. Stores of versions before this space have no names, and get them with the next use.
+Such versions keep the entries, and ignore them.
+
 Other spaces are free. 0x02 to 0xEF go into the changelog. 0xF0 to 0xFE are local to the store and can be rebuilt from
 the others. No key is empty: a store may use the empty key for its own data.
 
@@ -77,6 +83,7 @@ __all__ = [
     "LATEST_EXPIRY",
     "LIST_SPACE",
     "MAP_SPACE",
+    "NAME_SPACE",
     "POSITION_SPACE",
     "TIMER_SPACE",
     "WALL_EXPIRY_SPACE",
@@ -92,6 +99,7 @@ __all__ = [
     "following",
     "index_key_of",
     "key_prefix",
+    "name_key",
     "owner_of",
     "pane_prefix",
     "record_prefix",
@@ -112,6 +120,7 @@ ITEM_SPACE: Final = 0x03
 MAP_SPACE: Final = 0x05
 LIST_SPACE: Final = 0x06
 TIMER_SPACE: Final = 0x07
+NAME_SPACE: Final = 0x08
 EXPIRY_SPACE: Final = 0xF0
 WALL_EXPIRY_SPACE: Final = 0xF2
 FIRST_LOCAL_SPACE: Final = 0xF0
@@ -249,6 +258,16 @@ def collection_prefix(space: int, prefix: bytes, name: str) -> bytes:
     """
     data = name.encode()
     return bytes((space,)) + prefix + varint(len(data)) + data
+
+
+def name_key(name: str) -> bytes:
+    r"""Return the key of the type of a name.
+
+    Example:
+        >>> name_key("orders")
+        b'\x08orders'
+    """
+    return bytes((NAME_SPACE,)) + name.encode("utf-8", "surrogatepass")
 
 
 def owner_of(key: bytes) -> bytes:

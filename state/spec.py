@@ -60,7 +60,10 @@ class StoreSpec:
             options: the options of the application.
             changelog: whether there is a changelog.
         """
-        return self.transaction(partition, options, changelog)
+        transaction = self.transaction(partition, options, changelog)
+        if isinstance(transaction, StoreTransaction):
+            transaction.store = self.name
+        return transaction
 
 
 @dataclass(frozen=True)

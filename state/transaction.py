@@ -37,7 +37,7 @@ from streamrt.state.layout import (
 )
 from streamrt.state.options import RocksDBOptions
 from streamrt.state.status import TransactionStatus
-from streamrt.state.store import StorePartition
+from streamrt.state.store import DEFAULT_STORE, StorePartition
 
 __all__ = ["StoreTransaction", "state_of"]
 
@@ -73,6 +73,9 @@ class StoreTransaction(Transaction):
         changelog: whether there is a changelog. If not, deletions of expired entries are local to the store, and
             `prepare()` does not return them.
 
+    Attributes:
+        store: name of the store, for errors.
+
     Example:
         >>> from pathlib import Path
         >>> from streamrt.state import MemoryStore, Stamp, StoreIdentity
@@ -106,6 +109,7 @@ class StoreTransaction(Transaction):
         "_wall",
         "_wall_index",
         "_written",
+        "store",
     )
 
     def __init__(
@@ -121,8 +125,9 @@ class StoreTransaction(Transaction):
         self._event_index = ExpiryIndex(partition, EVENT_INDEX)
         self._wall_index = ExpiryIndex(partition, WALL_INDEX)
         self._wall = BEFORE_ALL
-        # The type of state for each name of a handle.
-        self._kinds: dict[str, str] = {}
+        # The type of state for each name of a handle; None before it is read from the store.
+        self._kinds: dict[str, str] | None = None
+        self.store = DEFAULT_STORE
         if self._cache is not None:
             # Subclasses have more to keep.
             self._entries, self._size, bounds, self._kinds, *self._cache = self._cache
@@ -163,7 +168,8 @@ class StoreTransaction(Transaction):
         """The maps and lists that this transaction has used."""
         found = self._collections
         if found is None:
-            found = self._collections = Collections(self, self._kinds)
+            found = self._collections = Collections(self, self._kinds, self.store)
+            self._kinds = found.kinds
         return found
 
     @property

@@ -12,9 +12,11 @@ from streamrt.state.layout import (
     BYTES_KEY,
     LIST_SPACE,
     MAP_SPACE,
+    NAME_SPACE,
     TIMER_SPACE,
     collection_prefix,
     key_prefix,
+    name_key,
     record_prefix,
     split_timer_index_key,
     timer_bound_key,
@@ -27,7 +29,7 @@ from tests.sim.broker import Entry
 STORE = "process_Remind"
 FIRED = 1_000_000
 """Outputs of timers have the id of the record that they are about, plus this number."""
-KEPT_SPACES = (MAP_SPACE, LIST_SPACE, TIMER_SPACE)
+KEPT_SPACES = (MAP_SPACE, LIST_SPACE, TIMER_SPACE, NAME_SPACE)
 
 
 def due_of(unique: int, timestamp: int) -> int:
@@ -108,6 +110,8 @@ class RemindModel:
     def dump(self) -> dict[bytes, bytes]:
         """Return what is in the store, by its keys."""
         found = {timer_key(prefix, 0, time): b"" for time, prefix in self.timers}
+        if self.keys:
+            found.update({name_key("waiting"): b"list", name_key("kinds"): b"map"})
         for key, own in self.keys.items():
             prefix = key_prefix(BYTES_KEY, key)
             waiting = collection_prefix(LIST_SPACE, prefix, "waiting")

@@ -11,7 +11,7 @@ import pytest
 from streamrt.errors import ArgumentValueError, SerializationError, StateError
 from streamrt.state import MemoryStore, RocksDBOptions, RocksDBStore, Stamp, State, StateTtl, Store, StorePartition
 from streamrt.state.changelog import restore_changes
-from streamrt.state.layout import ARRIVAL_KEY
+from streamrt.state.layout import ARRIVAL_KEY, NAME_SPACE
 from streamrt.state.transaction import StoreTransaction, _size_of
 from streamrt.windows import Count, Earliest, Max, Mean, Min, Sum
 from tests.unit.apps import Stage
@@ -172,12 +172,17 @@ def test_clear_removes_all_of_a_key_and_nothing_of_others(partition: StorePartit
         for other in keys[number + 1 :]:
             assert everything(transaction.state(other, 0)) == full
         transaction.discard()
-    assert [key for key, _ in partition.scan(b"", None) if key != ARRIVAL_KEY] == []
+    # The types of names stay, and belong to no key.
+    assert [key for key, _ in partition.scan(b"", None) if key != ARRIVAL_KEY and key[0] != NAME_SPACE] == []
 
 
 def test_an_append_costs_the_same_however_long_the_list_is(monkeypatch: pytest.MonkeyPatch) -> None:
     partition = memory()
     written = []
+    # The first use of the name writes its type.
+    transaction, state = state_of(partition)
+    state.list("l")
+    commit(transaction)
     for _ in range(5):
         transaction, state = state_of(partition)
         state.list("l").add_all(range(100))
@@ -204,8 +209,8 @@ def test_the_counter_precedes_the_elements_of_a_commit() -> None:
     state.list("l").add(1)
     state.list("m").add(2)
     keys = [key for key, _ in commit(transaction)]
-    assert keys[1] == ARRIVAL_KEY
-    assert [key[0] for key in keys] == [1, 4, 6, 6]
+    assert keys[2] == ARRIVAL_KEY
+    assert [key[0] for key in keys] == [1, 8, 4, 6, 8, 6]
 
 
 def test_golden_bytes() -> None:
@@ -215,9 +220,12 @@ def test_golden_bytes() -> None:
     state.map("m", ttl=SECOND)["k"] = 1
     state.value("v").update(2)
     assert commit(transaction) == [
+        (b"\x08l", b"\x00list"),
         (b"\x04arrival", b"\x00" + (1).to_bytes(8, "big")),
         (b"\x06\x01\x02ab\x01l" + bytes(8), b'\x00"x"'),
+        (b"\x08m", b"\x00map"),
         (b'\x05\x01\x02ab\x01m"k"', b"\x01" + (1_000).to_bytes(8, "big") + b"1"),
+        (b"\x08v", b"\x00value"),
         (b'\x01\x01\x02ab"v"', b"\x002"),
     ]
 
@@ -226,7 +234,7 @@ def test_what_was_added_and_removed_between_two_commits_is_not_in_the_changelog(
     transaction, state = state_of(memory())
     state.list("l").add(1)
     state.list("l").clear()
-    assert [key for key, _ in commit(transaction)] == [ARRIVAL_KEY]
+    assert [key for key, _ in commit(transaction)] == [b"\x08l", ARRIVAL_KEY]
 
 
 def test_iteration_does_not_fill_the_cache_and_lists_leave_it() -> None:
@@ -244,7 +252,7 @@ def test_iteration_does_not_fill_the_cache_and_lists_leave_it() -> None:
     state.map("m")[1] = 2
     commit(transaction)
     transaction, state = state_of(partition)
-    assert len(transaction._entries) == 2
+    assert len([key for key in transaction._entries if key[0] != NAME_SPACE]) == 2
     assert transaction._size == sum(_size_of(key, value) for key, value in transaction._entries.items())
 
 
@@ -301,11 +309,11 @@ def test_a_name_has_one_type() -> None:
     partition = memory()
     transaction, state = state_of(partition)
     state.list("orders").add(1)
-    with pytest.raises(StateError, match="'orders' is the name of a list state and of a map state of the same store"):
+    with pytest.raises(StateError, match="'orders' in store 'default' belongs to a state of type 'list', and is used"):
         state.map("orders")
     commit(transaction)
     _, state = state_of(partition)
-    with pytest.raises(StateError, match="list state and of a value state"):
+    with pytest.raises(StateError, match="of type 'list', and is used for one of type 'value'"):
         state.value("orders")
     with pytest.raises(StateError, match="must be a str, got int"):
         state.value(5)  # type: ignore[arg-type]
@@ -390,7 +398,7 @@ def test_times_to_live(kind: str, update: Any, clock: Any) -> None:
     # What has expired is deleted, with its entry of the index.
     transaction, _ = state_at(5_000)
     commit(transaction)
-    assert {key[0] for key, _ in partition.scan(b"", None)} <= {0x04, 0xF1}
+    assert {key[0] for key, _ in partition.scan(b"", None)} <= {0x04, 0x08, 0xF1}
 
 
 def test_elements_expire_one_by_one(partition: StorePartition) -> None:

@@ -12,7 +12,16 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from streamrt.state import MemoryStore, RocksDBStore, State, StateTtl, Store, budget
+from streamrt.state import (
+    AggregatingState,
+    MemoryStore,
+    ReducingState,
+    RocksDBStore,
+    State,
+    StateTtl,
+    Store,
+    budget,
+)
 from streamrt.state.timed import TimedTransaction
 from streamrt.state.transaction import StoreTransaction, _size_of
 from tests.support import LONG
@@ -25,6 +34,10 @@ TTLS: list[Any] = [None]
 TTLS += [StateTtl(FIVE, update, time) for time in ("event", "processing") for update in ("write", "read-and-write")]
 KINDS = ["set", "get", "delete", "append", "append", "list", "list_update", "list_clear"]
 KINDS += ["put", "put", "map_get", "map_delete", "items", "map_clear", "clear", "advance", "pass"]
+KINDS += ["add_all", "list_empty", "put_all", "pop", "contains", "keys", "map_values", "map_empty"]
+KINDS += [f"{kind}_{what}" for kind in ("reduce", "aggregate") for what in ("add", "add", "get", "clear")]
+SOME = 3
+"""Elements of `add_all` and `put_all`."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +49,24 @@ class Op:
     name: int
     ttl: int
     number: int
+
+
+def reduce(old: int, new: int) -> int:
+    """Combine two numbers so that their order, and each of them, shows."""
+    return (old * 7 + new + 1) % 1_000_003
+
+
+class Digits:
+    """Aggregates numbers, and the timestamps that they come with, in their order."""
+
+    def initialize(self) -> list[int]:
+        return [1]
+
+    def agg(self, old: list[int], new: int, timestamp: int) -> list[int]:
+        return [*old[-3:], new, timestamp]
+
+    def result(self, value: list[int]) -> str:
+        return ",".join(map(str, value))
 
 
 @dataclass
@@ -52,6 +83,8 @@ class Model:
     values: dict[tuple[int, int], Entry] = field(default_factory=dict)
     lists: dict[tuple[int, int], list[Entry]] = field(default_factory=dict)
     maps: dict[tuple[int, int], dict[int, Entry]] = field(default_factory=dict)
+    reduced: dict[tuple[int, int], Entry] = field(default_factory=dict)
+    aggregated: dict[tuple[int, int], Entry] = field(default_factory=dict)
     clock: int = 0
     wall: int = 0
 
@@ -66,9 +99,9 @@ class Model:
             entry.expiry = self.now(entry.by_wall) + 5
         return entry
 
-    def entry(self, op: Op) -> Entry:
+    def entry(self, op: Op, value: Any = None) -> Entry:
         by_wall = op.ttl > 2
-        return Entry(op.number, self.now(by_wall) + 5 if op.ttl else float("inf"), by_wall)
+        return Entry(op.number if value is None else value, self.now(by_wall) + 5 if op.ttl else float("inf"), by_wall)
 
     def act(self, op: Op) -> Any:
         at = op.key, op.name
@@ -104,10 +137,49 @@ class Model:
             return [(number, entry.value) for number, entry in ordered if self.live(entry, op.ttl)]
         elif op.kind == "map_clear":
             entries.clear()
+        elif op.kind == "add_all":
+            items += [self.entry(op, op.number + number) for number in range(SOME)]
+        elif op.kind == "list_empty":
+            # It reads until the first one that has not expired.
+            return next((False for entry in items if self.live(entry, 0)), True)
+        elif op.kind == "put_all":
+            entries.update({op.number + number: self.entry(op, number) for number in range(SOME)})
+        elif op.kind == "pop":
+            found = self.live(entries.get(op.number), 0)
+            if found is not None:
+                del entries[op.number]
+            return "none" if found is None else found.value
+        elif op.kind == "contains":
+            return self.live(entries.get(op.number), op.ttl) is not None
+        elif op.kind in ("keys", "map_values"):
+            ordered = sorted(entries.items(), key=lambda item: orjson.dumps(item[0]))
+            live = [(number, entry.value) for number, entry in ordered if self.live(entry, op.ttl)]
+            return [pair[op.kind != "keys"] for pair in live]
+        elif op.kind == "map_empty":
+            return next((False for entry in entries.values() if self.live(entry, 0)), True)
+        elif op.kind.startswith(("reduce", "aggregate")):
+            return self.act_single(op, at)
         elif op.kind == "clear":
-            for each in (values, self.lists, self.maps):
+            for each in (values, self.lists, self.maps, self.reduced, self.aggregated):
                 for owner in [owner for owner in each if owner[0] == op.key]:
                     del each[owner]
+        return None
+
+    def act_single(self, op: Op, at: tuple[int, int]) -> Any:
+        kind, what = op.kind.split("_")
+        one = self.reduced if kind == "reduce" else self.aggregated
+        if what == "clear":
+            one.pop(at, None)
+        elif what == "get":
+            found = self.live(one.get(at), op.ttl)
+            return None if found is None else found.value if kind == "reduce" else Digits().result(found.value)
+        else:
+            old = self.live(one.get(at), 0)
+            if kind == "reduce":
+                value: Any = op.number if old is None else reduce(old.value, op.number)
+            else:
+                value = Digits().agg(Digits().initialize() if old is None else old.value, op.number, self.clock)
+            one[at] = self.entry(op, value)
         return None
 
 
@@ -144,8 +216,39 @@ def act(op: Op, transaction: StoreTransaction) -> Any:
         return list(entries.items())
     elif op.kind == "map_clear":
         entries.clear()
+    elif op.kind == "add_all":
+        items.add_all(op.number + number for number in range(SOME))
+    elif op.kind == "list_empty":
+        return items.is_empty()
+    elif op.kind == "put_all":
+        entries.put_all({op.number + number: number for number in range(SOME)})
+    elif op.kind == "pop":
+        return entries.pop(op.number, "none")
+    elif op.kind == "contains":
+        return op.number in entries
+    elif op.kind == "keys":
+        return list(entries.keys())
+    elif op.kind == "map_values":
+        return list(entries.values())
+    elif op.kind == "map_empty":
+        return entries.is_empty()
+    elif op.kind.startswith("reduce"):
+        return act_single(op, state.reducing(name + "r", reduce, ttl=ttl))
+    elif op.kind.startswith("aggregate"):
+        return act_single(op, state.aggregating(name + "a", Digits(), ttl=ttl))
     elif op.kind == "clear":
         state.clear()
+    return None
+
+
+def act_single(op: Op, handle: ReducingState | AggregatingState) -> Any:
+    what = op.kind.split("_")[1]
+    if what == "add":
+        handle.add(op.number)
+    elif what == "clear":
+        handle.clear()
+    else:
+        return handle.get()
     return None
 
 
