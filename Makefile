@@ -111,7 +111,6 @@ bench: jars  ## Measure latency and throughput against an embedded broker.
 	@$(BIN)/python -m bench.throughput
 	@$(BIN)/python -m bench.control
 	@$(BIN)/python -m bench.stateful
-	@$(BIN)/python -m bench.async_calls
 	@$(BIN)/python -m bench.windows
 	@$(BIN)/python -m bench.scale
 	@$(BIN)/python -m bench.serializers

@@ -4,7 +4,7 @@
   operators run in turn, over stores in memory with a commit for each 10,000 records.
 - `map`: one entry of a map state against a dict that is one value, for growing numbers of entries.
 - `timers`: keys with a timer each, in RocksDB: to register them, to delete half of them, to fire the rest.
-
+- `async`: calls of `apply_async` that take a millisecond, as `python -m bench.async_calls` measures them.
 - `pyflink`: a count in a task beside one in a slot of PyFlink; needs `--flink`, the Python of an environment with
   PyFlink, such as the one of `make oracle`.
 
@@ -22,7 +22,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from bench import beside_pyflink, common
+from bench import async_calls, beside_pyflink, common
 from streamrt import Application, Context, ProcessFunction, TimerContext
 from streamrt.app import definition_of
 from streamrt.records import Headers, Tick
@@ -34,7 +34,7 @@ from streamrt.state.spec import StoreSpec
 from streamrt.state.transaction import StoreTransaction
 from streamrt.topology import AsyncCalls, Node, PartitionSender, RecordHandler, StateAccess, TaskAccess, compose_stream
 
-CASES = ("apply", "map", "timers")
+CASES = ("apply", "map", "timers", "async")
 _IDENTITY = StoreIdentity("bench", "in", 0, "store", None, None, 1)
 _COMMIT_EVERY = 10_000
 
@@ -357,6 +357,7 @@ def main() -> None:
     options.add_argument("--records", type=int, default=20_000, help="records per run")
     options.add_argument("--keys", type=int, default=1_000, help="different keys")
     options.add_argument("--timers", type=int, default=1_000_000, help="keys with a timer")
+    async_calls.add_options(options)
     options.add_argument("--case", choices=(*CASES, "pyflink"), help="only one case")
     options.add_argument("--flink", metavar="PYTHON", help="for pyflink: the Python of an environment with PyFlink")
     options.add_argument("--elements", type=int, default=500_000, help="for pyflink: records of a run")
@@ -364,7 +365,13 @@ def main() -> None:
     chosen = options.parse_args()
     if chosen.case == "pyflink" and not chosen.flink:
         options.error("--case pyflink needs --flink, the Python of an environment with PyFlink")
-    cases = {"apply": compare, "map": compare_maps, "timers": measure_timers, "pyflink": beside_pyflink.compare}
+    cases = {
+        "apply": compare,
+        "map": compare_maps,
+        "timers": measure_timers,
+        "async": async_calls.compare,
+        "pyflink": beside_pyflink.compare,
+    }
     for name in (chosen.case,) if chosen.case else CASES:
         cases[name](chosen)
 

@@ -5,7 +5,6 @@ cache between calls: producers, and the closures of the operators. Nothing relie
 """
 
 import contextlib
-import gc
 import io
 import json
 import logging
@@ -21,6 +20,7 @@ from typing import Any, ClassVar
 
 from pyspark import Broadcast, SparkFiles, TaskContext
 
+from streamrt.common.collection import collect_on_request
 from streamrt.common.logs import LogFormat, line_formatter
 from streamrt.kafka.connection import ConnectionConfig
 from streamrt.runtime.batch_context import BatchContext
@@ -44,11 +44,6 @@ _KEPT_APPLICATIONS = 4
 """Each application has connections, producers and their threads."""
 _UNUSED_S = 60.0
 _FILES = 65_536
-
-_GC_THRESHOLD = (100_000, 50, 1_000)
-"""State makes many objects that live long and are in no cycles. To scan them all repeatedly takes half of the time, so
-garbage is collected only on request: by Spark's worker after each task, and in resident tasks by
-`streamrt.runtime.resident.upkeep`."""
 
 
 @dataclass(frozen=True)
@@ -206,12 +201,7 @@ class WorkerProcess:
         self._pool = None if self.settings.link is None else ThreadPoolExecutor(_COMMITS_AT_ONCE, "streamrt-commit")
         self._watchdog = _watchdog(spec)
         self.tasks = TaskExecutor(spec, self.clients, pool=self._pool, watchdog=self._watchdog)
-        # Spark's worker collects garbage after each task: exclude the modules imported until now. Objects that were
-        # frozen for another application may have become garbage.
-        gc.unfreeze()
-        gc.collect()
-        gc.freeze()
-        gc.set_threshold(*_GC_THRESHOLD)
+        collect_on_request()
         _allow_files()
 
     @classmethod

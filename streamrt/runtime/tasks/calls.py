@@ -54,7 +54,7 @@ class Resumes(Protocol):
     def place(self) -> Place:
         """Return the place of the current record."""
 
-    def resume(self, place: Place, proceed: Callable[[], None]) -> None:
+    def resume(self, place: Place, proceed: Callable[..., None], *arguments: Any) -> None:
         """Call a function while the record of a place is the current one; handle its error as one of this record."""
 
 
@@ -181,7 +181,8 @@ class _NodeCalls:
 
     def submit(self, value: Any, key: Any, timestamp: int, headers: Headers | None) -> None:
         """Begin the call of a record; wait if too many are in flight."""
-        self._pass_on()
+        if self._ready():
+            self._pass_on()
         while len(self.open) >= self._calls.capacity:
             self._wait(None)
             self._pass_on()
@@ -220,7 +221,7 @@ class _NodeCalls:
 
     def _ready(self) -> bool:
         if self._calls.ordered:
-            return next(iter(self.open)).done
+            return bool(self.open) and next(iter(self.open)).done
         return bool(self._finished)
 
     def _pass_on(self) -> None:
@@ -238,7 +239,7 @@ class _NodeCalls:
         result, error = call.result, call.error
         # The error refers to the frame that refers to the call.
         call.result = call.error = None
-        self._chain.resume(call.place, lambda: self._calls.finish(result, error, call.late, *call.record))
+        self._chain.resume(call.place, self._calls.finish, result, error, call.late, *call.record)
 
     def _wait(self, until: float | None) -> bool:
         """Wait until a result can be passed on; return False at `until`."""

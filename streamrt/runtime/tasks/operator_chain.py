@@ -353,7 +353,7 @@ class OperatorChain:
         writer, processed = self.collector.writer, self.processed
         return RecordPlace(chunk, self._index, self._input, self._ticking, self._item, context, writer, processed)
 
-    def resume(self, place: Place, proceed: Callable[[], None]) -> None:
+    def resume(self, place: Place, proceed: Callable[..., None], *arguments: Any) -> None:
         """Call a function while the record of a place is the current one; its error is one of this record."""
         if not isinstance(place, RecordPlace):
             raise TypeError(f"{type(place).__name__} is not a place of this chain")
@@ -364,7 +364,7 @@ class OperatorChain:
         self._override = None if place.context is None else (self._index, place.context)
         self._calls += 1
         try:
-            proceed()
+            proceed(*arguments)
         except _NOT_THE_RECORDS_FAULT:
             raise
         except (Exception, SystemExit) as error:  # noqa: BLE001 - the callback decides
