@@ -206,7 +206,7 @@ class Bench:
         """Drop records."""
         return _nothing
 
-    def sink(self, sink: Any) -> RecordHandler:
+    def sink(self, sink: Any, check: Any = None) -> RecordHandler:
         """Drop outputs."""
         return _nothing
 

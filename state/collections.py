@@ -120,8 +120,8 @@ class Collections:
             raise StateError(f"the name of a {kind} state must be a str, got {type(name).__name__}")
         if known is not None:
             raise StateError(
-                f"the name {name!r} in store {self._store!r} belongs to a state of type {known!r}, and is used for one of type "
-                f"{kind!r}: give the new state another name, or delete the store with 'streamrt state forget' if nothing in "
+                f"the name {name!r} in store {self._store!r} belongs to a state of type {known!r}, and is used for one of "
+                f"type {kind!r}: give the new state another name, or delete the store with 'streamrt state forget' if nothing in "
                 "it is needed"
             )
         if len(self.kinds) < _MOST_NAMES:

@@ -17,6 +17,10 @@ __all__ = ["app"]
 TableArgument = Annotated[
     str, typer.Argument(metavar="TABLE", help="DATABASE.TABLE, or the name of a table in the database 'default'.")
 ]
+PropertyOption = Annotated[
+    list[str] | None,
+    typer.Option("--property", metavar="NAME=VALUE", help="Text of your own; in alter, an empty one is removed."),
+]
 app = typer.Typer(no_args_is_help=True, help="List, show, create, change and drop tables.")
 
 
@@ -90,6 +94,7 @@ def show(
         'streamrt table create shop.orders "id BIGINT NOT NULL, customer STRING" --key customer --partitions 4',
         "streamrt table create orders --topic orders-v1",
         'streamrt table create shop.orders "id BIGINT" --format avro --set retention.ms=604800000 --if-exists ignore',
+        'streamrt table create shop.rides "id BIGINT" --connector http-sse --connector-option url=https://rides.example/x',
     ),
 )
 def create(
@@ -103,8 +108,25 @@ def create(
     timeout: TimeoutOption = 30.0,
     catalog: CatalogOption = None,
     topic: Annotated[str | None, typer.Option(help="Topic; by default the name of the table.")] = None,
+    connector: Annotated[
+        str | None, typer.Option(metavar="WORD", help="Connector of another system, such as http-sse, sqs or source.")
+    ] = None,
+    connector_options: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--connector-option",
+            metavar="NAME=VALUE",
+            help="Option of the connector; secrets as env:NAME or file:PATH.",
+        ),
+    ] = None,
+    connection: Annotated[str | None, typer.Option(metavar="NAME", help="Connection of the catalogue.")] = None,
     row_format: Annotated[str, typer.Option("--format", help="Format of the rows.")] = "json",
+    format_options: Annotated[
+        list[str] | None,
+        typer.Option("--format-option", metavar="NAME=VALUE", help="Option of the format; may be repeated."),
+    ] = None,
     key: Annotated[list[str] | None, typer.Option(help="Column of the key; may be repeated.")] = None,
+    key_format: Annotated[str, typer.Option(help="Format of the keys.")] = "json",
     event_time: Annotated[str | None, typer.Option("--time", help="Column with the event time.")] = None,
     partitions: Annotated[int | None, typer.Option(min=1, help="Partitions of a new topic.")] = None,
     replication_factor: Annotated[int | None, typer.Option(min=1, help="Replicas of a new topic.")] = None,
@@ -112,6 +134,7 @@ def create(
         list[str] | None, typer.Option("--set", metavar="OPTION=VALUE", help="Option of a new topic; may be repeated.")
     ] = None,
     comment: Annotated[str | None, typer.Option(help="What a row means.")] = None,
+    properties: PropertyOption = None,
     if_exists: IfExistsOption = IfExistsChoice.error,
     create_database: Annotated[
         bool, typer.Option("--create-database", help="Create the database, too, if it does not exist.")
@@ -120,6 +143,12 @@ def create(
     as_json: JsonOption = False,
 ) -> None:
     """Create a table, and its topic if it does not exist."""
+    from streamrt.tables.connectors import connector_of_texts
+    from streamrt.tables.variables import from_text
+
+    settings = _options(connector_options, "NAME=VALUE", "--connector-option")
+    if settings and connector is None:
+        raise typer.BadParameter("there is no --connector that could have it", param_hint="--connector-option")
     with open_catalog(broker, config, timeout, catalog) as opened:
         if create_database and "." in table and not dry_run:
             opened.create_database(table.partition(".")[0], if_exists="ignore")
@@ -127,20 +156,29 @@ def create(
             table,
             columns,
             topic=topic,
+            connector=None if connector is None else connector_of_texts(connector, settings),
+            connection=connection,
             format=row_format,
+            format_options={
+                name: from_text(text)
+                for name, text in _options(format_options, "NAME=VALUE", "--format-option").items()
+            },
             key=key,
+            key_format=key_format,
             time=event_time,
             num_partitions=partitions,
             replication_factor=replication_factor,
-            config=dict(_option(text) for text in options or ()),
+            config=_options(options, "OPTION=VALUE", "--set"),
             comment=comment,
+            properties=_options(properties, "NAME=VALUE", "--property"),
             if_exists=if_exists.value,
             dry_run=dry_run,
         )
     if as_json:
         print_json({**made.info.as_dict(), "dry_run": dry_run})
         return
-    typer.echo(f"{'would create' if dry_run else 'created'} {made.name}: topic {made.info.topic}")
+    where = f"connector {made.info.connector}" if made.kind == "external" else f"topic {made.info.topic}"
+    typer.echo(f"{'would create' if dry_run else 'created'} {made.name}: {where}")
 
 
 @app.command(
@@ -165,6 +203,13 @@ def alter(
     ] = None,
     topic: Annotated[str | None, typer.Option(help="Another topic.")] = None,
     url: Annotated[str | None, typer.Option(help="Another URL, of a table in another system.")] = None,
+    connection: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Another connection, of a table in another system.")
+    ] = None,
+    schema: Annotated[
+        str | None, typer.Option(metavar="COLUMNS", help="All columns, instead of --add, --drop and --widen.")
+    ] = None,
+    properties: PropertyOption = None,
     comment: Annotated[str | None, typer.Option(help="Another comment; an empty one removes it.")] = None,
     settings: Annotated[
         list[str] | None,
@@ -181,15 +226,18 @@ def alter(
     as_json: JsonOption = False,
 ) -> None:
     """Change a table. Rows that exist stay readable, or the change is refused."""
-    changes: dict[str, Any] = {"add": add, "topic": topic, "url": url, "comment": comment}
+    changes: dict[str, Any] = {"add": add, "schema": schema, "topic": topic, "url": url, "comment": comment}
+    changes["connection"] = connection
     with open_catalog(broker, config, timeout, catalog) as opened:
         info = opened.alter_table(
             table,
             drop=drop or (),
-            widen=dict(_option(text, "COLUMN=TYPE", "--widen") for text in widen or ()),
+            widen=_options(widen, "COLUMN=TYPE", "--widen"),
+            properties={
+                name: value or None for name, value in _options(properties, "NAME=VALUE", "--property").items()
+            },
             config={
-                name: value or None
-                for name, value in (_option(text, "OPTION=VALUE", "--topic-config") for text in settings or ())
+                name: value or None for name, value in _options(settings, "OPTION=VALUE", "--topic-config").items()
             },
             expect=expect,
             force=force,
@@ -257,8 +305,14 @@ def _since(usage: "Usage") -> str:
     return usage.since.isoformat().replace("+00:00", "Z")
 
 
-def _option(text: str, form: str = "OPTION=VALUE", hint: str = "--set") -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not name or not equals:
-        raise typer.BadParameter(f"{text!r} is not {form}", param_hint=hint)
-    return name, value
+def _options(texts: list[str] | None, form: str, hint: str) -> dict[str, str]:
+    given: dict[str, str] = {}
+    for text in texts or ():
+        name, equals, value = text.partition("=")
+        # The value may be a secret that belongs elsewhere.
+        if not name or not equals:
+            raise typer.BadParameter(f"{name!r} is not {form}", param_hint=hint)
+        if name in given:
+            raise typer.BadParameter(f"{name!r} is there twice", param_hint=hint)
+        given[name] = value
+    return given

@@ -54,10 +54,10 @@ def to_table(self: F, table: Table | str, key: KeyOfRow | None = None) -> F:  # 
         )
     chosen = _key(found, key)
     if info.kind == "external":
-        from streamrt.tables.endpoints import endpoint_sink
+        from streamrt.tables.endpoints import endpoint_sink, row_check
 
         sink = endpoint_sink(info, home)
-        self._branch.add(TableSinkOperator(sink, info.name, chosen))
+        self._branch.add(TableSinkOperator(sink, row_check(info, home), info.name, chosen))
         return self
     topic = self._branch.topic_manager.register(found.topic)
     return self._in_place(ToTable(topic, chosen, None, info.name))

@@ -132,12 +132,14 @@ class TrialContext:
         """Return the access to a task that does not exist."""
         return TaskAccess.of_test(store.name)
 
-    def sink(self, sink: BaseSink) -> RecordHandler:
-        """Return a function that drops the record."""
+    def sink(self, sink: BaseSink, check: Callable[[Any], Any] | None = None) -> RecordHandler:
+        """Return a function that checks the value of a record, and drops it."""
 
         def drop(value: Any, key: Any, timestamp: int, headers: Headers | None) -> None:
             checked_timestamp(timestamp)
             checked_headers(headers)
+            if check is not None:
+                check(value)
 
         return drop
 

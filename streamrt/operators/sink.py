@@ -1,5 +1,6 @@
 """`sink`: writes values to a system outside Kafka."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -16,6 +17,8 @@ class SinkOperator(OutletOperator):
 
     Attributes:
         sink: the sink; the same object in several places is one sink.
+        check: function from the value to what the sink gets, which raises SerializationError if it does not fit; None passes
+            values as they are.
 
     Example:
         >>> from streamrt.connectors import ListSink
@@ -26,9 +29,10 @@ class SinkOperator(OutletOperator):
     name: ClassVar[str] = "sink"
     in_place: ClassVar[bool] = True
     sink: BaseSink
+    check: Callable[[Any], Any] | None = None
 
     def build(self, child: RecordHandler, node: Node, context: OperatorContext) -> RecordHandler:  # noqa: D102
-        write = context.sink(self.sink)
+        write = context.sink(self.sink, self.check)
 
         def run(value: Any, key: Any, timestamp: int, headers: Headers | None, *, _node: Node = node) -> None:
             write(value, key, timestamp, headers)

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from streamrt.tables.catalog_store import CatalogStore, FileCatalog, MemoryCatalog
     from streamrt.tables.changes import ChangeListener
     from streamrt.tables.connections import AWSConnection, Connection
-    from streamrt.tables.connectors import HTTPSSE, Connector, KafkaTopic, SourceTable, SQSQueue
+    from streamrt.tables.connectors import HTTPSSE, Connector, KafkaTopic, SinkTable, SourceTable, SQSQueue
     from streamrt.tables.delivery import BatchResult, RecordPosition, WriteResult
     from streamrt.tables.detection import Detected
     from streamrt.tables.info import DatabaseInfo, TableInfo
@@ -47,6 +47,7 @@ _HOMES = {
     "ScanRecord": "rows",
     "ScanRecords": "rows",
     "SecretRef": "connectors",
+    "SinkTable": "connectors",
     "SourceTable": "connectors",
     "Table": "table",
     "TableInfo": "info",
@@ -82,6 +83,7 @@ __all__ = [
     "ScanRecord",
     "ScanRecords",
     "SecretRef",
+    "SinkTable",
     "SourceTable",
     "Table",
     "TableInfo",

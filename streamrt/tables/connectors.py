@@ -2,7 +2,7 @@
 
 import re
 import urllib.parse
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar
 
@@ -11,7 +11,14 @@ from typing_extensions import Self
 from streamrt.errors import ConfigurationError
 from streamrt.secret import SecretRef
 from streamrt.tables.info import TableInfo
-from streamrt.tables.variables import check_variables, names_secret, resolve, stored_options, unstored_options
+from streamrt.tables.variables import (
+    check_variables,
+    from_text,
+    names_secret,
+    resolve,
+    stored_options,
+    unstored_options,
+)
 
 _NUMBER = re.compile("0|[1-9][0-9]{0,8}")
 
@@ -21,8 +28,10 @@ __all__ = [
     "Connector",
     "KafkaTopic",
     "SQSQueue",
+    "SinkTable",
     "SourceTable",
     "connector_of",
+    "connector_of_texts",
     "table_connector",
 ]
 
@@ -69,13 +78,21 @@ class Connector:
     def from_texts(cls, settings: Mapping[str, str]) -> Self:
         """Return the connector with options that are texts, as statements have them: `auth` is `env:NAME` or `file:PATH`.
 
+        `arguments.NAME` is an entry of the mapping `arguments`, and `arguments.NAME.INNER` one of a mapping in it. Names of
+        secrets have such references; others have JSON, or texts.
+
         Raises:
             ConfigurationError: if it has no such option, or a text is no value of it.
         """
         read: dict[str, Any] = {}
         defaults = {each.name: each.default for each in fields(cls)}
+        kinds = {each.name: str(each.type) for each in fields(cls)}
         for name, text in settings.items():
-            if "SecretRef" in str(cls.__dataclass_fields__[name].type if name in defaults else ""):
+            option, _, path = name.partition(".")
+            if path and "Mapping[" in kinds.get(option, ""):
+                value = from_text(text) if "Any" in kinds[option] else text
+                _enter(read.setdefault(option, {}), path.split("."), text, value, f"{name!r} of {cls.word!r}")
+            elif "SecretRef" in str(kinds.get(name)):
                 read[name] = stored_options(cls.word, {name: SecretRef.parse(text)})[name]
             elif isinstance(defaults.get(name), bool):
                 read[name] = {"true": True, "false": False}.get(text.lower(), text)
@@ -202,17 +219,33 @@ class SourceTable(Connector):
     arguments: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        _text(self, "source")
-        if not self.source.isidentifier() or not self.source.endswith("Source"):
-            raise ConfigurationError(
-                f"SourceTable({self.source!r}) names no source: give the name of a class of streamrt.connectors, such as "
-                "'KinesisSource'"
-            )
-        if not isinstance(self.arguments, Mapping):
-            raise ConfigurationError("SourceTable(arguments=...) must be a mapping of names and values")
+        _check_class(self, "source", "KinesisSource")
 
 
-CONNECTORS: Mapping[str, type[Connector]] = {each.word: each for each in (KafkaTopic, HTTPSSE, SQSQueue, SourceTable)}
+@dataclass(frozen=True)
+class SinkTable(Connector):
+    """What a sink of `streamrt.connectors` writes, such as a table of a database.
+
+    Args:
+        sink: name of the class in `streamrt.connectors`, such as "PostgreSQLSink".
+        arguments: its arguments; secrets as `SecretRef`.
+
+    Example:
+        >>> table = SinkTable("PostgreSQLSink", {"host": "db", "password": SecretRef.env("PGPASSWORD")})
+        >>> SinkTable.from_options(table.options()) == table
+        True
+    """
+
+    word: ClassVar[str] = "sink"
+    sink: str
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        _check_class(self, "sink", "PostgreSQLSink")
+
+
+_KINDS = (KafkaTopic, HTTPSSE, SQSQueue, SourceTable, SinkTable)
+CONNECTORS: Mapping[str, type[Connector]] = {each.word: each for each in _KINDS}
 """The connectors by their words."""
 
 
@@ -222,10 +255,16 @@ def connector_of(word: str, options: Mapping[str, Any]) -> Connector:
     Raises:
         ConfigurationError: if there is no such connector, or it has no such option.
     """
-    kind = CONNECTORS.get(word)
-    if kind is None:
-        raise ConfigurationError(f"there is no connector {word!r}; there are {', '.join(CONNECTORS)}")
-    return kind.from_options(options)
+    return _kind(word).from_options(options)
+
+
+def connector_of_texts(word: str, settings: Mapping[str, str]) -> Connector:
+    """Return the connector of a word with options that are texts; see `Connector.from_texts`.
+
+    Raises:
+        ConfigurationError: if there is no such connector, it has no such option, or a text is no value of it.
+    """
+    return _kind(word).from_texts(settings)
 
 
 def table_connector(info: TableInfo) -> Connector:
@@ -236,6 +275,44 @@ def table_connector(info: TableInfo) -> Connector:
     """
     named = {} if info.connection is None else {"connection": info.connection}
     return connector_of(info.connector, {**info.options, **named})
+
+
+def _check_class(connector: Connector, kind: str, example: str) -> None:
+    """Refuse a connector that names no class, or has no arguments for it."""
+    _text(connector, kind)
+    owner, name = type(connector).__name__, getattr(connector, kind)
+    if not name.isidentifier() or not name.endswith(kind.capitalize()):
+        raise ConfigurationError(
+            f"{owner}({name!r}) names no {kind}: give the name of a class of streamrt.connectors, such as {example!r}"
+        )
+    arguments: object = getattr(connector, "arguments", None)
+    if not isinstance(arguments, Mapping) or not all(isinstance(each, str) for each in arguments):
+        raise ConfigurationError(f"{owner}(arguments=...) must be a mapping of names and values")
+
+
+def _kind(word: str) -> type[Connector]:
+    if word not in CONNECTORS:
+        raise ConfigurationError(f"there is no connector {word!r}; there are {', '.join(CONNECTORS)}")
+    return CONNECTORS[word]
+
+
+def _enter(target: dict[str, Any], path: Sequence[str], text: str, value: Any, what: str) -> None:
+    """Put a value into a mapping of mappings, or the reference to a secret that its text is."""
+    name, *inner = path
+    if not name or (not inner and name in target):
+        raise ConfigurationError(f"{what} has no name, or is there twice")
+    if inner:
+        found = target.setdefault(name, {})
+        if not isinstance(found, dict) or set(found) == {"secret"}:
+            raise ConfigurationError(f"{what} is a value and a mapping: give one of them")
+        _enter(found, inner, text, value, what)
+    elif names_secret(name):
+        try:
+            target[name] = stored_options(what, {name: SecretRef.parse(text)})[name]
+        except ConfigurationError as error:
+            raise ConfigurationError(f"{what} names a secret: {error}") from None
+    else:
+        target[name] = value
 
 
 def _text(connector: Connector, name: str) -> None:

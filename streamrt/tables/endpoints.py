@@ -11,11 +11,12 @@ from streamrt.connectors import BaseSink, BaseSource, ServerSentEventsSource, SQ
 from streamrt.connectors.sinks.batch import SinkBatch, SinkItem
 from streamrt.connectors.sinks.serializing import Serializers, decode_key
 from streamrt.connectors.sources.acknowledging import Delivery
-from streamrt.errors import ConfigurationError, InvalidOperationError, SerializationError
+from streamrt.errors import ConfigurationError, InvalidOperationError, SchemaMismatchError, SerializationError
+from streamrt.schema import Schema
 from streamrt.secret import Secret, SecretRef
 from streamrt.serializers import MessageField, SerializationContext
 from streamrt.serializers.row_formats import RowFormat
-from streamrt.tables.connectors import HTTPSSE, Connector, SourceTable, SQSQueue, table_connector
+from streamrt.tables.connectors import HTTPSSE, Connector, SinkTable, SourceTable, SQSQueue, table_connector
 from streamrt.tables.home import HasConnections, TableHome
 from streamrt.tables.info import TableInfo
 from streamrt.tables.keys import RowKey
@@ -32,6 +33,7 @@ __all__ = [
     "endpoint_source",
     "endpoint_topic",
     "queue_name",
+    "row_check",
     "sqs_settings",
 ]
 
@@ -88,8 +90,11 @@ def endpoint_source(info: TableInfo, home: TableHome) -> BaseSource:
             **sqs_settings(info, connector, home),
         )
     if isinstance(connector, SourceTable):
-        return _named_source(info, connector)
-    raise InvalidOperationError(f"table {info.name} cannot be read: there is no source for {info.connector!r}")
+        source: BaseSource = _made(info, connector.source, {"name": info.name, **connector.arguments}, BaseSource)
+        return source
+    raise InvalidOperationError(
+        f"table {info.name} ({info.connector}) can be written alone: choose a table with a topic, a queue or a source"
+    )
 
 
 def endpoint_sink(info: TableInfo, home: TableHome) -> BaseSink:
@@ -104,10 +109,13 @@ def endpoint_sink(info: TableInfo, home: TableHome) -> BaseSink:
         ConfigurationError: if a setting cannot be used, or a variable or a secret is missing.
     """
     connector = connected(info)
+    if isinstance(connector, SinkTable):
+        made: BaseSink = _made(info, connector.sink, connector.arguments, BaseSink)
+        return made
     if not isinstance(connector, SQSQueue):
         raise InvalidOperationError(
             f"table {info.name} ({info.connector}) can be read alone, so to_table() cannot append rows to it: choose a table "
-            "with a topic or a queue"
+            "with a topic, a queue or a sink"
         )
     rows = home.row_format(info)
     _require_text(info, rows)
@@ -278,19 +286,57 @@ def _revealed(reference: SecretRef) -> str:
     return reference.resolve().reveal()
 
 
-def _named_source(info: TableInfo, connector: SourceTable) -> BaseSource:
-    kind = getattr(importlib.import_module("streamrt.connectors"), connector.source, None)
-    if not (isinstance(kind, type) and issubclass(kind, BaseSource)):
-        raise ConfigurationError(
-            f"table {info.name} has the source {connector.source!r}, which streamrt.connectors does not have"
-        )
-    arguments = {name: _argument(value) for name, value in connector.arguments.items()}
-    arguments.setdefault("name", info.name)
+def row_check(info: TableInfo, home: TableHome) -> "Callable[[Any], dict[str, Any]] | None":
+    """Return what checks rows before the sink of an external table gets them; None if the sink itself does.
+
+    Args:
+        info: the table.
+        home: the catalogue.
+
+    Raises:
+        SchemaError: if the table has no schema.
+    """
+    if info.connector != SinkTable.word:
+        return None
+    return RowFit(info.name, home.row_format(info).schema)
+
+
+class RowFit:
+    """Checks rows of one table. It is picklable.
+
+    Args:
+        table: name of the table.
+        schema: what rows must fit.
+    """
+
+    def __init__(self, table: str, schema: Schema) -> None:
+        self.table = table
+        self.schema = schema
+
+    def __call__(self, row: Any) -> dict[str, Any]:
+        """Return the row with all columns, and values of their types.
+
+        Raises:
+            SerializationError: if it does not fit; the message names column, type and rule, and no value.
+        """
+        try:
+            return self.schema.check(row)
+        except SchemaMismatchError as error:
+            raise SerializationError(f"the row does not fit table {self.table}: {error}") from None
+
+
+def _made(info: TableInfo, name: str, given: Mapping[str, Any], base: type) -> Any:
+    """Return the connector of a class of `streamrt.connectors`."""
+    what = "source" if base is BaseSource else "sink"
+    kind = getattr(importlib.import_module("streamrt.connectors"), name, None)
+    if not (isinstance(kind, type) and issubclass(kind, base) and not inspect.isabstract(kind)):
+        raise ConfigurationError(f"table {info.name} has the {what} {name!r}, which streamrt.connectors does not have")
+    arguments = {each: _argument(value) for each, value in given.items()}
     try:
         inspect.signature(kind).bind(**arguments)
     except TypeError as error:
         raise ConfigurationError(
-            f"the source {connector.source} of table {info.name} cannot be made of {', '.join(sorted(arguments))}: {error}"
+            f"the {what} {name} of table {info.name} cannot be made of {', '.join(sorted(arguments))}: {error}"
         ) from None
     return kind(**arguments)
 
@@ -300,4 +346,6 @@ def _argument(value: Any) -> Any:
         return credential(value)
     if isinstance(value, Mapping):
         return {name: _argument(each) for name, each in value.items()}
+    if isinstance(value, list):
+        return [_argument(each) for each in value]
     return value

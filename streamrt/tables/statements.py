@@ -21,6 +21,7 @@ from streamrt.schema.quiet import quiet_sqlglot
 from streamrt.tables.connectors import CONNECTORS, Connector
 from streamrt.tables.info import DatabaseInfo, TableInfo
 from streamrt.tables.table import Table
+from streamrt.tables.variables import from_text
 
 __all__ = ["Execution", "execute"]
 
@@ -370,6 +371,7 @@ def _options(words: _Words) -> dict[str, Any]:
         arguments["key_format"] = given["key.format"]
     for prefix, argument in (("config.", "config"), ("format.", "format_options"), ("property.", "properties")):
         arguments[argument] = _with_prefix(given, prefix)
+    arguments["format_options"] = {name: from_text(text) for name, text in arguments["format_options"].items()}
     settings = _with_prefix(given, "connector.")
     if "connector" in given:
         arguments["connector"] = _connector(words, given["connector"], settings)
@@ -383,10 +385,9 @@ def _with_prefix(given: Mapping[str, str], prefix: str) -> dict[str, str]:
 
 
 def _connector(words: _Words, word: str, settings: Mapping[str, str]) -> Connector:
-    kind = CONNECTORS.get(word)
-    if kind is None:
+    if word not in CONNECTORS:
         raise words.refused(f"there is no connector {word!r}; there are {', '.join(CONNECTORS)}")
-    return kind.from_texts(settings)
+    return CONNECTORS[word].from_texts(settings)
 
 
 def _tokens(sql: str) -> Sequence[Any]:

@@ -5,10 +5,20 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+import orjson
+
 from streamrt.errors import ConfigurationError
 from streamrt.secret import SecretRef
 
-__all__ = ["check_variables", "names_secret", "resolve", "stored_options", "unstored_options", "variables_in"]
+__all__ = [
+    "check_variables",
+    "from_text",
+    "names_secret",
+    "resolve",
+    "stored_options",
+    "unstored_options",
+    "variables_in",
+]
 
 _VARIABLE = re.compile(r"\$\{([^{}]*)\}")
 _NAME = re.compile(r"env:[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
@@ -87,6 +97,19 @@ def names_secret(name: str) -> bool:
         (True, True, False)
     """
     return _SECRET_NAME.search(name) is not None
+
+
+def from_text(text: str) -> Any:
+    """Return the value of an option that was given as a text: what JSON means by it, or else the text.
+
+    Example:
+        >>> from_text("5"), from_text("true"), from_text('["a"]'), from_text("eu-west-1"), from_text('"5"')
+        (5, True, ['a'], 'eu-west-1', '5')
+    """
+    try:
+        return orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return text
 
 
 def stored_options(what: str, options: Mapping[str, Any]) -> dict[str, Any]:

@@ -113,8 +113,8 @@ class _NodeContext:
     def partition_sender(self, topic: "Topic") -> tuple[PartitionSender, int]:
         return self._context.partition_sender(topic)
 
-    def sink(self, sink: "BaseSink") -> RecordHandler:
-        return self._context.sink(sink)
+    def sink(self, sink: "BaseSink", check: Callable[[Any], Any] | None = None) -> RecordHandler:
+        return self._context.sink(sink, check)
 
     def on_tick(self, node: Node, callback: Callable[[Tick], None]) -> None:
         names = self._names

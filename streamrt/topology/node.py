@@ -79,8 +79,11 @@ class TaskContext(Protocol):
     def access(self, store: "StoreSpec") -> TaskAccess:
         """Return what the operator with a store can learn of its tasks, and its metrics."""
 
-    def sink(self, sink: "BaseSink") -> RecordHandler:
-        """Return the function that passes a record to `sink`."""
+    def sink(self, sink: "BaseSink", check: Callable[[Any], Any] | None = None) -> RecordHandler:
+        """Return the function that passes a record to `sink`.
+
+        `check` returns what the sink gets instead of the value; its SerializationError is one of the sink, of this record.
+        """
 
     def on_tick(self, node: "Node", callback: Callable[[Tick], None]) -> None:
         """Register a function to call when time has passed: before the first record of each cycle, and between records."""

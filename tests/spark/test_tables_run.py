@@ -2,15 +2,17 @@
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from streamrt.secret import SecretRef
 from streamrt.tables import HTTPSSE, AWSConnection, Catalog, SQSQueue
+from tests.command_line import streamrt
 from tests.connectors.aws_server import KEY_ID, REGION, SECRET, AWSServer, aws
 from tests.connectors.test_server_sent_events import EventServer
 from tests.connectors.test_sqs_sink import Reader
-from tests.support import ROOT, Kafka, RunningProgram, running, unique, wait_until
+from tests.support import MASTER, ROOT, Kafka, RunningProgram, running, unique, wait_until
 
 __all__ = ["aws"]
 
@@ -111,3 +113,32 @@ def test_example_of_endpoints_as_a_program(
         )
         for message in sorted(reader.messages(), key=lambda message: message["Body"])
     ] == [({"id": number}, str(number), f"{topic}/0/{number - 1}/0") for number in (1, 2, 3)]
+
+
+@pytest.mark.rows("DK-071")
+def test_copies_by_a_command(kafka: Kafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("STREAMRT_CATALOG_DIR", raising=False)
+    monkeypatch.setenv("STREAMRT_BROKER_ADDRESS", kafka.address)
+    monkeypatch.setenv("STREAMRT_SPARK_MASTER", MASTER)
+    database = unique("copies").replace("-", "_")
+    with Catalog(kafka.address) as catalog:
+        catalog.create_database(database)
+        source = catalog.create_table(f"{database}.orders", "id BIGINT, customer STRING, n INT", num_partitions=2)
+        target = catalog.create_table(f"{database}.copies", "customer STRING, id BIGINT", key=["id"], num_partitions=2)
+
+        def copy() -> list[int]:
+            done = streamrt(
+                *("table", "copy", source.name, target.name, "--column", "id", "--column", "customer"),
+                *("--end", "--exactly-once", "--group", database, "--state-dir", tmp_path / "state"),
+            )
+            assert done.code == 0, done
+            return sorted(row["id"] for row in target.scan().rows())
+
+        source.append([[number, "ann", number] for number in range(20)])
+        assert copy() == list(range(20))
+        # It continues its copy.
+        source.append([[20, "bob", 0]])
+        assert copy() == list(range(21))
+        assert {usage.kind for usage in source.usages()} == {"reads"}
+    lacking = streamrt("table", "copy", source.name, target.name, "--end")
+    assert f"table {target.name} has no column 'n': name the columns to copy with --column" in lacking.sentence

@@ -111,7 +111,7 @@ class Surroundings:
     def access(self, store: StoreSpec) -> TaskAccess:
         return TaskAccess.of_test(store.name)
 
-    def sink(self, sink: BaseSink) -> RecordHandler:
+    def sink(self, sink: BaseSink, check: Any = None) -> RecordHandler:
         return lambda *record: self.sunk.append((sink, *record))
 
     def store(self, store: StoreSpec) -> Callable[[], Transaction]:

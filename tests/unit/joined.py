@@ -75,7 +75,7 @@ class Joined:
     def partition_sender(self, topic: Topic) -> tuple[PartitionSender, int]:
         raise AssertionError(f"no test has a partitioner for {topic}")
 
-    def sink(self, sink: Any) -> RecordHandler:
+    def sink(self, sink: Any, check: Any = None) -> RecordHandler:
         raise AssertionError("joins have no sinks")
 
     def on_tick(self, node: Node, callback: Callable[[Tick], None]) -> None:

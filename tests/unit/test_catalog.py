@@ -662,7 +662,6 @@ def test_an_exported_catalogue_is_imported_with_its_topics(catalog: Catalog) -> 
             other.import_objects(damaged)
 
 
-@pytest.mark.rows("FL-154")
 def test_errors_say_whether_the_same_call_may_succeed() -> None:
     assert CatalogConflictError("x").retriable
     assert not TableNotFoundError("x").retriable

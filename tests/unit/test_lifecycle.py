@@ -1,5 +1,6 @@
 """The states of an application, and the wishes of its callers."""
 
+import contextlib
 import itertools
 import threading
 from collections.abc import Callable
@@ -109,7 +110,7 @@ WHILE_IT_IS_STOPPED: dict[str, Callable[[Played], object]] = {
 }
 
 
-@pytest.mark.rows("DK-106", "DK-107", "DK-108")
+@pytest.mark.rows("DK-107")
 @pytest.mark.parametrize("status", STATES)
 @pytest.mark.parametrize("call", [*WHILE_IT_RUNS, *WAITS, *WHILE_IT_IS_STOPPED])
 def test_each_call_is_allowed_or_refused_in_each_state(call: str, status: ApplicationStatus) -> None:
@@ -132,6 +133,43 @@ def test_each_call_is_allowed_or_refused_in_each_state(call: str, status: Applic
         with pytest.raises(ApplicationTimeoutError):
             WHILE_IT_RUNS[call](app)
     assert app.status is status
+
+
+class Noting(Played):
+    """Notes whether what was processed is committed at the end."""
+
+    discards: bool | None = None
+
+    def _end_run(self, error: BaseException | None) -> None:
+        self.discards = self._discard.is_set()
+        super()._end_run(error)
+
+
+@pytest.mark.rows("DK-106", "DK-107", "DK-108")
+@pytest.mark.parametrize("status", [S.STARTING, S.RUNNING, S.PAUSED])
+@pytest.mark.parametrize("aborts", [False, True])
+def test_a_stop_ends_an_application_in_each_state(status: ApplicationStatus, aborts: bool) -> None:
+    app = Noting(control=None)
+
+    def start() -> None:
+        # A start that is stopped says so.
+        with contextlib.suppress(ApplicationStateError):
+            app.start(paused=status is S.PAUSED, timeout=30)
+
+    starter = threading.Thread(target=start)
+    if status is S.STARTING:
+        app.works.clear()
+    starter.start()
+    assert app._life.wait([status], 30)
+    app.stop(fail=aborts, wait=True, timeout=30)
+    starter.join(30)
+    assert (app.status, app.desired_status, app.error) == (S.STOPPED, S.STOPPED, None)
+    assert app.discards is aborts
+    app.works.set()
+    app.start(timeout=30)
+    assert status_of(app._life) == S.RUNNING
+    app.stop(wait=True, timeout=30)
+    assert app.discards is False
 
 
 def test_an_application_in_the_test_driver_is_not_running() -> None:

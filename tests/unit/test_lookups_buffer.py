@@ -112,7 +112,7 @@ class Buffered:
     def partition_sender(self, topic: Any) -> tuple[PartitionSender, int]:
         raise AssertionError(f"no test has a partitioner for {topic}")
 
-    def sink(self, sink: Any) -> RecordHandler:
+    def sink(self, sink: Any, check: Any = None) -> RecordHandler:
         raise AssertionError("there are no sinks")
 
     def show(self, node_id: int, item: Any) -> None:

@@ -2,7 +2,6 @@
 
 import pytest
 
-from streamrt import errors
 from tests.oracle.fluss.compare import differences
 from tests.oracle.fluss.ours import run
 from tests.oracle.fluss.recorded import NUMBERS, load
@@ -50,21 +49,3 @@ def test_values_of_each_type() -> None:
 @pytest.mark.rows("FL-131", "FL-132", "FL-133", "FL-134", "FL-136", "FL-137", "FL-139", "FL-141", "FL-143", "FL-144")
 def test_databases_and_tables() -> None:
     replay("admin")
-
-
-@pytest.mark.rows("FL-151", "FL-152", "FL-153")
-def test_all_errors_of_tables_have_one_base() -> None:
-    for name in (
-        "CatalogConflictError",
-        "DatabaseExistsError",
-        "DatabaseNotEmptyError",
-        "DatabaseNotFoundError",
-        "InvalidOperationError",
-        "OffsetOutOfRangeError",
-        "SchemaMismatchError",
-        "TableExistsError",
-        "TableNotFoundError",
-    ):
-        kind = getattr(errors, name)
-        assert issubclass(kind, errors.StreamRTError)
-        assert str(kind("what happened")) == "what happened"

@@ -132,7 +132,7 @@ def test_avro_that_the_registry_does_not_know(registry: RegistryDouble) -> None:
         {"type": "record", "name": "R", "fields": [{"name": "a", "type": ["int", "string"]}]},
         schema_registry_client_config=registry.config(),
     )
-    write(odd, [serializer({"a": 1}, SerializationContext("odd", MessageField.VALUE))])  # type: ignore[list-item]
+    write(odd, [serializer({"a": 1}, SerializationContext("odd", MessageField.VALUE))])
     with pytest.raises(SchemaError, match=r"no table can have the columns of schema \d+"):
         odd.detect_schema()
 

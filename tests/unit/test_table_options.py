@@ -140,7 +140,8 @@ def test_options_of_scans_are_merged_over_the_defaults(links: RecordingLinks, ev
 def test_options_that_readers_refuse(
     links: RecordingLinks, events: Table, read: Callable[[Table, Any], None], name: str, why: str
 ) -> None:
-    method = {read_by_scan: "scan", read_by_stream: "subscribe", read_by_listener: "on_changes"}[read]
+    methods: dict[Any, str] = {read_by_scan: "scan", read_by_stream: "subscribe", read_by_listener: "on_changes"}
+    method = methods[read]
     with pytest.raises(ConfigurationError) as error:
         read(events, {name: "hidden"})
     assert str(error.value).startswith(f"{method}(options=...): {name} is not supported: {why}")

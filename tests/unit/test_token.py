@@ -41,6 +41,23 @@ def test_a_mapping_of_partitions() -> None:
     assert str(offsets) == '{"v":1,"topics":{"b":{"at":{"0":0}},"orders":{"id":"x","at":{"0":42,"1":7}}}}'
 
 
+@pytest.mark.rows("FL-149")
+def test_partitions_are_equal_and_hash_by_value() -> None:
+    one, same = TopicPartition("orders", 0), TopicPartition("".join(["ord", "ers"]), 0)
+    others = [TopicPartition("orders", 1), TopicPartition("order", 0), TopicPartition("orders2", 0)]
+    assert one == same
+    assert hash(one) == hash(same)
+    assert one is not same
+    assert all(one != other for other in others)
+    assert len({one, same, *others}) == 4
+    assert {one: "a"}[same] == "a"
+    assert pickle.loads(pickle.dumps(one)) == one
+    assert str(one) == "orders[0]"
+    assert sorted([*others, one]) == [others[1], one, *others[0:1], others[2]]
+    # Not by what else is at the position: a topic that was created again has another id, which tokens have.
+    assert Offsets({one: 1}, {"orders": "x"})[same] == Offsets({same: 1}, {"orders": "y"})[one] == 1
+
+
 @pytest.mark.rows("DK-018")
 @given(OFFSETS)
 def test_the_text_has_everything(offsets: Offsets) -> None:

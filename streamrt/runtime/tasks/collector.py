@@ -249,9 +249,9 @@ class OutputCollector:
             }
         )
 
-    def sink(self, sink: BaseSink) -> RecordHandler:
-        """Return the function that hands a record to a sink."""
-        return self._sinks.executor(sink, self._position)
+    def sink(self, sink: BaseSink, check: Callable[[Any], Any] | None = None) -> RecordHandler:
+        """Return the function that hands a record to a sink, after its value was checked."""
+        return self._sinks.executor(sink, self._position, check)
 
     def on_tick(self, node: Node, callback: Callable[[Tick], None]) -> None:
         """Register a function to be called for each tick."""

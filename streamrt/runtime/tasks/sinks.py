@@ -7,7 +7,7 @@ from typing import Any
 
 from streamrt.connectors import BaseSink, BatchingSink, DriverSink, SinkBatch, SparkSink, TransactionalSink
 from streamrt.connectors.sinks.spark import DataFrameFactory
-from streamrt.errors import SinkBackpressureError, SinkError, SinkFencedError
+from streamrt.errors import SerializationError, SinkBackpressureError, SinkError, SinkFencedError
 from streamrt.records import Headers, TopicPartition
 from streamrt.runtime.tasks.sink_positions import SinkPositions, causes_of_time
 from streamrt.topology import RecordHandler, Topology
@@ -44,8 +44,18 @@ class TaskSinks:
         """Whether a sink must not hold uncommitted records of several tasks, because it cannot separate them."""
         return self._exclusive
 
-    def executor(self, sink: BaseSink, position: Callable[[], tuple[str, int, int]]) -> RecordHandler:
+    def executor(
+        self,
+        sink: BaseSink,
+        position: Callable[[], tuple[str, int, int]],
+        check: Callable[[Any], Any] | None = None,
+    ) -> RecordHandler:
         """Return the function that hands a record to a sink.
+
+        Args:
+            sink: the sink.
+            position: returns topic, partition and offset of the input record.
+            check: returns what the sink gets instead of the value; its SerializationError becomes a SinkError.
 
         Raises:
             SinkError: if the sink cannot be started.
@@ -54,7 +64,7 @@ class TaskSinks:
             if not isinstance(sink, DriverSink):
                 start_sink(sink)
             self._used[id(sink)] = sink
-        add = sink.add
+        add = sink.add if check is None else _checked(sink, check)
 
         def add_record(value: Any, key: Any, timestamp: int, headers: Headers | None) -> None:
             add(value, key, timestamp, headers, *position())
@@ -187,6 +197,24 @@ class TaskSinks:
         for sink in used.values():
             if not isinstance(sink, DriverSink):
                 close_sink(sink)
+
+
+def _checked(sink: BaseSink, check: Callable[[Any], Any]) -> Callable[..., None]:
+    """Return the function that adds a value to a sink after a check."""
+    add, name = sink.add, type(sink).__name__
+
+    def add_checked(
+        value: Any, key: Any, timestamp: int, headers: Headers | None, topic: str, partition: int, offset: int
+    ) -> None:
+        try:
+            fitting = check(value)
+        except SerializationError as error:
+            raise SinkError(
+                f"{name} gets no value of {topic}[{partition}] offset {offset}: {error}", (topic, partition, offset)
+            ) from None
+        add(fitting, key, timestamp, headers, topic, partition, offset)
+
+    return add_checked
 
 
 def _partitioned(sink: BaseSink) -> BatchingSink | None:
