@@ -7,14 +7,16 @@ import statistics
 import time
 from collections import Counter
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
-from streamrt import Application
+from streamrt import Application, Context, ProcessFunction, WatermarkStrategy
+from streamrt.kafka import Producer
 from tests.chaos import Flow, Outputs, judge, judge_windows, program_source, tasks_of
 from tests.hosts import HostedProgram
-from tests.support import Kafka, unique, wait_until
+from tests.support import Kafka, running, unique, wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.kafka, pytest.mark.spark]
 
@@ -107,6 +109,69 @@ def test_a_task_has_many_partitions(kafka: Kafka, guarantee: str) -> None:
     wait_until(
         lambda: all(kafka.committed(group, source, partition) for partition in range(partitions)), what="all commits"
     )
+
+
+BACKLOG = 400
+ALIGNMENT = 20
+REACTION = 150
+"""Records that a partition may process before its task hears that it is ahead: two slices do on a quiet machine, 14 records.
+
+All of the backlog comes with one poll.
+"""
+
+
+class Distances(ProcessFunction):
+    """Notes how far each record of a backlog is ahead of the last record of the slow partition, in seconds of event time."""
+
+    def __init__(self, directory: Path) -> None:
+        self.slow, self.fast = directory / "slow", directory / "fast"
+
+    def process_element(self, value: int, ctx: Context) -> None:
+        if ctx.key == "slow":
+            written = self.slow.with_suffix(".new")
+            written.write_text(str(value))
+            written.replace(self.slow)
+            return
+        with self.fast.open("a") as file:
+            file.write(f"{value - int(self.slow.read_text())}\n")
+        time.sleep(0.03)
+
+
+def test_a_backlog_waits_for_the_slowest_partition(kafka: Kafka, tmp_path: Path) -> None:
+    source, function = kafka.topic("in", 2), Distances(tmp_path)
+    start_ms = int(time.time() * 1_000) - 2 * BACKLOG * 1_000
+
+    def produce_slow(second: int) -> None:
+        kafka.produce(source, [second], key=b"slow", partition=1, timestamp=start_ms + second * 1_000)
+
+    def distances() -> list[int]:
+        return [int(line) for line in function.fast.read_text().split()] if function.fast.exists() else []
+
+    def standing() -> bool:
+        """Whether the backlog has stopped, or is done: nothing has come for a while."""
+        before = len(distances())
+        time.sleep(1.0)
+        return before > 0 and len(distances()) == before
+
+    app = kafka.app(processing_mode="resident")
+    strategy = WatermarkStrategy(idle_timeout=timedelta(hours=1), alignment=timedelta(seconds=ALIGNMENT))
+    app.dataframe(app.topic(source, key_deserializer="str")).process(function, clock=strategy)
+    produce_slow(0)
+    function.slow.write_text("0")
+    with Producer(kafka.address) as producer:
+        for second in range(BACKLOG):
+            producer.produce(
+                source, str(second).encode(), key=b"fast", partition=0, timestamp=start_ms + second * 1_000
+            )
+    with running(app):
+        for second in (150, BACKLOG):
+            wait_until(standing, what="a backlog that waits")
+            assert len(distances()) < BACKLOG
+            produce_slow(second)
+        wait_until(lambda: len(distances()) == BACKLOG, what="the whole backlog")
+    print(f"at most {max(distances())} s ahead of the slow partition, with an alignment of {ALIGNMENT} s")
+    assert max(distances()) > ALIGNMENT
+    assert max(distances()) <= ALIGNMENT + REACTION
 
 
 COUNTER = """
