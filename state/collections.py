@@ -121,8 +121,8 @@ class Collections:
         if known is not None:
             raise StateError(
                 f"the name {name!r} in store {self._store!r} belongs to a state of type {known!r}, and is used for one of "
-                f"type {kind!r}: give the new state another name, or delete the store with 'streamrt state forget' if nothing in "
-                "it is needed"
+                f"type {kind!r}: give the new state another name, or delete the store with 'streamrt state forget' if "
+                "nothing in it is needed"
             )
         if len(self.kinds) < _MOST_NAMES:
             self._entries.put_new(name_key(name), kind.encode())
