@@ -28,6 +28,7 @@ R = TypeVar("R")
 
 _LONGEST_WAIT_S = 3600.0
 _CALLS_AT_ONCE = 32
+_AGAIN_S = 1
 _TEXT = "text/plain; charset=utf-8"
 
 
@@ -56,15 +57,25 @@ class Call:
         Raises:
             Problem: if they are no number.
         """
-        text = self.query.get("wait")
-        if text is None:
-            return None
+        return None if "wait" not in self.query else self.seconds("wait", 0.0)
+
+    def seconds(self, name: str, default: float) -> float:
+        """Return a parameter that is a number of seconds.
+
+        Args:
+            name: its name.
+            default: the value if it is not given.
+
+        Raises:
+            Problem: if it is no number, negative, or more than an hour.
+        """
+        text = self.query.get(name, str(default))
         try:
             seconds = float(text)
         except ValueError:
             seconds = math.nan
         if not 0 <= seconds <= _LONGEST_WAIT_S:
-            raise bad_request(f"wait must be a number of seconds up to {_LONGEST_WAIT_S:g}, got {one_line(text)!r}")
+            raise bad_request(f"{name} must be a number of seconds up to {_LONGEST_WAIT_S:g}, got {one_line(text)!r}")
         return seconds
 
     def flag(self, name: str, *, default: bool = False) -> bool:
@@ -159,7 +170,12 @@ class Calls:
                 raise bad_request(f"{request.url.path} has no parameter {one_line(name)!r}: {known}")
         if self._under_way >= _CALLS_AT_ONCE:
             raise Problem(
-                503, "ControlUnavailableError", "too many requests are waiting", "try again later", retriable=True
+                503,
+                "ControlUnavailableError",
+                "too many requests are waiting",
+                "ask again after the seconds of the header Retry-After",
+                retriable=True,
+                retry_after_s=_AGAIN_S,
             )
         sent = (request.scope.get("raw_path") or quote(request.url.path).encode()).decode("latin-1")
         target = sent + (f"?{request.url.query}" if request.url.query else "")

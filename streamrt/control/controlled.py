@@ -64,6 +64,19 @@ class Controlled(Protocol):
     def wait_for(self, token: Offsets | str, timeout: float | None = 60.0) -> None:
         """Wait until everything up to a token is processed."""
 
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait until it has ended."""
+
+    def wait_for_idle(
+        self, idle_interval: float = 5.0, timeout: float | None = 600.0, poll_interval: float = 0.2
+    ) -> None:
+        """Wait until everything is processed, and nothing comes."""
+
+    def wait_for_completion(
+        self, until: Offsets | str | None = None, stop: bool = False, timeout: float | None = None
+    ) -> None:
+        """Wait until the sources have ended, and everything is processed."""
+
     def pause(self, topic: str | None = None, timeout: float | None = 30.0) -> None:
         """Pause."""
 

@@ -113,7 +113,9 @@ class Guard:
 
 def problem_response(problem: Problem) -> JSONResponse:
     """Return the answer for a problem."""
-    headers = {"WWW-Authenticate": "Bearer"} if problem.status == 401 else None
+    headers = {"WWW-Authenticate": "Bearer"} if problem.status == 401 else {}
+    if problem.retry_after_s is not None:
+        headers["Retry-After"] = str(problem.retry_after_s)
     return JSONResponse(problem.as_dict(), problem.status, headers, MEDIA_TYPE)
 
 

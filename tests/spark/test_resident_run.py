@@ -7,12 +7,13 @@ import statistics
 import time
 from collections import Counter
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from streamrt import Application, Context, ProcessFunction, WatermarkStrategy
+from streamrt import Application, ApplicationStatus, Context, ProcessFunction, WatermarkStrategy
 from streamrt.kafka import Producer
 from tests.chaos import Flow, Outputs, judge, judge_windows, program_source, tasks_of
 from tests.hosts import HostedProgram
@@ -74,8 +75,10 @@ def count(value: str, state: object) -> int:
     return number
 
 
-def counting(kafka: Kafka, mode: str, guarantee: str, group: str, source: str, target: str) -> Application:
-    app = kafka.app(group, processing_mode=mode, processing_guarantee=guarantee)
+def counting(
+    kafka: Kafka, mode: str, guarantee: str, group: str, source: str, target: str, **settings: Any
+) -> Application:
+    app = kafka.app(group, processing_mode=mode, processing_guarantee=guarantee, **settings)
     sdf = app.dataframe(app.topic(source)).apply(count, stateful=True)
     sdf.to_topic(app.topic(target))
     return app
@@ -247,6 +250,63 @@ def test_partitions_that_stay_go_on_with_open_stores_when_an_instance_joins_and_
     for line in said(stays, "continuing with"):
         assert [number for number in range(partitions) if f"{source}[{number}]" in line] == kept
     assert all(f"{source}[{number}]" in first for number in range(partitions))
+
+
+def test_a_pause_outlasts_the_session_and_an_instance_that_joins_and_leaves(
+    kafka: Kafka, hosted: Callable[..., HostedProgram], tmp_path: Path
+) -> None:
+    partitions, session_s, group, guarantee = 4, 6.0, unique("group"), "exactly-once"
+    source, target = kafka.topic("in", partitions), kafka.topic("out")
+    session = {"session.timeout.ms": int(1_000 * session_s), "heartbeat.interval.ms": 500}
+
+    def produce(count: int) -> None:
+        for partition in range(partitions):
+            kafka.produce(source, ["x"] * count, key=b"%d" % partition, partition=partition)
+
+    def committed() -> int:
+        return sum(kafka.committed(group, source, partition) or 0 for partition in range(partitions))
+
+    app = counting(kafka, "resident", guarantee, group, source, target, consumer_extra_config=session)
+    produce(3)
+    app.start(timeout=180)
+    try:
+        wait_until(lambda: app.progress().records == 3 * partitions, what="the first records")
+        app.pause()
+        before, rebalances = app.progress().records, app._progress.meters.snapshot().rebalances
+        mine = committed()
+        produce(3)
+        guest = hosted(
+            COUNTER.format(
+                address=kafka.address,
+                group=group,
+                state_dir=str(tmp_path / "guest"),
+                guarantee=guarantee,
+                source=source,
+                target=target,
+            )
+        )
+        # The one that is not paused takes its share.
+        wait_until(lambda: committed() > mine, 120, "records of the other instance")
+        guest.process.send_signal(signal.SIGTERM)
+        assert guest.wait(60) == 0
+        assert app._progress.meters.snapshot().rebalances > rebalances
+        wait_until(lambda: len(app.progress().positions) == partitions, 60, "the partitions of the other instance")
+
+        def paused_s() -> float:
+            return (datetime.now(timezone.utc) - app.status_since).total_seconds()
+
+        wait_until(lambda: paused_s() > 1.5 * session_s, 60, "a pause that is longer than the session")
+        assert app.status is ApplicationStatus.PAUSED
+        description = kafka.admin.describe_group(group)
+        assert description is not None
+        assert description.members
+        assert app.progress().records == before
+        app.resume()
+        produce(1)
+        received = Counter((one.key, one.value) for one in kafka.receive_exactly(target, 7 * partitions))
+    finally:
+        app.stop(wait=True, timeout=120)
+    assert received == Counter((b"%d" % partition, b"%d" % n) for partition in range(partitions) for n in range(1, 8))
 
 
 def test_instances_in_different_modes_share_the_partitions(

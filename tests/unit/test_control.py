@@ -25,6 +25,7 @@ from streamrt.errors import (
     StreamRTError,
 )
 from streamrt.kafka.token import Offsets
+from streamrt.topology.diagram import TopologyData
 from tests.support import ROOT, wait_until
 from tests.unit.played import PARTITION, Played, close_server
 
@@ -139,7 +140,7 @@ def test_something_else_at_the_address() -> None:
             Client(f"http://127.0.0.1:{other.getsockname()[1]}") as client,
             pytest.raises(StreamRTError, match="is it an app"),
         ):
-            client.config()
+            client.describe_status()
 
 
 def test_sources_are_paused(app: Played, client: Client) -> None:
@@ -257,6 +258,12 @@ def test_it_ends_with_run() -> None:
         ("POST", "/pause?timeout=1", 400, "ArgumentValueError"),
         ("POST", "/stop?fail=maybe", 400, "ArgumentValueError"),
         ("GET", "/topology?format=svg", 400, "ArgumentValueError"),
+        ("GET", "/completion", 400, "ArgumentValueError"),
+        ("GET", "/completion?token=x&sources=true", 400, "ArgumentValueError"),
+        ("GET", "/completion?token=nonsense", 400, "ArgumentValueError"),
+        ("GET", "/idle", 400, "ArgumentValueError"),
+        ("GET", "/idle?wait=1&idle_interval=soon", 400, "ArgumentValueError"),
+        ("GET", "/idle?wait=1&idle_interval=2", 400, "ArgumentValueError"),
         ("GET", "/status?verbose=1", 400, "ArgumentValueError"),
     ],
 )
@@ -286,24 +293,27 @@ def test_an_unexpected_error_tells_nothing(
     assert http.get("/live").status_code == 200
 
 
-def test_the_topology(app: Played, client: Client) -> None:
-    assert client.topology("text") == app.describe()
-    data = client.topology()
+def test_the_topology(app: Played, client: Client, http: httpx.Client) -> None:
+    assert client.describe() == app.describe()
+    shown = client.topology
+    assert shown == TopologyData.of(app.topology, "shop", changelogs=True)
+    data = shown.as_dict()
     assert [node["id"] for node in data["nodes"]] == ["source-0", "apply-1", "to_topic-2", "source-3"]
     assert data["nodes"][2]["writes"] == "large-orders"
-    assert data["streams"][0]["stores"] == [
-        {"name": "default", "scope": "orders", "changelog": "changelog__shop--orders--default"}
-    ]
-    drawing = client.topology("mermaid")
+    assert data["streams"][0]["stores"] == (
+        {"name": "default", "scope": "orders", "changelog": "changelog__shop--orders--default"},
+    )
+    drawing = http.get("/topology?format=mermaid").text
+    assert drawing == shown.as_mermaid()
     assert drawing.startswith("flowchart TD\n")
     assert '[["large-orders"]]' in drawing
     assert "node_to_topic_2 --> " in drawing
-    with pytest.raises(ArgumentValueError, match="format must be text, mermaid or json"):
-        client.topology("svg")  # type: ignore[arg-type]
+    refused = http.get("/topology?format=svg").json()
+    assert (refused["error"], refused["message"][:35]) == ("ArgumentValueError", "format must be text, mermaid or jso")
 
 
 def test_the_configuration(app: Played, client: Client) -> None:
-    found = client.config()
+    found = client.config
     assert found["consumer_group"] == "shop"
     assert found["connection"]["bootstrap_servers"] == "unused.invalid:9092"
     assert json.loads(app.config.model_dump_json()).items() <= found.items()

@@ -3,7 +3,9 @@
 import threading
 import time
 from collections import deque
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
 
 from streamrt.records import TopicPartition
 from streamrt.runtime.driver.meters import Meters
@@ -36,6 +38,29 @@ class ProgressSnapshot:
     waiting_for: str = ""
     skipped: int = 0
     dead_letters: int = 0
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it as JSON has it: positions by topic and number of the partition.
+
+        Example:
+            >>> snapshot = ProgressSnapshot(3, 2, 1, 0.5, {TopicPartition("orders", 0): 3})
+            >>> snapshot.as_dict()["positions"], ProgressSnapshot.of_dict(snapshot.as_dict()) == snapshot
+            ({'orders': {'0': 3}}, True)
+        """
+        positions: dict[str, dict[str, int]] = {}
+        for partition, position in sorted(self.positions.items()):
+            positions.setdefault(partition.topic, {})[str(partition.partition)] = position
+        return {**asdict(self), "positions": positions}
+
+    @classmethod
+    def of_dict(cls, found: Mapping[str, Any]) -> "ProgressSnapshot":
+        """Return it from what `as_dict` returned."""
+        positions = {
+            TopicPartition(topic, int(number)): position
+            for topic, numbers in found["positions"].items()
+            for number, position in numbers.items()
+        }
+        return cls(**{**found, "positions": positions})
 
 
 @dataclass

@@ -1,0 +1,131 @@
+"""The connection of a client to a control server: requests with the token, and errors of their answers."""
+
+import importlib.util
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from typing_extensions import Self
+
+from streamrt.common.addresses import DEFAULT_CONTROL_URL
+from streamrt.config import require_amounts
+from streamrt.control.problems import error_of
+from streamrt.control.token import ControlToken, bearer, given_token
+from streamrt.errors import ArgumentValueError, ConfigurationError, ControlUnavailableError
+from streamrt.extras import install_command
+
+if TYPE_CHECKING:
+    import httpx
+
+__all__ = ["LONGEST_WAIT_S", "LOOK_S", "ControlConnection", "checked_wait_s", "decoded"]
+
+_ANSWER_S = 10.0
+LONGEST_WAIT_S = 3600.0
+"""Most seconds that a server waits for one request."""
+LOOK_S = 0.2
+"""Seconds between two requests of a client that waits itself."""
+
+
+class ControlConnection:
+    """Sends requests to the control server of an application.
+
+    Args:
+        url: the control address.
+        token: its token; None takes that of the environment variable `STREAMRT_CONTROL_TOKEN`, if it is set.
+        timeout: seconds to wait for an answer, beyond the time that a call waits for the application.
+
+    Raises:
+        ConfigurationError: if the URL or the token cannot be used, or httpx is not installed.
+    """
+
+    def __init__(
+        self, url: str = DEFAULT_CONTROL_URL, token: ControlToken | None = None, timeout: float = _ANSWER_S
+    ) -> None:
+        if importlib.util.find_spec("httpx") is None:
+            raise ConfigurationError(f"the control client needs httpx: run {install_command('control')}")
+        import httpx
+
+        require_amounts("Client", timeout=timeout)
+        self._url = _checked_url(url)
+        self._token = given_token(token)
+        self._timeout = timeout
+        # Proxies and files of logins in the environment are for other servers.
+        self._http = httpx.Client(base_url=self._url, trust_env=False)
+
+    @property
+    def location(self) -> str:
+        """The URL of the control address."""
+        return self._url
+
+    def close(self) -> None:
+        """Close the connections to the server."""
+        self._http.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"Client({self._url!r})"
+
+    def _ask(
+        self, method: str, path: str, query: Mapping[str, str] | None = None, wait_s: float = 0.0
+    ) -> "httpx.Response":
+        answer = self._send(method, path, query or {}, wait_s)
+        if not answer.is_success:
+            raise error_of(answer.status_code, decoded(answer.text))
+        return answer
+
+    def _send(
+        self, method: str, path: str, query: Mapping[str, str], wait_s: float, address: str | None = None
+    ) -> "httpx.Response":
+        import httpx
+
+        headers = {} if self._token is None else {"Authorization": f"Bearer {bearer(self._token)}"}
+        limits = httpx.Timeout(self._timeout, read=self._timeout + wait_s)
+        try:
+            url = (address or self._url) + path
+            return self._http.request(method, url, params=dict(query), headers=headers, timeout=limits)
+        except httpx.HTTPError as error:
+            raise ControlUnavailableError(
+                f"no application answers at {address or self._url} ({type(error).__name__}): start it with control set, "
+                "or correct the address"
+            ) from None
+
+    def _document(self, answer: "httpx.Response") -> dict[str, Any]:
+        found = decoded(answer.text)
+        if not isinstance(found, dict):
+            raise error_of(answer.status_code, None)
+        return found
+
+
+def checked_wait_s(timeout: float | None) -> float:
+    """Return the seconds that a request asks a server to wait; an hour for None."""
+    if timeout is None:
+        return LONGEST_WAIT_S
+    require_amounts("timeout", timeout=timeout)
+    return min(float(timeout), LONGEST_WAIT_S)
+
+
+def _checked_url(url: str) -> str:
+    try:
+        parts = urlsplit(url)
+        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port is None or parts.port > 0)
+    except (ValueError, AttributeError, TypeError):
+        usable = False
+    if not usable:
+        raise ArgumentValueError(f"Client(url=...) must be a URL such as {DEFAULT_CONTROL_URL!r}")
+    if parts.username is not None or parts.password is not None:
+        raise ArgumentValueError("Client(url=...) must not contain a user name or a password: pass token=...")
+    return url.rstrip("/")
+
+
+def decoded(text: str) -> object:
+    """Return what a text of JSON means; None if it is another text."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return None

@@ -1,0 +1,166 @@
+"""The client of a control server has the object model of `Application`, and waits as it does."""
+
+import inspect
+import threading
+from typing import Any
+
+import httpx
+import pytest
+
+from streamrt import Application, ApplicationStatus
+from streamrt.control import Client
+from streamrt.errors import (
+    ApplicationStateError,
+    ApplicationTimeoutError,
+    ArgumentValueError,
+    ControlUnavailableError,
+    ProcessingError,
+    StaleTokenError,
+)
+from streamrt.kafka.token import Offsets
+from tests.support import wait_until
+from tests.unit.played import PARTITION, Played, close_server
+
+S = ApplicationStatus
+
+DEFINES = "it defines what runs, in the program that runs it"
+STOPPED = "it needs an application that is stopped, and has commands"
+ONLY_APPLICATION = {
+    **dict.fromkeys(["add_source", "catalog", "dataframe", "from_collection", "topic", "topic_manager"], DEFINES),
+    **dict.fromkeys(["collect", "run", "setup_topics"], DEFINES),
+    **dict.fromkeys(["get_consumer", "get_producer"], "they are clients of Kafka"),
+    **dict.fromkeys(["clear_state", "forget_store", "repartition", "reset"], STOPPED),
+    **dict.fromkeys(["restore_savepoint", "savepoint"], STOPPED),
+    "start": "an application that was never started has no server; restart() starts one that has ended",
+    "state_key_of_text": "keys as text are a matter of HTTP and of commands: query_state_text",
+}
+ONLY_CLIENT = {
+    "close": "a client has connections",
+    "describe_status": "what /status answers, in one request",
+    "metrics": "Prometheus asks the server; a program has progress() and stats()",
+    "query_state_text": "keys as text, for commands",
+    "ready": "a probe for supervisors",
+}
+MORE_PARAMETERS = {
+    "query_state": {"follow": "the owner of a key may be another instance"},
+    "scan_state": {"follow": "the owner of a key may be another instance"},
+}
+
+
+def public(kind: type) -> set[str]:
+    return {name for name in dir(kind) if not name.startswith("_")}
+
+
+def test_names_are_the_same_but_for_reasons() -> None:
+    assert public(Application) - public(Client) == set(ONLY_APPLICATION)
+    assert public(Client) - public(Application) == set(ONLY_CLIENT)
+
+
+@pytest.mark.parametrize("name", sorted(public(Application) & public(Client)))
+def test_signatures_are_the_same_but_for_reasons(name: str) -> None:
+    ours, theirs = (inspect.getattr_static(kind, name) for kind in (Application, Client))
+    assert isinstance(ours, property) == isinstance(theirs, property)
+    if isinstance(ours, property):
+        return
+    more = MORE_PARAMETERS.get(name, {})
+    parameters: list[Any] = [
+        [
+            (each.name, each.kind, each.default)
+            for each in inspect.signature(method).parameters.values()
+            if each.name not in more
+        ]
+        for method in (ours, theirs)
+    ]
+    assert parameters[0] == parameters[1]
+    assert set(more) <= set(inspect.signature(theirs).parameters)
+
+
+# -- Waiting -----------------------------------------------------------------------------------------------------------
+
+
+def test_progress_and_numbers(app: Played, client: Client) -> None:
+    app._progress.assigned({PARTITION: 3})
+    assert client.progress() == app.progress()
+    assert client.progress().positions == {PARTITION: 3}
+    assert client.stats(timeout=1).partitions == app.stats().partitions
+
+
+def test_the_end(app: Played, client: Client) -> None:
+    assert client.wait(0) is False
+    assert client.wait(0.3) is False
+    ended: list[bool] = []
+    waiter = threading.Thread(target=lambda: ended.append(client.wait()))
+    waiter.start()
+    for _ in range(2):
+        # A restart is no end.
+        client.restart(timeout=30)
+    assert client.wait(0) is False
+    client.stop()
+    waiter.join(60)
+    assert ended == [True]
+    assert client.wait() is True
+
+
+def test_an_end_with_an_error(app: Played, client: Client) -> None:
+    app.failure = ProcessingError("apply-1 failed on orders[0] at offset 17")
+    with pytest.raises(ProcessingError, match="apply-1 failed on orders"):
+        client.wait(60)
+
+
+def test_the_end_of_the_process_is_an_end(app: Played) -> None:
+    with Client(str(app.location)) as client:
+        ended: list[bool] = []
+        waiter = threading.Thread(target=lambda: ended.append(client.wait()))
+        waiter.start()
+        assert app._server is not None
+        under_way = app._server._routes._calls
+        wait_until(lambda: under_way._under_way > 0)
+        close_server(app)
+        waiter.join(60)
+        assert ended == [True]
+        with pytest.raises(ControlUnavailableError):
+            client.wait()
+
+
+def test_idle_and_complete(app: Played, client: Client) -> None:
+    client.wait_for_idle(idle_interval=0.05, timeout=30, poll_interval=0.01)
+    client.wait_for_completion(timeout=30)
+    client.wait_for_completion(Offsets({PARTITION: 5}), timeout=30)
+    app.kafka.at = 2
+    with pytest.raises(ApplicationTimeoutError, match=r"not idle for 0\.05 s"):
+        client.wait_for_idle(idle_interval=0.05, timeout=0.1, poll_interval=0.01)
+    for until in (None, Offsets({PARTITION: 4})):
+        with pytest.raises(ApplicationTimeoutError, match=r"orders\[0\] is committed up to 2 of [45]") as raised:
+            client.wait_for_completion(until, stop=True, timeout=0.1)
+        # As programs expect of a wait.
+        assert isinstance(raised.value, TimeoutError)
+    with pytest.raises(ArgumentValueError, match="idle_interval=2, which is longer than timeout=1"):
+        client.wait_for_idle(idle_interval=2, timeout=1)
+    assert app.status is S.RUNNING
+    app.kafka.at = 5
+    client.wait_for_completion(stop=True, timeout=30)
+    assert client.status is S.STOPPED
+    with pytest.raises(ApplicationStateError, match="is stopped and cannot become idle"):
+        client.wait_for_idle(idle_interval=0, timeout=1, poll_interval=0)
+
+
+def test_a_token_of_a_topic_that_was_created_again(app: Played, client: Client, http: httpx.Client) -> None:
+    token = Offsets({PARTITION: 5}, ids={"orders": "id-of-orders"})
+    client.wait_for(token)
+    assert http.get("/completion", params={"token": str(token)}).json() == {"done": True, "reason": ""}
+    app.kafka.ids["orders"] = "another"
+    answer = http.get("/completion", params={"token": str(token)})
+    assert answer.status_code == 410
+    assert answer.json()["error"] == "StaleTokenError"
+    with pytest.raises(StaleTokenError, match="was deleted and created again since the token was made"):
+        client.wait_for(token)
+
+
+def test_too_many_requests_say_when_to_come_back(app: Played, http: httpx.Client) -> None:
+    assert app._server is not None
+    app._server._routes._calls._under_way = 32
+    answer = http.get("/status")
+    assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
+    assert answer.json()["retriable"] is True
+    app._server._routes._calls._under_way = 0
+    assert http.get("/status").status_code == 200
