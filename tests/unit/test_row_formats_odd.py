@@ -153,6 +153,7 @@ def test_digits_after_milliseconds_are_not_dropped() -> None:
         ("avro", {}, False),
         ("protobuf", {}, False),
         ("single", {"serializer": "bytes"}, False),
+        ("raw", {}, False),
     ],
 )
 @pytest.mark.parametrize("connector", [HTTPSSE("https://rides.example/stream"), SQSQueue("jobs", connection="aws")])
@@ -160,7 +161,8 @@ def test_events_and_messages_are_texts(form: str, options: dict[str, Any], is_te
     catalog = Catalog(store=MemoryCatalog())
     catalog.add_connection("aws", AWSConnection(region="eu-west-1"))
     word = "BINARY" if options.get("serializer") == "bytes" else "STRING"
-    catalog.create_table("default.lines", f"c {word}", format=form, format_options=options, connector=connector)
+    columns = None if form == "raw" else f"c {word}"
+    catalog.create_table("default.lines", columns, format=form, format_options=options, connector=connector)
     app = Application("unused:9092", consumer_group="lines", catalog=catalog)
     if is_text:
         app.dataframe("default.lines")

@@ -26,10 +26,12 @@ from streamrt.errors import (
 )
 from streamrt.runtime.driver.outline import Outline
 from streamrt.runtime.driver.table_usage import TableUsage
+from streamrt.tables import Catalog, MemoryCatalog
 from streamrt.tables.connectors import HTTPSSE, SourceTable, SQSQueue
 from streamrt.tables.topics import TableTopic
 from streamrt.testing import TopologyTestDriver
 from streamrt.testing.connectors import RecordingProducer
+from streamrt.testing.memory_topics import MemoryLinks
 from streamrt.topics import DeadLetters
 from tests.unit.table_homes import Tables
 
@@ -268,6 +270,19 @@ def test_a_run_tells_the_catalogue_what_it_uses_and_needs_no_right_to(
     other.dataframe(other.topic("in"))
     with other._noting_usage():
         assert not any(thread.name == "streamrt-usage" for thread in threading.enumerate())
+
+
+def test_raw_tables_need_no_schema() -> None:
+    catalog = Catalog(store=MemoryCatalog(), links=MemoryLinks())
+    for name in ("raw", "copies"):
+        catalog.create_table(name, format="raw")
+    app = Application("unused:9092", consumer_group="shop", catalog=catalog)
+    app.dataframe("default.raw").to_table("default.copies")
+    driver = TopologyTestDriver(app)
+    driver.pipe_bytes("default.raw", b"\xff")
+    assert [(record.raw_value, record.value) for record in driver.read("default.copies")] == [
+        (b"\xff", {"value": b"\xff"})
+    ]
 
 
 @pytest.mark.rows("DK-071")
