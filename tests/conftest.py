@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+from streamrt import secret
 from streamrt.testing.plugin import KafkaBroker
 from tests.hosts import HostedProgram, Hosts
 from tests.support import LONG, PROCESSING_MODES, Kafka, Program
@@ -116,6 +117,13 @@ def _logging_as_it_was() -> Iterator[None]:
     yield
     package.handlers[:], package.propagate = handlers, propagate
     package.setLevel(level)
+
+
+@pytest.fixture(autouse=True)
+def _secrets_of_one_test() -> Iterator[None]:
+    """A password of one test may be a word in messages of another one."""
+    yield
+    secret._concealed.clear()
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from streamrt.records import TopicPartition
 from streamrt.runtime.metadata import CommitMetadata
 from streamrt.runtime.spec import TaskSpec
 from streamrt.runtime.tasks.fencing import fence_owners
-from streamrt.secret import collect_secrets
+from streamrt.secret import collect_secrets, masked
 from streamrt.spark.executor import ClientSettings, SpecReference
 from streamrt.spark.group import leave_group, members_of_group
 from streamrt.spark.link import LinkAddress
@@ -149,4 +149,4 @@ def spark_cause(error: Exception) -> str:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     python = [line for line in lines if _PYTHON_ERROR.match(line)]
     causes = [line for line in lines if line.startswith("Caused by:")]
-    return ((python or causes)[-1:] or lines or [type(error).__name__])[0][:500]
+    return masked(((python or causes)[-1:] or lines or [type(error).__name__])[0])[:500]

@@ -26,6 +26,7 @@ import cloudpickle
 
 from streamrt.errors import RunnerError
 from streamrt.runtime.link import BatchDone, Failed, FromTask, LinkClosed, ProgressUpdate, ToTask
+from streamrt.secret import concealed, masked
 from streamrt.spark.reports import portable, travels
 
 __all__ = ["DriverLink", "LinkAddress", "LinkListener", "TaskLink"]
@@ -342,8 +343,12 @@ class LinkListener:
 def _dump(message: FromTask) -> bytes:
     if isinstance(message, BatchDone | ProgressUpdate):
         message = replace(message, report=portable(message.report))
-    elif isinstance(message, Failed) and not travels(message.error):
-        message = Failed(RunnerError(f"{type(message.error).__name__}: {message.error}"))
+    elif isinstance(message, Failed):
+        # Before it leaves the process that may have the secrets.
+        error = concealed(message.error)
+        if error is None or not travels(error):
+            error = RunnerError(masked(f"{type(message.error).__name__}: {message.error}"))
+        message = Failed(error)
     data: bytes = cloudpickle.dumps(message)
     return data
 

@@ -15,6 +15,7 @@ from streamrt.runtime.report import Report
 from streamrt.runtime.tasks.troubles import note_trouble
 from streamrt.secret import Secret, collect_secrets, conceal, concealed, masked
 from streamrt.serializers import SchemaRegistryClientConfig
+from streamrt.spark.launch import spark_cause
 from streamrt.testing import TopologyTestDriver
 from tests.unit.played import Played
 from tests.unit.tasks import TASK
@@ -137,6 +138,10 @@ def test_failures_of_the_driver(failure: Exception, caplog: pytest.LogCaptureFix
         app.run()
     assert app.status is ApplicationStatus.FAILED
     assert CANARY not in everything(raised.value) + everything(app.error) + caplog.text
+
+
+def test_what_spark_says() -> None:
+    assert spark_cause(Exception(f"Job aborted\n  File ...\nOSError: no login {CANARY}")) == "OSError: no login ***"
 
 
 def test_what_is_masked() -> None:

@@ -31,6 +31,7 @@ from streamrt.runtime.link import (
     Welcome,
 )
 from streamrt.runtime.report import Failure, Output, Report
+from streamrt.secret import conceal
 from streamrt.spark.link import DriverLink, LinkAddress, LinkListener, TaskLink
 from tests.support import wait_until
 
@@ -199,6 +200,22 @@ def test_what_cannot_travel_is_left_out_of_messages(start: Start) -> None:
     assert seen == ProgressUpdate(Report(records=2, failure=replace(failure, cause=None), collected=[good]))
     assert isinstance(failed, Failed)
     assert str(failed.error) == "StubbornError: 1 and 2"
+
+
+def test_errors_of_tasks_leave_their_process_without_secrets(start: Start) -> None:
+    conceal("canary-31f0")
+    driver = start()
+    task = DriverLink(driver.listener.address)
+    error = ConnectionError("login with canary-31f0")
+    error.__cause__ = OSError(2, "no file", "/run/canary-31f0")
+    task.send(Failed(error))
+    task.send(Failed(FileNotFoundError(2, "no file", "/run/canary-31f0")))
+    driver.wait_for(lambda: len(driver.received) == 2)
+    first, second = (message.error for message in driver.received if isinstance(message, Failed))
+    assert isinstance(first, ConnectionError)
+    assert str(first) == "login with ***"
+    assert first.__cause__ is None
+    assert str(second) == "FileNotFoundError: [Errno 2] no file: '/run/***'"
 
 
 def test_what_cannot_be_read_ends_the_application_with_a_reason(start: Start) -> None:

@@ -10,6 +10,7 @@ from streamrt.connectors.sinks.spark import DataFrameFactory
 from streamrt.errors import SerializationError, SinkBackpressureError, SinkError, SinkFencedError
 from streamrt.records import Headers, TopicPartition
 from streamrt.runtime.tasks.sink_positions import SinkPositions, causes_of_time
+from streamrt.secret import masked
 from streamrt.topology import RecordHandler, Topology
 
 logger = logging.getLogger("streamrt")
@@ -317,5 +318,5 @@ class DriverSinks:
 
 def _words(error: Exception) -> str:
     """Return class and first line of an error; Spark adds whole query plans, which remain in the exception's cause."""
-    lines = str(error).strip().splitlines() or [""]
+    lines = masked(str(error)).strip().splitlines() or [""]
     return lines[0] if isinstance(error, SinkError) else f"{type(error).__name__}: {lines[0]}"
