@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 
-from streamrt import Context, ProcessFunction, TimerContext
+from streamrt import Context, ProcessFunction, TimeDomain, TimerContext
 from streamrt.config import ProcessingMode
 from streamrt.dataframe import StreamingDataFrame
 from streamrt.runtime.batch_context import BatchContext
@@ -46,10 +46,36 @@ class Waits(ProcessFunction):
             ctx.state.list("seen").clear()
 
 
-def waiting(clock: Any) -> Callable[[StreamingDataFrame], list[StreamingDataFrame]]:
+class WaitsForBoth(Waits):
+    """Registers timers of processing time, too. They are later than now: those that are due fire where a portion begins."""
+
+    def process_element(self, value: Any, ctx: Context) -> Iterator[Any]:
+        last, now = ctx.state.value("last wall", default=0), ctx.current_processing_time
+        ctx.delete_processing_time_timer(last.value())
+        # Every key has some that are not deleted.
+        for due in (now + 1 + ctx.timestamp % 3, now + 2 + ctx.timestamp % 9):
+            ctx.register_processing_time_timer(due)
+        last.update(due)
+        yield from super().process_element(value, ctx)
+
+    def on_timer(self, timestamp: int, ctx: TimerContext) -> Iterator[Any]:
+        if ctx.time_domain is TimeDomain.EVENT_TIME:
+            yield from super().on_timer(timestamp, ctx)
+            return
+        now = ctx.current_processing_time
+        if timestamp % 4 == 0:
+            ctx.register_processing_time_timer(now + 3)
+            ctx.register_event_time_timer(max(ctx.current_watermark, 0) + 2)
+        yield ["wall", timestamp, now, list(ctx.state.list("seen")), ctx.current_watermark]
+        ctx.state.map("counts")["wall"] = now
+
+
+def waiting(
+    clock: Any, function: type[Waits] = WaitsForBoth
+) -> Callable[[StreamingDataFrame], list[StreamingDataFrame]]:
     def build(sdf: StreamingDataFrame) -> list[StreamingDataFrame]:
         arguments: dict[str, Any] = {"idle_timeout_ms": 10_000} if clock == "watermark" else {}
-        frame = sdf.process(Waits(), clock=clock, **arguments)
+        frame = sdf.process(function(), name="Waits", clock=clock, **arguments)
         odd = frame.side_output("odd")
         return [frame.apply(lambda value: ["main", value]), odd.apply(lambda value: ["odd", value])]
 
@@ -75,6 +101,11 @@ def test_there_are_portions_and_crashes_in_between(processing_mode: ProcessingMo
     crashes = [Cut(0, event, crash) for crash in range(12) for event in ("", "restart", "wipe")]
     world = judge(waiting(clock), guarantee, processing_mode, (records, [50, 5_000], crashes), by_key=False)
     assert world.portions > 10
+    fired = [value for values in world.outputs().values() for _, _, value in values if value[0] == "wall"]
+    assert len(fired) > 60
+    # At its time or after it, and not at one clock alone.
+    assert all(timestamp <= now for _, timestamp, now, *_ in fired)
+    assert len({now for _, _, now, *_ in fired}) > 1
     assert (world.crashes > 5) is (guarantee == "exactly-once")
 
 
@@ -82,7 +113,7 @@ def test_there_are_portions_and_crashes_in_between(processing_mode: ProcessingMo
 def test_records_wait_for_the_timers_that_are_due(processing_mode: ProcessingMode, guarantee: str) -> None:
     """Timers that are due and have not fired survive the process, and fire before the next record."""
     records = [Record(b"%d" % key, 1, key) for key in range(20)] + [Record(b"late", 20, 0), Record(b"0", 21, 0)]
-    world = World(waiting("partition"), guarantee, processing_mode)
+    world = World(waiting("partition", Waits), guarantee, processing_mode)
     world.feed([records, []], [20, 0])
     written = len(world.written())
     chunk = chunk_of(0, records, 20, 2)

@@ -115,7 +115,9 @@ class World:
         assert spec.state is not None
         state = replace(spec.state, in_memory=True)
         self.spec = replace(spec, state=state)
-        self.clients = MemoryClients(lambda: 0)
+        # The wall clock stands still while records are processed, so that it is the same in any portions.
+        self.wall = 0
+        self.clients = MemoryClients(lambda: self.wall)
         self.positions = dict.fromkeys(PLACES, 0)
         self.watermarks: dict[TaskId, dict[str, int]] = {}
         self.others: dict[TaskId, dict[str, int]] = {}
@@ -202,7 +204,9 @@ class World:
             with replaced(faults_module, "reached", reached):
                 seconds = cut.looks * LOOK_S
                 report = run(
-                    BatchContext(dict(self.positions), seconds, watermarks=self.watermarks, others=self.others)
+                    BatchContext(
+                        dict(self.positions), seconds, now=self.wall, watermarks=self.watermarks, others=self.others
+                    )
                 )
         except InjectedFaultError:
             self.crashes += 1
@@ -238,10 +242,14 @@ def history(world: World, records: Sequence[Record], watermarks: Sequence[int]) 
     """Let a world process records in as many parts as there are watermarks, with each of these behind a part."""
     inputs = [[record for record in records if record.partition == number] for number in range(PARTITIONS)]
     for number, watermark in enumerate(watermarks, 1):
+        # Before the records: what waits for the wall clock is due then.
+        world.wall += 4
         # In every second part, windows and timers of all partitions are also due between records.
         world.hear_of_others(watermark if number % 2 else None)
         world.feed(inputs, [len(own) * number // len(watermarks) for own in inputs])
         world.pass_time(watermark)
+    world.wall += 1_000
+    world.pass_time(watermarks[-1])
     world.close()
     return world
 

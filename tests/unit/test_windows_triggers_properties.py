@@ -27,28 +27,26 @@ closings = st.sampled_from(["partition", "watermark"])
 
 
 @st.composite
-def triggers(draw: Any, kind: str, time: str, *, timeless: bool) -> tuple[Any, ...]:
+def triggers(draw: Any, kind: str, time: str) -> tuple[Any, ...]:
     choices: list[Any] = [("count", draw(st.integers(1, 4))), ("never",)]
-    if not timeless:
-        choices += [("continuous_processing", draw(st.sampled_from([3, 10])))]
+    choices += [("continuous_processing", draw(st.sampled_from([3, 10])))]
     if kind != "global":
         choices += [("final",)]
         if time == "event":
             choices += [("event",), ("event",), ("continuous", draw(st.sampled_from([3, 10])))]
-        if not timeless:
-            choices += [("processing",)]
+        choices += [("processing",)]
     found = draw(st.sampled_from(choices))
     return ("purging", found) if found[0] != "final" and draw(st.booleans()) else found
 
 
 @st.composite
-def specs(draw: Any, *, timeless: bool = False) -> Spec:
-    """Return windows; `timeless` leaves out those that depend on the wall clock."""
+def specs(draw: Any) -> Spec:
+    """Return windows, also those that depend on the wall clock."""
     kind = draw(st.sampled_from(["fixed", "fixed", "session", "session", "dynamic", "global"]))
-    time = "event" if timeless or kind == "global" else draw(st.sampled_from(["event", "event", "processing"]))
+    time = "event" if kind == "global" else draw(st.sampled_from(["event", "event", "processing"]))
     size = draw(st.integers(2, 12))
     step = draw(st.one_of(st.just(size), st.integers(1, size)))
-    trigger = draw(triggers(kind, time, timeless=timeless))
+    trigger = draw(triggers(kind, time))
     result = draw(st.sampled_from(["collect", "reduce", "process"]))
     if result == "reduce" and trigger[0] != "purging" and draw(st.booleans()):
         trigger = ("current",)
@@ -138,10 +136,10 @@ def together(several: Sequence[Spec], closing: str) -> Callable[[StreamingDataFr
         frames = []
         for number, spec in enumerate(several):
             frame = on_frame(numbered, spec, f"w{number}", closing)
-            frames += [
-                frame.apply(lambda value, name=f"w{number}": [name, value]),
-                frame.side_output("late").apply(lambda value, name=f"late{number}": [name, value]),
-            ]
+            frames.append(frame.apply(lambda value, name=f"w{number}": [name, value]))
+            if spec.time == "event":
+                late = frame.side_output("late")
+                frames.append(late.apply(lambda value, name=f"late{number}": [name, value]))
         return frames
 
     return build
@@ -152,7 +150,7 @@ def together(several: Sequence[Spec], closing: str) -> Callable[[StreamingDataFr
 @given(
     st.sampled_from(["at-least-once", "exactly-once"]),
     closings,
-    st.lists(specs(timeless=True), min_size=TOGETHER, max_size=TOGETHER),
+    st.lists(specs(), min_size=TOGETHER, max_size=TOGETHER),
     plans,
 )
 def test_windows_in_portions_with_restarts_are_the_same(
@@ -162,6 +160,7 @@ def test_windows_in_portions_with_restarts_are_the_same(
 
 
 SESSIONS = Spec("session", 5, 5, 0, 10, ("event",), "process", ("count", 3, True), "event")
+BY_THE_WALL = Spec("fixed", 8, 4, 1, 0, ("continuous_processing", 3), "process", None, "processing")
 WINDOWS = Spec("fixed", 20, 10, 3, 10, ("purging", ("continuous", 3)), "collect", None, "event")
 
 
@@ -171,7 +170,7 @@ def test_there_are_portions_and_crashes_in_between(processing_mode: ProcessingMo
     records += [Record(b"last", 1_000, 0, partition) for partition in range(2)]
     crashes = [Cut(0, event, crash) for crash in range(12) for event in ("", "restart", "wipe")]
     world = judge(
-        together([SESSIONS, WINDOWS], closing),
+        together([SESSIONS, WINDOWS, BY_THE_WALL], closing),
         "exactly-once",
         processing_mode,
         (records, [50, 5_000], crashes),
@@ -179,3 +178,6 @@ def test_there_are_portions_and_crashes_in_between(processing_mode: ProcessingMo
     )
     assert world.portions > 10
     assert world.crashes > 5
+    # Windows by the wall clock have results of several times.
+    by_the_wall = [found for (_, name), results in world.outputs().items() if name == "w2" for found in results]
+    assert len({timestamp for _, timestamp, _ in by_the_wall}) > 1
