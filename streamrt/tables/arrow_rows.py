@@ -37,10 +37,14 @@ class Frame:
     whole_floats: bool = False
 
     @classmethod
-    def of(cls, rows: Any) -> "Frame":
+    def of(cls, rows: Any, schema: Schema) -> "Frame":
         """Return a table or batch of Arrow, or a data frame of pandas or polars.
 
         In pandas, a missing value is null, NaN among them; the index is left out.
+
+        Args:
+            rows: the rows.
+            schema: what they are for.
 
         Raises:
             ArgumentTypeError: if it is neither.
@@ -51,9 +55,11 @@ class Frame:
         if isinstance(rows, pa.Table):
             return cls(_named(rows.column_names, rows.columns))
         if is_frame_of("pandas", rows):
-            return cls(_named(list(rows.columns), [_of_pandas(series) for _, series in rows.items()]), True)
+            maps = {each.name for each in schema.fields if _has_map(each.dtype)}
+            made = [_of_dicts(series) if name in maps else _of_pandas(series) for name, series in rows.items()]
+            return cls(_named(list(rows.columns), made), True)
         if is_frame_of("polars", rows):
-            return cls.of(rows.to_arrow())
+            return cls.of(rows.to_arrow(), schema)
         raise ArgumentTypeError(
             "rows in columns are a table or record batch of Arrow, or a data frame of pandas or polars, not "
             f"{type(rows).__name__}"
@@ -120,6 +126,32 @@ def _of_pandas(series: Any) -> "pa.ChunkedArray | list[Any]":
     except (pa.ArrowException, OverflowError, TypeError, ValueError):
         return [None if absent else value for value, absent in zip(series, series.isna(), strict=True)]
     return made if isinstance(made, pa.ChunkedArray) else pa.chunked_array([made])
+
+
+def _of_dicts(series: Any) -> "pa.ChunkedArray | list[Any]":
+    """Return values that may be, or have, maps as dicts: Arrow takes these for structs, and gives each the keys of all."""
+    return [_plain(value) for value in series] if series.dtype == object else _of_pandas(series)
+
+
+def _plain(value: Any) -> Any:
+    """Return a value of pandas as rows have it: lists instead of arrays, and None for what is missing."""
+    import numpy as np
+    import pandas as pd
+
+    if isinstance(value, Mapping):
+        return {key: _plain(each) for key, each in value.items()}
+    if isinstance(value, list | tuple | np.ndarray):
+        if isinstance(value, np.ndarray) and value.dtype != object:
+            return objects_of(pa.array(value, from_pandas=True))
+        items = [_plain(each) for each in value]
+        return tuple(items) if isinstance(value, tuple) else items
+    return None if pd.api.types.is_scalar(value) and pd.isna(value) else value
+
+
+def _has_map(dtype: pa.DataType) -> bool:
+    if pa.types.is_map(dtype):
+        return True
+    return any(_has_map(dtype.field(number).type) for number in range(dtype.num_fields))
 
 
 def _objects(name: str, values: pa.ChunkedArray) -> list[Any]:

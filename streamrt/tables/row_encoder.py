@@ -132,7 +132,7 @@ class RowEncoder:
             ArgumentTypeError: if it is neither.
         """
         try:
-            frame = Frame.of(rows)
+            frame = Frame.of(rows, self.schema)
             table = frame.fitted(self.schema, self._given.names)
             rows_one_by_one = frame.rows(self.schema) if table is None else []
         except SchemaMismatchError as error:

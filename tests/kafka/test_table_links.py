@@ -1,23 +1,20 @@
-"""Links of tables over Kafka."""
-
-import contextlib
-from collections.abc import Iterator
+"""Tables over Kafka keep the contract of tables."""
 
 import pytest
 
 from streamrt.tables.kafka_links import KafkaLinks
-from tests.links_cases import LinksCases
-from tests.support import Kafka, unique
+from streamrt.testing.links import TableConformance
+from tests.support import Kafka
+
+pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
 
-class TestKafkaLinks(LinksCases):
+class TestKafkaLinks(TableConformance):
     """Links over Kafka do what links in memory do."""
 
-    @pytest.fixture
-    def links(self, kafka: Kafka) -> Iterator[KafkaLinks]:
-        with contextlib.closing(KafkaLinks(kafka.address)) as links:
-            yield links
+    @pytest.fixture(autouse=True)
+    def cluster(self, kafka: Kafka) -> None:
+        self.address = kafka.address
 
-    @pytest.fixture
-    def topic_name(self) -> str:
-        return unique("topic")
+    def make(self) -> KafkaLinks:
+        return KafkaLinks(self.address, 60.0)

@@ -5,22 +5,16 @@ import pytest
 from streamrt.errors import OffsetOutOfRangeError
 from streamrt.kafka import TopicConfig
 from streamrt.records import TopicPartition
+from streamrt.testing.links import TableConformance
 from streamrt.testing.memory_topics import MemoryLinks
 from streamrt.topics import Topic
-from tests.links_cases import LinksCases
-from tests.support import unique
 
 
-class TestMemoryLinks(LinksCases):
+class TestMemoryLinks(TableConformance):
     """Links in memory do what Kafka does."""
 
-    @pytest.fixture
-    def links(self) -> MemoryLinks:
+    def make(self) -> MemoryLinks:
         return MemoryLinks()
-
-    @pytest.fixture
-    def topic_name(self) -> str:
-        return unique("topic")
 
     def test_records_of_others_come_before_the_error_of_a_partition(self, links: MemoryLinks) -> None:
         links.admin().create_topics([Topic("events", config=TopicConfig(2, 1))])

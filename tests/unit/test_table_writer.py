@@ -242,6 +242,21 @@ class TestFrames:
         table.append(pa.table({"d": ["2026-03-29"], "price": ["9.5"], "n": pa.array([None], pa.null())}))
         assert rows_in(links, table) == [{**self.EMPTY, "d": self.ROW["d"], "price": self.ROW["price"]}]
 
+    def test_maps_in_pandas_have_the_keys_that_they_have(self, links: MemoryLinks) -> None:
+        schema = "m MAP<STRING, INT>, l ARRAY<MAP<STRING, ARRAY<DOUBLE>>>, s STRUCT<m: MAP<STRING, STRING>>"
+        table = create(links, table_info(schema))
+        rows: list[dict[str, Any]] = [
+            {"m": {"a": 1}, "l": [{"x": [1.5, None]}, {}], "s": {"m": {"k": "v"}}},
+            {"m": {}, "l": [{"y": []}], "s": {"m": {}}},
+            {"m": None, "l": None, "s": None},
+        ]
+        table.append(pd.DataFrame(rows))
+        assert rows_in(links, table) == rows
+        # As Arrow makes frames: lists of pairs, and arrays.
+        frame = table.scan().to_pandas()
+        table.append(frame)
+        assert rows_in(links, table) == rows * 2
+
     def test_integers_with_gaps_in_pandas(self, links: MemoryLinks, table: Table) -> None:
         table.append(pd.DataFrame({"n": [1, None, 3]}))
         assert [row["n"] for row in rows_in(links, table)] == [1, None, 3]
