@@ -13,9 +13,11 @@ from typing import NamedTuple
 
 from streamrt.errors import NoProgressError, StreamRTError
 from streamrt.kafka import ConnectionConfig, TopicAdmin
+from streamrt.kafka.groups import ListedMember
 from streamrt.records import TopicPartition
+from streamrt.runtime.driver.owners import url_of_member
 
-__all__ = ["Lag", "LagSample", "LagSampler", "ProgressWatch", "Stuck"]
+__all__ = ["Lag", "LagSample", "LagSampler", "OtherPartition", "ProgressWatch", "Stuck"]
 
 logger = logging.getLogger("streamrt")
 
@@ -44,6 +46,20 @@ class Lag(NamedTuple):
         return 0 if begin is None else max(0, self.end - begin)
 
 
+class OtherPartition(NamedTuple):
+    """A partition of another instance of the group.
+
+    Attributes:
+        lag: how far it is.
+        owner: the address of its instance: that of its control server, or the host of its member.
+        url: URL of the control server; None if it has none that this machine can reach.
+    """
+
+    lag: Lag
+    owner: str
+    url: str | None
+
+
 @dataclass(frozen=True)
 class LagSample:
     """What Kafka has answered last.
@@ -51,10 +67,12 @@ class LagSample:
     Attributes:
         at: when, in seconds since the Unix epoch; None before the first answer.
         lags: the lag of each assigned partition.
+        others: the partitions of other instances.
     """
 
     at: float | None = None
     lags: Mapping[TopicPartition, Lag] = field(default_factory=dict)
+    others: Mapping[TopicPartition, OtherPartition] = field(default_factory=dict)
 
 
 class Stuck(NamedTuple):
@@ -137,6 +155,7 @@ class LagSampler:
         paused: returns the topics that are not read.
         restoring: returns the partitions whose state is being restored.
         fails: whether a partition without progress ends the application.
+        all_instances: whether to ask for the partitions of other instances, too.
     """
 
     def __init__(
@@ -149,6 +168,7 @@ class LagSampler:
         restoring: Callable[[], Collection[TopicPartition]] = tuple,
         *,
         fails: bool = False,
+        all_instances: bool = False,
     ) -> None:
         self._connection = connection
         self._group = group
@@ -157,6 +177,7 @@ class LagSampler:
         self._paused = paused
         self._restoring = restoring
         self._fails = fails
+        self._all_instances = all_instances
         self._lock = threading.Lock()
         self._users = 0
         self._closing = threading.Event()
@@ -218,13 +239,14 @@ class LagSampler:
             admin.close()
 
     def _ask(self, admin: TopicAdmin, positions: Mapping[TopicPartition, int]) -> None:
-        partitions = positions.keys()
-        if not partitions:
+        if not positions:
             # An application that has stopped keeps no connection; a later request opens one.
             admin.close()
             self.sample = LagSample()
             self._watch.observe(time.monotonic(), {}, ())
             return
+        members = self._members(admin, positions)
+        partitions = positions.keys() | members.keys()
         try:
             committed = admin.committed(self._group, partitions, require_stable=False, timeout=_TIMEOUT_S)
             # Records of open transactions cannot be read yet, so they are no lag.
@@ -235,10 +257,27 @@ class LagSampler:
         lags = {
             partition: Lag(committed.get(partition), high, positions[partition])
             for partition, (_, high) in bounds.items()
+            if partition in positions
+        }
+        others = {
+            partition: _other(member, Lag(committed.get(partition), bounds[partition][1]))
+            for partition, member in members.items()
+            if partition in bounds
         }
         self._watch.observe(time.monotonic(), lags, self._paused(), self._restoring())
-        self.sample = LagSample(time.time(), lags)
+        self.sample = LagSample(time.time(), lags, others)
         self._tell()
+
+    def _members(self, admin: TopicAdmin, own: Collection[TopicPartition]) -> dict[TopicPartition, ListedMember]:
+        """Return the partitions of other instances with the members that own them."""
+        if not self._all_instances:
+            return {}
+        try:
+            members = admin.group_members(self._group, _TIMEOUT_S)
+        except StreamRTError as error:
+            logger.debug("the members of the group could not be read: %s", error)
+            return {}
+        return {partition: member for member in members for partition in member.partitions if partition not in own}
 
     def _tell(self) -> None:
         """Log each partition that has come to a halt, and each that goes on."""
@@ -248,3 +287,8 @@ class LagSampler:
         for partition in sorted(self._told - stuck.keys()):
             logger.info("%s makes progress again", partition)
         self._told = frozenset(stuck)
+
+
+def _other(member: ListedMember, lag: Lag) -> OtherPartition:
+    url = url_of_member(member)
+    return OtherPartition(lag, member.host if url is None else url.removeprefix("http://"), url)
