@@ -190,6 +190,9 @@ class Bench:
     def on_close(self, callback: Callable[[], None]) -> None:
         """Nothing ends."""
 
+    def watch(self, kind: str, name: str, total: Callable[[], float]) -> None:
+        """Nothing is counted."""
+
     def begin_portion(self) -> Callable[[], bool]:
         """Have no time slice."""
         return lambda: False

@@ -1,6 +1,7 @@
 """Requests of connectors that are repeated when their failure may pass."""
 
 import logging
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
@@ -10,11 +11,43 @@ import tenacity
 from streamrt.connectors.failures import named
 from streamrt.errors import ArgumentValueError, SinkBackpressureError
 
-__all__ = ["Retries"]
+__all__ = ["Retries", "RetryCounts", "retry_counts"]
 
 logger = logging.getLogger("streamrt.connectors")
 
 T = TypeVar("T")
+
+
+class RetryCounts:
+    """Counts the repeated requests of this process, for metrics; safe to use from any thread.
+
+    Example:
+        >>> counts = RetryCounts()
+        >>> counts.add(0.5)
+        >>> counts.take(), counts.take()
+        ((1, 0.5), (0, 0.0))
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._number, self._seconds = 0, 0.0
+
+    def add(self, wait_s: float) -> None:
+        """Count an attempt that follows a failed one after a wait."""
+        with self._lock:
+            self._number += 1
+            self._seconds += wait_s
+
+    def take(self) -> tuple[int, float]:
+        """Return the number of repeated requests and the seconds of waits before them, since the last call."""
+        with self._lock:
+            taken = self._number, self._seconds
+            self._number, self._seconds = 0, 0.0
+        return taken
+
+
+retry_counts = RetryCounts()
+"""Those of this process."""
 
 
 @dataclass(frozen=True)
@@ -145,4 +178,5 @@ def _log(what: str, state: tenacity.RetryCallState, words: Callable[[BaseExcepti
     error = None if state.outcome is None else state.outcome.exception()
     wait = 0.0 if state.next_action is None else state.next_action.sleep
     reason = "unknown" if error is None else words(error)
+    retry_counts.add(wait)
     logger.info("%s failed (%s); attempt %d follows in %.1f s", what, reason, state.attempt_number + 1, wait)

@@ -39,6 +39,7 @@ UNKNOWN: Final = Unknown.UNKNOWN
 class CachedEntries(Writer, Protocol):
     """The entries of a transaction, with direct access to its dictionaries: one look-up for a cached key."""
 
+    reads: int
     _dumps: Callable[[Any], bytes]
     _loads: Callable[[bytes], Any]
     _entries: "dict[bytes, bytes | Expiring | None]"
@@ -86,6 +87,7 @@ class KeyedState(State):
             full = self._prefix + transaction._dumps(key)
         except TypeError as error:
             raise no_key(key, error) from error
+        transaction.reads += 1
         value = transaction._entries.get(full, UNKNOWN)
         if type(value) is not bytes:
             value = self._current(full, value)
@@ -121,7 +123,9 @@ class KeyedState(State):
 
     def get_bytes(self, key: Any, default: bytes | None = None) -> bytes | None:  # noqa: D102
         full = self._full(key)
-        value = self._current(full, self._transaction._entries.get(full, UNKNOWN))
+        transaction = self._transaction
+        transaction.reads += 1
+        value = self._current(full, transaction._entries.get(full, UNKNOWN))
         return default if value is None else value
 
     def set_bytes(self, key: Any, value: bytes, ttl: timedelta | None = None) -> None:  # noqa: D102
@@ -137,7 +141,9 @@ class KeyedState(State):
 
     def exists(self, key: Any) -> bool:  # noqa: D102
         full = self._full(key)
-        return self._current(full, self._transaction._entries.get(full, UNKNOWN)) is not None
+        transaction = self._transaction
+        transaction.reads += 1
+        return self._current(full, transaction._entries.get(full, UNKNOWN)) is not None
 
     def _full(self, key: Any) -> bytes:
         try:

@@ -87,6 +87,13 @@ class StorePartition(abc.ABC):
     def approximate_size(self) -> int:
         """Return the approximate size of the data in bytes."""
 
+    def approximate_entries(self) -> int | None:
+        """Return the approximate number of keys, those of indexes included; None if it is unknown.
+
+        It is called now and then, for metrics, and must not look at all keys.
+        """
+        return None
+
     @abc.abstractmethod
     def close(self) -> None:
         """Release the data, so that other processes can open it. Closing twice is allowed."""

@@ -235,6 +235,7 @@ class TimedTransaction(Transaction):
         Raises:
             StateError: if the transaction is over.
         """
+        self.reads += 1
         return self._heads[prefix].value
 
     def set_head(self, prefix: bytes, value: Any, deadline: int | None = None) -> None:
@@ -414,6 +415,7 @@ class TimedTransaction(Transaction):
 
     def _read_head(self, prefix: bytes) -> _Head:
         self._make_room()
+        self.misses += 1
         head = self._heads[prefix] = self._head_of(self._partition.get(_HEAD_START + prefix))
         return head
 

@@ -190,6 +190,7 @@ class StoreTransaction(Transaction):
         """
         if self._status is not TransactionStatus.STARTED:
             raise _over(self._status)
+        self.reads += 1
         value = self._entries.get(key, UNKNOWN)
         return self._live(self._read(key) if value is UNKNOWN else value)
 
@@ -345,6 +346,7 @@ class StoreTransaction(Transaction):
         """Read a key from the store and cache it."""
         if self._status is not TransactionStatus.STARTED:
             raise StateError(f"a transaction that is {self._status.value} cannot read state")
+        self.misses += 1
         data = self._partition.get(key)
         value = None if data is None else decode_value(data)
         self._size += _size_of(key, value)

@@ -396,7 +396,12 @@ class SinkError(StreamRTError):
         message: what happened.
         record: topic, partition and offset of the record whose value the sink rejects; None if it is no single record.
             `on_error` may then skip this record, or make it a dead letter.
+
+    Attributes:
+        sink: name of the sink; empty if it is unknown.
     """
+
+    sink: str = ""
 
     def __init__(self, message: str = "", record: "tuple[str, int, int] | None" = None) -> None:
         super().__init__(message)
@@ -409,9 +414,13 @@ class SinkBackpressureError(StreamRTError):
     Args:
         retry_after: seconds until the partition is retried.
         reason: why, for the log.
+
+    Attributes:
+        sink: name of the sink; empty if it is unknown.
     """
 
     retriable = True
+    sink: str = ""
 
     def __init__(self, retry_after: float, reason: str = "") -> None:
         why = f": {reason}" if reason else ""

@@ -56,6 +56,8 @@ class Transaction(abc.ABC):
             Operators may read it for each record; `advance` moves it.
         now: returns the wall clock, in milliseconds since the Unix epoch; the task may replace it.
         cache_size: bytes that all transactions of the process together may keep in memory, as configured for this one.
+        reads: number of single keys that operators have read since the last `take_reads`, for metrics.
+        misses: how many of them the store had to read.
     """
 
     __slots__ = (
@@ -69,7 +71,9 @@ class Transaction(abc.ABC):
         "_status",
         "cache_size",
         "clock",
+        "misses",
         "now",
+        "reads",
     )
 
     timed: ClassVar[bool] = False
@@ -90,6 +94,7 @@ class Transaction(abc.ABC):
         self._cache: Any = cache[1:-1] if usable else None
         # Approximate bytes that it keeps in memory, and that it may keep without a request.
         self._size = self._limit = 0
+        self.reads = self.misses = 0
         self.cache_size = _DEFAULT_CACHE_SIZE if options is None else options.object_cache_size
         self._budget = cache_budget()
         self._budget.enter(self)
@@ -195,6 +200,12 @@ class Transaction(abc.ABC):
             if size > 0:
                 self._forget(size)
             self._limit = self._used
+
+    def take_reads(self) -> tuple[int, int]:
+        """Return how many reads the cache and the store have answered since the last call; also after the end."""
+        hits, misses = max(0, self.reads - self.misses), self.misses
+        self.reads = self.misses = 0
+        return hits, misses
 
     @property
     def _used(self) -> int:

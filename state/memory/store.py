@@ -70,6 +70,9 @@ class MemoryStorePartition(StorePartition):
     def approximate_size(self) -> int:  # noqa: D102
         return self._data.size
 
+    def approximate_entries(self) -> int | None:  # noqa: D102
+        return len(self._data.entries)
+
     def close(self) -> None:  # noqa: D102
         if not self._closed:
             self._closed = True

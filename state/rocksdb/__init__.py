@@ -1,6 +1,19 @@
 """On-disk stores, with RocksDB."""
 
 from streamrt.state.options import RocksDBOptions
-from streamrt.state.rocksdb.store import RocksDBStore, RocksDBStorePartition, delete_restorable, load_rocksdb
+from streamrt.state.rocksdb.store import (
+    RocksDBStore,
+    RocksDBStorePartition,
+    block_cache_usage,
+    delete_restorable,
+    load_rocksdb,
+)
 
-__all__ = ["RocksDBOptions", "RocksDBStore", "RocksDBStorePartition", "delete_restorable", "load_rocksdb"]
+__all__ = [
+    "RocksDBOptions",
+    "RocksDBStore",
+    "RocksDBStorePartition",
+    "block_cache_usage",
+    "delete_restorable",
+    "load_rocksdb",
+]

@@ -31,7 +31,7 @@ from streamrt.state.identity import Stamp
 from streamrt.state.options import RocksDBOptions
 from streamrt.state.store import Store, StorePartition
 
-__all__ = ["RocksDBStore", "RocksDBStorePartition", "delete_restorable"]
+__all__ = ["RocksDBStore", "RocksDBStorePartition", "block_cache_usage", "delete_restorable"]
 
 # Key of the stamp. Other keys are never empty, so it comes first, and scans start after it.
 _STAMP_KEY = b""
@@ -160,6 +160,13 @@ def load_rocksdb() -> None:
     import rocksdict  # noqa: F401 - imported only to load it
 
 
+def block_cache_usage() -> int | None:
+    """Return the bytes that the blocks of files take in the cache of this process; None before it has opened a store."""
+    memory = _memory
+    # A forked process has the variable of its parent.
+    return None if memory is None or memory.pid != os.getpid() else int(memory.cache.get_usage())
+
+
 class RocksDBStorePartition(StorePartition):
     """A store partition on disk; see `RocksDBStore`.
 
@@ -282,6 +289,14 @@ class RocksDBStorePartition(StorePartition):
             )
         except Exception as error:
             self._fail("read", error)
+
+    def approximate_entries(self) -> int | None:  # noqa: D102
+        try:
+            found: int | None = self._db.property_int_value("rocksdb.estimate-num-keys")
+        except Exception as error:
+            self._fail("read", error)
+        # One of the keys is that of the stamp.
+        return None if found is None else max(0, found - (self._stamp is not None))
 
     def flush(self, *, wait: bool = True) -> None:
         """Write the write buffer to disk.

@@ -19,6 +19,7 @@ from typing_extensions import override
 
 from streamrt.control.controlled import Controlled, Inside, installed_version
 from streamrt.control.function_metrics import function_families
+from streamrt.control.task_metrics import task_families
 from streamrt.runtime.driver.lag import LagSample
 from streamrt.runtime.driver.lifecycle import ApplicationStatus
 from streamrt.runtime.driver.meters import BATCH_BOUNDS_S, COMMIT_BOUNDS_S, MetersSnapshot
@@ -82,6 +83,7 @@ class ApplicationCollector(Collector):
         yield from self._memory(meters)
         yield from self._offsets()
         yield from self._parts()
+        yield from task_families(self._group, meters)
         yield from function_families(self._group, meters.functions)
 
     def _life(self) -> Iterator[Metric]:

@@ -55,6 +55,7 @@ def described_overview(app: Controlled, inside: Inside, sample: LagSample, reaso
         "processing_guarantee": app.config.processing_guarantee,
         "lag_at": sample.at,
         "partitions": _partitions(app, sample),
+        "other_partitions": _other_partitions(app, sample),
         "sources": [
             {"name": process.name, "topic": process.topic.name, "running": process.is_alive()}
             for process in inside.definition.sources.processes
@@ -80,6 +81,22 @@ def _partitions(app: Controlled, sample: LagSample) -> list[dict[str, Any]]:
             }
         )
     return rows
+
+
+def _other_partitions(app: Controlled, sample: LagSample) -> list[dict[str, Any]]:
+    """Return the partitions of other instances, with their owners."""
+    return [
+        {
+            "topic": partition.topic,
+            "partition": partition.partition,
+            "committed": other.lag.committed,
+            "end": other.lag.end,
+            "lag": None if other.lag.committed is None else other.lag.offsets,
+            "owner": other.owner,
+            "url": other.url,
+        }
+        for partition, other in (sorted(sample.others.items()) if app.status.is_active else ())
+    ]
 
 
 def _counts(app: Controlled, meters: Meters) -> dict[str, Any]:
@@ -152,6 +169,8 @@ def _recent(meters: Meters) -> dict[str, Any]:
                 "partition": each.task.partition,
                 "kind": each.kind,
                 "reason": each.reason,
+                "record": each.record,
+                "operator": each.operator,
             }
             for each in meters.recent.troubles()
         ],

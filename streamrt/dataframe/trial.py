@@ -168,6 +168,9 @@ class TrialContext:
     def on_close(self, callback: Callable[[], None]) -> None:
         """Do nothing: a dataframe under test has no end."""
 
+    def watch(self, kind: str, name: str, total: Callable[[], float]) -> None:
+        """Do nothing: a dataframe under test has no reports."""
+
     def begin_portion(self) -> Callable[[], bool]:
         """Return a function that always returns False: there is no time slice."""
         return lambda: False

@@ -1,9 +1,11 @@
 """`join_lookup`: enriches records with data from outside Kafka."""
 
 import base64
+import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar, cast
+from functools import partial
+from typing import Any, ClassVar, Literal, cast
 
 from streamrt.common.copies import deep_copy
 from streamrt.errors import ColumnTypeError, StoreCorruptedError
@@ -14,6 +16,7 @@ from streamrt.records import Headers, Tick
 from streamrt.state.spec import StoreSpec
 from streamrt.state.timed import NEVER, TimedTransaction
 from streamrt.topology import Node, Operator, OperatorContext, RecordHandler
+from streamrt.topology.tallies import LOOKUP_HITS, LOOKUP_MISSES
 
 __all__ = ["BufferedLookupJoin", "LookupJoin"]
 
@@ -44,12 +47,27 @@ class LookupJoin(Operator):
 
     def build(self, child: RecordHandler, node: Node, context: OperatorContext) -> RecordHandler:  # noqa: D102
         enrich = self.enrich()
+        self.count(node, context)
 
         def run(value: Any, key: Any, timestamp: int, headers: Headers | None, *, _node: Node = node) -> None:
             enrich(value, key, timestamp, headers)
             child(value, key, timestamp, headers)
 
         return run
+
+    def count(self, node: Node, context: OperatorContext) -> None:
+        """Have the hits and misses of the lookup's cache read for metrics."""
+        lookup = self.lookup
+
+        def known(what: Literal["hits", "misses"]) -> float:
+            # A lookup may be the user's: what it cannot say must not end the application.
+            with contextlib.suppress(Exception):
+                info = lookup.cache_info()
+                return 0 if info is None else info[what]
+            return 0
+
+        context.watch(LOOKUP_HITS, node.label, partial(known, "hits"))
+        context.watch(LOOKUP_MISSES, node.label, partial(known, "misses"))
 
     def enrich(self) -> Enrich:
         """Return the function that sets the columns of a value."""
@@ -94,6 +112,7 @@ class BufferedLookupJoin(LookupJoin):
             self.buffer.max_buffered_per_key,
         )
         emit = self.buffer.on_timeout == "emit"
+        self.count(node, context)
         full = Warnings(
             "%s dropped a record of key %r: %d records of this key already wait for their lookup; raise "
             "max_buffered_per_key, or lower grace_ms",

@@ -16,6 +16,7 @@ from streamrt.state.process import ProcessTransaction
 from streamrt.state.spec import ProcessStoreSpec
 from streamrt.state.timers import NEVER, Timers
 from streamrt.topology import Node, Operator, OperatorContext, RecordHandler, SideOutput, WatermarkStrategy
+from streamrt.topology.tallies import TIMERS
 
 __all__ = ["Execution", "TimedOperator"]
 
@@ -117,6 +118,8 @@ class Execution:
         # Whether the portion was over with timers of event time left, which the rest of the record must find fired.
         self._interrupted = False
         context.on_close(self.close)
+        self._fired = 0
+        context.watch(TIMERS, self._store, lambda: self._fired)
         if operator.has_timers or operator.watermark is not None:
             context.on_tick(node, self._tick)
 
@@ -249,6 +252,7 @@ class Execution:
             elif must_stop():
                 return False
             timers.fire(timer)
+            self._fired += 1
             time, prefix = timer
             context.key = key = transaction.key_of(prefix)
             context.timestamp = time

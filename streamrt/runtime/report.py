@@ -20,7 +20,7 @@ from streamrt.errors import (
 )
 from streamrt.records import OffsetRange, TopicPartition
 from streamrt.secret import concealed, masked
-from streamrt.topology import Measured, MetricId, TaskId, merged
+from streamrt.topology import Measured, MetricId, Tally, TaskId, add_tallies, merged
 
 _ERRORS: Mapping[str, type[StreamRTError]] = {
     "callback": ProcessingError,
@@ -41,11 +41,13 @@ class Pause(NamedTuple):
         seconds: until the task is retried.
         reason: why; empty if the sink does not say.
         rejected: whether the sink rejects a record, which does not reach it again.
+        sink: name of the sink; empty if it is unknown.
     """
 
     seconds: float
     reason: str = ""
     rejected: bool = False
+    sink: str = ""
 
     def of(self, task: TaskId) -> str:
         """Return what happens to a task, for the log."""
@@ -66,6 +68,7 @@ class Failure:
         message: the error message; secrets are masked in it, and in what follows.
         cause: the original exception, if it can be pickled.
         traceback: its traceback as text, for the debug log.
+        sink: name of the sink that failed; empty if none did.
     """
 
     kind: str
@@ -74,6 +77,7 @@ class Failure:
     message: str
     cause: Exception | None = None
     traceback: str = ""
+    sink: str = ""
 
     def __post_init__(self) -> None:
         # Here, in the process that may have the secrets.
@@ -166,6 +170,43 @@ class StoreTime:
         return self.remembered if self.observed is None else self.observed
 
 
+@dataclass(frozen=True)
+class FailedRecord:
+    """A record that failed and was skipped, or became a dead letter: the first one of its kind in some time.
+
+    Attributes:
+        task: the task.
+        kind: "skipped record" or "dead letter".
+        stage: where it failed: "deserialize", "process", "produce" or "sink".
+        topic: topic of the record.
+        offset: its offset; its partition is that of the task.
+        operator: the operator that failed; empty if it was none. For a sink, its name.
+        message: class and text of the error, without secrets.
+        more: how many others of the kind have failed since the last one that was reported.
+    """
+
+    task: TaskId
+    kind: str
+    stage: str
+    topic: str
+    offset: int
+    operator: str
+    message: str
+    more: int = 0
+
+
+class StoreSize(NamedTuple):
+    """The size of one store partition.
+
+    Attributes:
+        size: approximate size in bytes.
+        entries: approximate number of keys, those of indexes included; None if it is unknown.
+    """
+
+    size: int
+    entries: int | None
+
+
 @dataclass
 class Report:
     """Summary of the work of one task, or of several after `merge`.
@@ -200,6 +241,10 @@ class Report:
         produced_bytes: size of the keys and values that were sent to topics.
         memory: resident memory of processes, in bytes, by name.
         metrics: what users' metrics have measured since the last report of their process; work that was aborted counts.
+        tallies: what operators and the runtime have counted since then; work that was aborted counts.
+        sizes: sizes of stores, by task and store; each is measured now and then.
+        block_cache: bytes in the block caches of processes, by name.
+        failed: records that failed and did not end the application; of each kind, one in a while.
     """
 
     ranges: dict[TopicPartition, OffsetRange] = field(default_factory=dict)
@@ -230,6 +275,10 @@ class Report:
     produced_bytes: int = 0
     memory: dict[str, int] = field(default_factory=dict)
     metrics: dict[MetricId, Measured] = field(default_factory=dict)
+    tallies: dict[Tally, float] = field(default_factory=dict)
+    sizes: dict[tuple[TaskId, str], StoreSize] = field(default_factory=dict)
+    block_cache: dict[str, int] = field(default_factory=dict)
+    failed: list[FailedRecord] = field(default_factory=list)
 
     def merge(self, other: "Report") -> None:
         """Add the report of another task; the first failure is kept."""
@@ -264,3 +313,7 @@ class Report:
         self.memory.update(other.memory)
         for name, measured in other.metrics.items():
             self.metrics[name] = merged(self.metrics.get(name), measured)
+        add_tallies(self.tallies, other.tallies)
+        self.sizes.update(other.sizes)
+        self.block_cache.update(other.block_cache)
+        self.failed += other.failed

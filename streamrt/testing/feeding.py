@@ -242,4 +242,6 @@ def _refuse_stalled(report: Report) -> None:
     """Raise the pause that a sink asks for. What a sink rejects comes again, and needs no pause."""
     for pause in report.stalled.values():
         if not pause.rejected:
-            raise SinkBackpressureError(pause.seconds, pause.reason)
+            error = SinkBackpressureError(pause.seconds, pause.reason)
+            error.sink = pause.sink
+            raise error

@@ -20,6 +20,7 @@ from streamrt.topology.node import (
     StateAccess,
     TaskContext,
 )
+from streamrt.topology.tallies import Tallies, Tally, add_tallies, of_kind
 from streamrt.topology.task_access import TaskAccess
 from streamrt.topology.task_id import TaskId
 
@@ -39,6 +40,8 @@ __all__ = [
     "SideOutput",
     "SourceOperator",
     "StateAccess",
+    "Tallies",
+    "Tally",
     "TaskAccess",
     "TaskContext",
     "TaskId",
@@ -47,8 +50,10 @@ __all__ = [
     "TopologyBuilder",
     "WatermarkStrategy",
     "WhenAllIdle",
+    "add_tallies",
     "caller",
     "compose_stream",
     "merged",
+    "of_kind",
     "stream_id",
 ]

@@ -32,7 +32,11 @@ _FRAMES_FOR_USERS = 1_000
 
 
 def compose_stream(
-    topology: Topology, stream: str, context: TaskContext, leaf: RecordHandler
+    topology: Topology,
+    stream: str,
+    context: TaskContext,
+    leaf: RecordHandler,
+    built: dict[str, tuple[RecordHandler, ...]] | None = None,
 ) -> dict[str, RecordHandler]:
     """Compose the sources of a stream, and all nodes below them, into closures.
 
@@ -44,6 +48,7 @@ def compose_stream(
         stream: id of the stream.
         context: services for the operators.
         leaf: called with each output of the last operator of each branch.
+        built: receives the closures of each node by its label, one for each of its inputs; deeper nodes come first.
 
     Returns:
         The closure that takes the records of a source, by topic.
@@ -71,6 +76,8 @@ def compose_stream(
             executors[node.id] = node.operator.build_inputs(child, node, own)
         else:
             executors[node.id] = (node.operator.build(child, node, own),)
+        if built is not None:
+            built[node.label] = executors[node.id]
     return {topic: executors[source.id][0] for topic, source in topology.streams[stream].items()}
 
 
@@ -127,6 +134,9 @@ class _NodeContext:
             callback(replace(tick, watermarks=marks))
 
         self._context.on_tick(node, translated)
+
+    def watch(self, kind: str, name: str, total: Callable[[], float]) -> None:
+        self._context.watch(kind, name if self._names is None else self._names.get(name, name), total)
 
     def _own(self, store: "StoreSpec") -> "StoreSpec":
         return store if self._names is None else replace(store, name=self._names[store.name])

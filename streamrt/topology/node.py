@@ -105,6 +105,9 @@ class TaskContext(Protocol):
     def on_close(self, callback: Callable[[], None]) -> None:
         """Register a function to call when the process has no more work for the application."""
 
+    def watch(self, kind: str, name: str, total: Callable[[], float]) -> None:
+        """Have a count read at each report, for metrics; see `Tallies.watch`."""
+
     def show(self, node_id: int, item: Any) -> None:
         """Send printable output to the process that displays it."""
 

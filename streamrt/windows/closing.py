@@ -11,6 +11,7 @@ from streamrt.records import Headers, Tick
 from streamrt.state.spec import StoreSpec
 from streamrt.state.timed import NEVER, TimedTransaction
 from streamrt.topology import Node, Operator, OperatorContext, RecordHandler, SideOutput, WatermarkStrategy
+from streamrt.topology.tallies import LATE_RECORDS
 from streamrt.windows.aggregation import Aggregation
 from streamrt.windows.late import LATE, LateRecords, OnLate
 from streamrt.windows.observing import hear, observer
@@ -165,7 +166,9 @@ class TimeWindowOperator(WindowOperator):
 
     def late_records(self, context: OperatorContext) -> LateRecords:
         """Return what late records are reported to."""
-        return LateRecords(self.store.name, self.on_late, context.side_output(LATE.tag))
+        late = LateRecords(self.store.name, self.on_late, context.side_output(LATE.tag))
+        context.watch(LATE_RECORDS, self.store.name, lambda: late.count)
+        return late
 
     def resumes(self) -> bool:  # noqa: D102
         # With one clock per key, a record only closes windows of its own key.

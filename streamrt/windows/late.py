@@ -34,6 +34,9 @@ class LateRecords:
         on_late: the user's function; a true result logs the record. None: all late records are logged.
         side: takes the records that are in no window; nothing is logged then. None: nobody does.
         clock: clock in seconds.
+
+    Attributes:
+        count: number of records that were in no window.
     """
 
     def __init__(
@@ -47,6 +50,7 @@ class LateRecords:
         self._on_late = on_late
         self._side = side
         self._throttle = Throttle(_INTERVAL_S, clock)
+        self.count = 0
 
     def __call__(self, value: Any, key: Any, timestamp: int, late_by: int, start: int, end: int) -> None:
         """Report a late record and one window that it missed.
@@ -81,5 +85,6 @@ class LateRecords:
 
     def leave_out(self, value: Any, key: Any, timestamp: int, headers: Headers | None) -> None:
         """Pass on a record that is in no window; call it once, after the calls for the windows that it missed."""
+        self.count += 1
         if self._side is not None:
             self._side(value, key, timestamp, headers)

@@ -17,6 +17,7 @@ from streamrt.state.panes import PaneTransaction
 from streamrt.state.spec import ProcessStoreSpec
 from streamrt.state.timers import NEVER, Timers
 from streamrt.topology import Node, Operator, OperatorContext, RecordHandler, SideOutput, WatermarkStrategy
+from streamrt.topology.tallies import LATE_RECORDS, TIMERS
 from streamrt.windows.closing import Closing, checked_time, log_no_key
 from streamrt.windows.late import LATE, LateRecords, OnLate
 from streamrt.windows.pane_work import Output, PaneRules, Panes
@@ -99,7 +100,11 @@ class _Execution:
         side = context.side_output(LATE.tag) if operator.by_event_time else None
         self._endings = Endings(operator.trigger.describe(), self._store)
         self._at_end = False
-        self._panes = Panes(operator, LateRecords(self._store, operator.on_late, side), outputs)
+        late = LateRecords(self._store, operator.on_late, side)
+        context.watch(LATE_RECORDS, self._store, lambda: late.count)
+        self._fired = 0
+        context.watch(TIMERS, self._store, lambda: self._fired)
+        self._panes = Panes(operator, late, outputs)
         self.process: RecordHandler = self._process_of(node)
         self.tick: Callable[[Tick], None] = self._tick
 
@@ -176,6 +181,7 @@ class _Execution:
             elif must_stop():
                 return False
             timers.fire(timer)
+            self._fired += 1
             time, pane = timer
             prefix, _, start, end = split_pane(pane)
             key = transaction.key_of(prefix)

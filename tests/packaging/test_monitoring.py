@@ -17,8 +17,9 @@ import pytest
 from streamrt.records import OffsetRange
 from streamrt.runtime.driver.lag import Lag, LagSample
 from streamrt.runtime.driver.meters import JvmMemory
-from streamrt.runtime.report import Pause, Report, RestoredPart, StoreTime
-from streamrt.topology import TaskId
+from streamrt.runtime.report import Pause, Report, RestoredPart, StoreSize, StoreTime
+from streamrt.topology import Tally, TaskId
+from streamrt.topology import tallies as tallies_module
 from tests.servers import Server, free_port, program, workspace
 from tests.support import wait_until
 from tests.unit.played import PARTITION, Played, played
@@ -28,6 +29,7 @@ ALERTS = ROOT / "deploy" / "prometheus" / "alerts.yaml"
 DASHBOARD = json.loads((ROOT / "deploy" / "grafana" / "streamrt.json").read_text())
 PAGE = (ROOT / "docs" / "observe.md").read_text()
 TOKEN = "a-token-for-tests"
+KINDS = [value for name, value in vars(tallies_module).items() if name.isupper()]
 
 
 def yaml(text: str) -> Any:
@@ -44,7 +46,8 @@ def documented() -> dict[str, set[str]]:
     own = {"group", "instance", "job"}
     for name, kind, labels in re.findall(r"^\| `(streamrt\w*)` \| (\w+) \| (.*?) \|", PAGE, re.MULTILINE):
         known = own | set(re.findall(r"`(\w+)`", labels))
-        for suffix in ("_bucket", "_count", "_sum") if kind == "histogram" else ("",):
+        suffixes = {"histogram": ("_bucket", "_count", "_sum"), "summary": ("_count", "_sum")}
+        for suffix in suffixes.get(kind, ("",)):
             found[name + suffix] = known
     for name in re.findall(r"`(process_\w*[a-z])`", PAGE):
         found[name] = own - {"group"}
@@ -182,6 +185,8 @@ def work(app: Played) -> None:
     report.memory = {"machine:7": 4096}
     app._progress.meters.rebalanced()
     app._progress.meters.jvm_memory(JvmMemory(1_000, 5_000, 9_000))
+    report.block_cache, report.sizes = {"machine:7": 1024}, {(task, "default"): StoreSize(5_000, 40)}
+    report.tallies = {Tally(kind, "orders", "default"): 3.0 for kind in KINDS}
     report.interrupted, report.locked, report.stalled = {task: "broker away"}, {task: "in use"}, {task: Pause(1.0)}
     app._progress.report(report)
     app._server._lag.sample = LagSample(time.time(), {PARTITION: Lag(5, 9)})
@@ -219,7 +224,7 @@ def prometheus() -> Iterator[Prometheus]:
 
 @pytest.mark.slow
 def test_queries_of_the_page_are_answered(prometheus: Prometheus) -> None:
-    rate, lag, quantile, commits, size = (prometheus.query(query) for query in block("promql"))
+    rate, lag, quantile, commits, operators, size = (prometheus.query(query) for query in block("promql"))
     [(labels, value)] = rate
     assert labels == {"group": "shop"}
     assert value > 0
@@ -229,6 +234,7 @@ def test_queries_of_the_page_are_answered(prometheus: Prometheus) -> None:
     assert 0.1 < value <= 0.25
     [(_, value)] = commits
     assert 0.025 < value <= 0.05
+    assert [labels["operator"] for labels, _ in operators] == ["default"]
     [(_, value)] = size
     assert value > 0
 

@@ -1,11 +1,12 @@
 """A played application with many operators and partitions, some of them with names that are hostile to pages."""
 
 import time
+from dataclasses import replace
 from typing import Any
 
 from streamrt.records import OffsetRange, TopicPartition
-from streamrt.runtime.driver.lag import Lag, LagSample
-from streamrt.runtime.report import Pause, Report, RestoredPart, StoreTime
+from streamrt.runtime.driver.lag import Lag, LagSample, OtherPartition
+from streamrt.runtime.report import FailedRecord, Pause, Report, RestoredPart, StoreTime
 from streamrt.topology import TaskId
 from tests.unit.played import Played
 
@@ -51,6 +52,16 @@ class Crowded(Played):
         }
         lag.sample = LagSample(time.time(), lags)
 
+    def share(self) -> None:
+        """Give partitions of a topic `shared` to another instance, and to one that has no control server."""
+        assert self._server is not None
+        lag = self._server._lag
+        owners = (("10.0.0.7:7070", "http://10.0.0.7:7070"), ("10.0.0.8", None))
+        others = {
+            TopicPartition("shared", number): OtherPartition(Lag(7, 12), *owners[number % 2]) for number in range(6)
+        }
+        lag.sample = replace(lag.sample, others=others)
+
     def trouble(self) -> None:
         """Report everything that can go wrong."""
         task, now = TaskId("orders", 0), int(time.time() * 1_000)
@@ -62,6 +73,9 @@ class Crowded(Played):
                 stalled={task: Pause(5.0, "the database is <b>away</b>")},
                 interrupted={task: f"broker away {HOSTILE}"},
                 times={store: StoreTime(now - 1_000 * store[0].partition, None) for store in stores},
+                failed=[
+                    FailedRecord(task, "dead letter", "process", "orders", 97, "apply-1", f"KeyError: {HOSTILE}", 2)
+                ],
                 restores={store: RestoredPart(700 * store[0].partition, 4_000, 5, finished=False) for store in stores},
             ),
             finished=False,

@@ -90,6 +90,9 @@ class Joined:
     def on_close(self, callback: Callable[[], None]) -> None:
         """Nothing ends."""
 
+    def watch(self, kind: str, name: str, total: Callable[[], float]) -> None:
+        """Nothing is counted."""
+
     def begin_portion(self) -> Callable[[], bool]:
         raise AssertionError("joins leave nothing over for ticks")
 

@@ -1,19 +1,18 @@
 """The dashboard in a browser: Chromium, driven through Playwright, shows applications whose runs are played."""
 
-import os
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, Page, ViewportSize, expect, sync_playwright
+from playwright.sync_api import Browser, expect
 
 from streamrt import ApplicationStatus
 from streamrt.connectors import CSVSource
 from streamrt.errors import StateNotOwnedError
-from tests.servers import free_port, program
+from tests.browsing import NARROW, chromium, opened
+from tests.servers import free_port
 from tests.support import wait_until
 from tests.unit.crowded import HOSTILE, PARTITIONS, TOPICS, Crowded
 from tests.unit.played import Played, close_server, played
@@ -24,34 +23,12 @@ expect.set_options(timeout=20_000)
 
 S = ApplicationStatus
 CANARY = "canary-8f41c6"
-NARROW, WIDE = ViewportSize(width=340, height=700), ViewportSize(width=1_300, height=900)
 
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    """Chromium. It refuses its sandbox to root, as whom tests run in containers."""
-    arguments = ["--no-sandbox"] if os.geteuid() == 0 else []
-    with sync_playwright() as playwright:
-        started = playwright.chromium.launch(executable_path=program("chromium"), args=arguments)
+    with chromium() as started:
         yield started
-        started.close()
-
-
-@contextmanager
-def opened(browser: Browser, url: object, *refused: str, **settings: Any) -> Iterator[Page]:
-    """Show a page; no error may be logged but those that begin with a text in `refused`."""
-    context = browser.new_context(**{"viewport": WIDE, **settings})
-    page = context.new_page()
-    page.set_default_timeout(20_000)
-    errors: list[str] = []
-    # The browser logs what it cannot load.
-    usual = ("Failed to load resource: ", *refused)
-    page.on("pageerror", lambda error: errors.append(str(error)))
-    page.on("console", lambda line: errors.append(line.text) if line.type in ("error", "warning") else None)
-    page.goto(str(url))
-    yield page
-    context.close()
-    assert [error for error in errors if not error.startswith(usual)] == []
 
 
 def state_of(app: Played) -> ApplicationStatus:
@@ -97,7 +74,10 @@ def test_a_crowded_application(browser: Browser, crowded: Crowded) -> None:
         expect(page.locator("#partitions tbody tr")).to_have_count(TOPICS * PARTITIONS)
         assert page.locator(".node.operator").count() >= 40
         expect(page.locator("#restores li")).to_have_count(4)
-        expect(page.locator("#troubles tbody tr")).to_have_count(2)
+        expect(page.locator("#troubles tbody tr")).to_have_count(3)
+        letter = page.locator("#troubles tbody tr", has_text="dead letter")
+        expect(letter).to_contain_text("orders[0] at 97")
+        expect(letter).to_contain_text("apply-1")
         expect(page.locator(".tile", has_text="Dead letters").locator("dd")).to_have_text("3")
         # Rows stay while their numbers change.
         page.evaluate("window.row = document.querySelector('#partitions tbody tr')")
@@ -113,6 +93,36 @@ def test_a_crowded_application(browser: Browser, crowded: Crowded) -> None:
         # Showing an answer is far quicker than the time between two.
         spent = page.evaluate(SHOWING)
         assert spent < 250
+
+
+def test_partitions_of_other_instances(browser: Browser, crowded: Crowded) -> None:
+    crowded.share()
+    try:
+        with opened(browser, crowded.location) as page:
+            rows = page.locator("#partitions tbody tr")
+            expect(rows).to_have_count(TOPICS * PARTITIONS + 6)
+            expect(page.locator("#partitions-sum")).to_contain_text(
+                "6 partitions belong to other instances of the group."
+            )
+            page.locator("#filter").fill("shared")
+            expect(rows).to_have_count(6)
+            expect(rows.nth(0)).to_have_text("shared0\u201371210.0.0.7:70705")
+            link = rows.nth(0).locator("a")
+            expect(link).to_have_attribute("href", "http://10.0.0.7:7070")
+            expect(rows.nth(1)).to_have_text("shared1\u201371210.0.0.85")
+            expect(rows.nth(1).locator("a")).to_have_count(0)
+            # What is not this instance's counts in none of its figures.
+            expect(page.locator("#topics")).not_to_contain_text("shared")
+            page.locator("#own").focus()
+            page.keyboard.press("Space")
+            expect(page.locator("#partitions tbody tr")).to_have_count(0)
+            page.locator("#filter").fill("")
+            expect(rows).to_have_count(TOPICS * PARTITIONS)
+            page.locator("#own").uncheck()
+            page.locator("#partitions tbody a").first.focus()
+            assert Axe().run(page).response["violations"] == []
+    finally:
+        crowded.feed(1)
 
 
 def test_names_that_are_markup_stay_text(browser: Browser, crowded: Crowded) -> None:

@@ -1,12 +1,16 @@
 """The files of the dashboard, and the data that it shows."""
 
 import re
+from collections.abc import Collection
 from importlib.resources import files
+from typing import Any
 
 import httpx
 import pytest
 
 from streamrt.control.dashboard import PAGE_PATHS
+from streamrt.kafka import KafkaRequestError
+from streamrt.kafka.groups import ListedMember
 from streamrt.records import TopicPartition
 from streamrt.runtime.driver.recent import Recent, Second
 from streamrt.runtime.report import Report
@@ -111,7 +115,9 @@ def test_the_overview_of_a_busy_application() -> None:
         assert times[0]["lowest"] - times[0]["watermark"] == pytest.approx(3)
         assert sum(second[2] for second in found["seconds"]) == 7 * TOPICS * PARTITIONS
         assert sum(second[3] for second in found["seconds"]) == 5
-        assert {trouble["kind"] for trouble in found["troubles"]} == {"interrupted", "sink paused"}
+        assert {trouble["kind"] for trouble in found["troubles"]} == {"interrupted", "sink paused", "dead letter"}
+        [letter] = [trouble for trouble in found["troubles"] if trouble["kind"] == "dead letter"]
+        assert letter.items() >= {"record": "orders[0] at 97", "operator": "apply-1", "stream": "orders"}.items()
         assert any(HOSTILE in trouble["reason"] for trouble in found["troubles"])
         # What a browser fetches every two seconds.
         assert len(answer.content) < 40_000
@@ -125,6 +131,54 @@ def test_a_partition_without_answer_of_kafka_has_no_lag(http: httpx.Client, app:
     app._progress.assigned({TopicPartition("orders", 0): 3})
     row = {"topic": "orders", "partition": 0, "position": 3, "committed": None, "end": None, "lag": None}
     assert http.get("/overview").json()["partitions"] == [row]
+
+
+def test_partitions_of_other_instances_have_owners(http: httpx.Client, app: Played) -> None:
+    assert app._server is not None
+    lag = app._server._lag
+    lag.close()
+    lag._all_instances = True
+    members = (
+        ListedMember("m-1", "streamrt@10.0.0.6:7070", "10.0.0.6", (TopicPartition("orders", 0),)),
+        ListedMember("m-2", "streamrt@:7070", "10.0.0.7", (TopicPartition("orders", 1),)),
+        ListedMember("m-3", "streamrt", "10.0.0.8", (TopicPartition("prices", 1),)),
+    )
+    admin: Any = Answers(members)
+    app._progress.assigned({TopicPartition("orders", 0): 3})
+    lag._ask(admin, {TopicPartition("orders", 0): 3})
+    found = http.get("/overview").json()
+    assert [(row["topic"], row["partition"], row["lag"]) for row in found["partitions"]] == [("orders", 0, 4)]
+    known = {"committed": 5, "end": 9, "lag": 4}
+    assert found["other_partitions"] == [
+        {"topic": "orders", "partition": 1, **known, "owner": "10.0.0.7:7070", "url": "http://10.0.0.7:7070"},
+        {"topic": "prices", "partition": 1, **known, "owner": "10.0.0.8", "url": None},
+    ]
+    # A coordinator that does not answer takes nothing else away.
+    admin.members = None
+    lag._ask(admin, {TopicPartition("orders", 0): 3})
+    found = http.get("/overview").json()
+    assert [row["lag"] for row in found["partitions"]] == [4]
+    assert found["other_partitions"] == []
+
+
+class Answers:
+    """Answers as brokers do, where each partition has four records that are not committed."""
+
+    def __init__(self, members: tuple[ListedMember, ...]) -> None:
+        self.members: tuple[ListedMember, ...] | None = members
+
+    def group_members(self, group: str, timeout: float) -> tuple[ListedMember, ...]:
+        if self.members is None:
+            raise KafkaRequestError("no coordinator answers", retriable=True)
+        return self.members
+
+    def committed(self, group: str, partitions: Collection[TopicPartition], **_: Any) -> dict[TopicPartition, int]:
+        return dict.fromkeys(partitions, 5)
+
+    def offset_bounds(
+        self, partitions: Collection[TopicPartition], timeout: float, **_: Any
+    ) -> dict[TopicPartition, tuple[int, int]]:
+        return dict.fromkeys(partitions, (0, 9))
 
 
 def test_two_minutes_are_remembered() -> None:

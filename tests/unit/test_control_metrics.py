@@ -12,8 +12,19 @@ from streamrt.records import OffsetRange, TopicPartition
 from streamrt.runtime.driver import meters as meters_module
 from streamrt.runtime.driver.lag import Lag, ProgressWatch
 from streamrt.runtime.driver.meters import JvmMemory, Meters
-from streamrt.runtime.report import Pause, Report, RestoredPart, StoreTime
-from streamrt.topology import Measured, MetricId, TaskId
+from streamrt.runtime.report import Pause, Report, RestoredPart, StoreSize, StoreTime
+from streamrt.topology import Measured, MetricId, Tally, TaskId
+from streamrt.topology.tallies import (
+    CACHE_HITS,
+    CACHE_MISSES,
+    LATE_RECORDS,
+    LOOKUP_HITS,
+    OPERATOR_RECORDS,
+    OPERATOR_SECONDS,
+    SINK_RETRIES,
+    SINK_RETRY_SECONDS,
+    TIMERS,
+)
 from tests.unit.played import PARTITION, Played
 
 
@@ -43,12 +54,25 @@ def busy(app: Played) -> None:
             read_bytes=500,
             produced_bytes=80,
             memory={"machine:7": 4096},
+            block_cache={"machine:7": 1024},
+            sizes={store: StoreSize(5_000, 40), (task, "own"): StoreSize(70, None)},
+            tallies={
+                Tally(CACHE_HITS, "orders", "default"): 9,
+                Tally(CACHE_MISSES, "orders", "default"): 1,
+                Tally(LOOKUP_HITS, "orders", "join_lookup-2"): 5,
+                Tally(OPERATOR_SECONDS, "orders", "apply-1"): 0.25,
+                Tally(OPERATOR_RECORDS, "orders", "apply-1"): 2,
+                Tally(TIMERS, "orders", "process_Check"): 6,
+                Tally(LATE_RECORDS, "orders", "default"): 7,
+                Tally(SINK_RETRIES): 3,
+                Tally(SINK_RETRY_SECONDS): 0.5,
+            },
             metrics={
                 MetricId("orders", "process_Check", "rejected"): Measured("counter", 3),
                 MetricId("orders", "process_Check", "open", 2): Measured("gauge", 7.5),
                 MetricId("orders", "process_Check", "price"): Measured("distribution", 20.0, 4, 1.0, 9.0),
             },
-            stalled={task: Pause(1.0)},
+            stalled={task: Pause(1.5)},
             interrupted={task: "broker away"},
             locked={task: "in use"},
             times={store: StoreTime(1_500, None)},
@@ -94,6 +118,21 @@ def test_metrics_are_what_the_driver_knows(app: Played, client: Client) -> None:
     assert found["streamrt_watermark_seconds", ("0", "default", "orders")] == 1.25
     assert found["streamrt_position_offset", ("0", "orders")] == 8
     assert found["streamrt_assigned_partitions", ()] == 1
+    assert found["streamrt_state_size_bytes", ("0", "default", "orders")] == 5_000
+    assert found["streamrt_state_entries", ("0", "default", "orders")] == 40
+    assert found["streamrt_state_size_bytes", ("0", "own", "orders")] == 70
+    assert ("streamrt_state_entries", ("0", "own", "orders")) not in found
+    assert found["streamrt_worker_block_cache_bytes", ("machine:7",)] == 1_024
+    assert found["streamrt_cache_hits_total", ("state", "default", "orders")] == 9
+    assert found["streamrt_cache_misses_total", ("state", "default", "orders")] == 1
+    assert found["streamrt_cache_hits_total", ("lookup", "join_lookup-2", "orders")] == 5
+    assert found["streamrt_operator_duration_seconds_sum", ("apply-1", "orders")] == 0.25
+    assert found["streamrt_operator_duration_seconds_count", ("apply-1", "orders")] == 2
+    assert found["streamrt_timers_total", ("process_Check", "orders")] == 6
+    assert found["streamrt_late_records_total", ("default", "orders")] == 7
+    assert found["streamrt_sink_retries_total", ()] == 3
+    assert found["streamrt_sink_retry_wait_seconds_total", ()] == 0.5
+    assert found["streamrt_sink_pause_seconds_total", ("orders",)] == 1.5
     own = ("process_Check", "orders")
     assert found["streamrt_function_counter_total", ("rejected", *own)] == 3
     assert found["streamrt_function_gauge", ("open", "process_Check", "2", "orders")] == 7.5
@@ -111,6 +150,8 @@ def test_metrics_are_what_the_driver_knows(app: Played, client: Client) -> None:
     assert found["streamrt_starts_total", ()] == 2
     assert found["streamrt_records_total", ()] == 5
     assert found["streamrt_topic_paused", ("orders",)] == 0
+    assert not any(name.startswith(("streamrt_state", "streamrt_worker")) for name, _ in found)
+    assert found["streamrt_timers_total", ("process_Check", "orders")] == 6
     assert not any("memory" in name or "jvm" in name for name, _ in found if name.startswith("streamrt"))
 
 

@@ -97,6 +97,9 @@ class Buffered:
     def on_close(self, callback: Callable[[], None]) -> None:
         """Nothing ends."""
 
+    def watch(self, kind: str, name: str, total: Callable[[], float]) -> None:
+        """Nothing is counted."""
+
     def begin_portion(self) -> Callable[[], bool]:
         return lambda: False
 

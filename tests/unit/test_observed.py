@@ -1,5 +1,6 @@
 """Waits and numbers, by a real application whose run and whose Kafka do as the test says."""
 
+import json
 import threading
 from collections.abc import Collection, Mapping
 from typing import Any
@@ -17,8 +18,13 @@ from streamrt.errors import (
 )
 from streamrt.kafka import KafkaRequestError
 from streamrt.models import TopicPartition
+from streamrt.records import OffsetRange
 from streamrt.runtime.driver.lifecycle import ApplicationStatus
 from streamrt.runtime.driver.sources import SourceStats
+from streamrt.runtime.driver.stats import ApplicationStats, StoreStats
+from streamrt.runtime.report import FailedRecord, Pause, Report, RestoredPart, StoreSize
+from streamrt.topology import Tally, TaskId
+from streamrt.topology.tallies import LATE_RECORDS
 
 S = ApplicationStatus
 IN, GROUPED = "in", "repartition__group--in--key"
@@ -326,3 +332,49 @@ def test_numbers(app: StandIn) -> None:
         app.wait(30)
     ended = app.stats()
     assert (ended.status, ended.error, ended.uptime) == (S.FAILED, "RunnerError: no", 0.0)
+
+
+def test_stores_rates_and_errors(app: StandIn) -> None:
+    task, other = TaskId(IN, 0), TaskId(IN, 1)
+    app._progress.assigned({FIRST: 0, SECOND: 0, INNER: 0})
+    app._progress.report(
+        Report(
+            ranges={FIRST: OffsetRange(*FIRST, 0, 40), SECOND: OffsetRange(*SECOND, 0, 10)},
+            sizes={
+                (task, "default"): StoreSize(5_000, 40),
+                (other, "default"): StoreSize(600, 2),
+                (task, "own"): StoreSize(7, None),
+            },
+            restores={
+                (task, "default"): RestoredPart(10, 10, 10, finished=True),
+                (other, "default"): RestoredPart(3, 10, 3, finished=False),
+            },
+            tallies={Tally(LATE_RECORDS, IN, "default"): 3, Tally(LATE_RECORDS, GROUPED, "counts"): 4},
+            failed=[FailedRecord(task, "skipped record", "process", IN, 5, "apply-1", "ValueError: no")],
+            stalled={task: Pause(1.0, "the disk is full", sink="Disk")},
+        )
+    )
+    stats = app.stats()
+    assert stats.stores == {
+        IN: {
+            "default": StoreStats(partitions=2, rows=42, bytes=5_600, restored=1, restoring=7),
+            "own": StoreStats(partitions=1, rows=None, bytes=7),
+        }
+    }
+    assert stats.late_records == 7
+    assert stats.rates[IN] > 0
+    assert stats.rates[GROUPED] == 0
+    [failed], [paused] = stats.errors["topic"][IN], stats.errors["sink"]["Disk"]
+    assert failed.message == "skipped record: in[0] at 5 (apply-1): ValueError: no"
+    assert paused.message == "the disk is full"
+    assert ApplicationStats.of_dict(json.loads(json.dumps(stats.as_dict()))).errors == stats.errors
+    assert ApplicationStats.of_dict(json.loads(json.dumps(stats.as_dict()))).stores == stats.stores
+
+
+def test_why_sources_failed_is_remembered(app: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
+    failed = {"meter": SourceStats("daily", False, False, False, "source meter failed: OSError: no device")}
+    monkeypatch.setattr(app._definition.sources, "stats", lambda: failed)
+    app.failure = RunnerError("no")
+    with pytest.raises(RunnerError):
+        app.wait(30)
+    assert [each.message for each in app.stats().errors["source"]["meter"]] == [failed["meter"].error]

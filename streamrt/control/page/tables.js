@@ -3,7 +3,7 @@
 import { el, setAttribute, setText } from "./dom.js";
 
 export class Table {
-  // columns: {title, value(row), text(row), numeric, look, state(row)}. key: names a row. empty: the text without rows.
+  // columns: {title, value(row), text(row), numeric, look, state(row), link(row)}. link: an address, or null. key: names a row. empty: the text without rows.
   constructor(container, { caption, columns, key, empty, sortBy = 0, descending = false }) {
     Object.assign(this, { columns, key, sortBy, descending });
     this.rows = new Map();
@@ -43,7 +43,9 @@ export class Table {
         this.rows.set(key, shown);
       }
       this.columns.forEach((column, index) => {
-        setText(shown.cells[index], String((column.text ?? column.value)(row)));
+        const text = String((column.text ?? column.value)(row));
+        if (column.link) setLink(shown.cells[index], text, column.link(row));
+        else setText(shown.cells[index], text);
         if (column.state) setAttribute(shown.cells[index], "data-state", column.state(row));
       });
       return shown.row;
@@ -58,6 +60,18 @@ export class Table {
     this.table.hidden = data.length === 0;
     this.nothing.hidden = data.length > 0;
   }
+}
+
+// A text that leads to another page, or only the text.
+function setLink(cell, text, address) {
+  const link = cell.querySelector("a");
+  if (address === null) {
+    if (link) link.remove();
+    setText(cell, text);
+  } else if (link) {
+    setText(link, text);
+    setAttribute(link, "href", address);
+  } else cell.replaceChildren(el("a", { href: address, rel: "noreferrer" }, text));
 }
 
 function compare(a, b) {

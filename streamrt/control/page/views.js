@@ -5,6 +5,8 @@ import { brief, byId, clock, duration, el, moment, number, plural, rate, setAttr
 import { Graph } from "./graph.js";
 import { Table } from "./tables.js";
 
+const HERE = "this instance";
+const BAD = new Set(["dead letter", "failed", "record rejected", "skipped record"]);
 const behind = (row) => (row.lag > 0 ? "behind" : null);
 const delayOf = (now, time) => (time === undefined || time === null ? null : Math.max(0, now - time));
 
@@ -45,29 +47,32 @@ export class Views {
       ],
     });
     this.partitions = new Table(byId("partitions"), {
-      caption: "Partitions of this instance", key: (row) => `${row.topic}\n${row.partition}`, empty: "No partition is to be shown.",
+      caption: "Partitions of all instances", key: (row) => `${row.topic}\n${row.partition}`, empty: "No partition is to be shown.",
       columns: [
         { title: "Topic", value: (row) => row.topic },
         { title: "Partition", value: (row) => row.partition, numeric: true },
         { title: "Position", value: (row) => row.position, text: (row) => number(row.position), numeric: true },
         { title: "Committed", value: (row) => row.committed, text: (row) => number(row.committed), numeric: true },
         { title: "End", value: (row) => row.end, text: (row) => number(row.end), numeric: true },
+        { title: "Owner", value: (row) => row.owner, link: (row) => row.url },
         { title: "Lag", value: (row) => row.lag, text: (row) => number(row.lag), numeric: true, state: behind },
       ],
     });
     this.troubles = new Table(byId("troubles"), {
-      caption: "The last troubles of tasks", key: (row) => row.key, empty: "No task had to wait or to begin again.", sortBy: 0, descending: true,
+      caption: "The last troubles of tasks, and records that failed", key: (row) => row.key, empty: "No task had to wait or to begin again, and no record failed.", sortBy: 0, descending: true,
       columns: [
         { title: "Time", value: (row) => row.at, text: (row) => clock(row.at), look: "line" },
         { title: "Task", value: (row) => `${row.stream}[${row.partition}]` },
-        { title: "What", value: (row) => row.kind },
+        { title: "What", value: (row) => row.kind, state: (row) => (BAD.has(row.kind) ? "bad" : null) },
+        { title: "Record", value: (row) => row.record || "–" },
+        { title: "Operator or sink", value: (row) => row.operator || "–" },
         { title: "Reason", value: (row) => row.reason, look: "wide" },
       ],
     });
     byId("smaller").addEventListener("click", () => this.graph.zoom(false));
     byId("larger").addEventListener("click", () => this.graph.zoom(true));
     byId("fit").addEventListener("click", () => this.graph.fit());
-    for (const id of ["filter", "behind"]) byId(id).addEventListener("input", () => this.showPartitions());
+    for (const id of ["filter", "behind", "own"]) byId(id).addEventListener("input", () => this.showPartitions());
   }
 
   topology(found) {
@@ -103,7 +108,7 @@ export class Views {
     this.showRestores(found.restores);
     this.showPartitions();
     setText(byId("troubles-sum"), [
-      plural(process.interruptions, "interruption"), plural(process.sink_pauses, "pause") + " of sinks", plural(process.lock_waits, "wait") + " for stores of another process",
+      plural(run.skipped, "skipped record"), `${plural(run.dead_letters, "dead letter")} in this run`, plural(process.interruptions, "interruption"), plural(process.sink_pauses, "pause") + " of sinks", plural(process.lock_waits, "wait") + " for stores of another process",
     ].join(" · ") + " since the process began.");
     this.troubles.update(found.troubles.map((row, index) => ({ ...row, key: `${row.at} ${row.stream} ${row.partition} ${row.kind} ${index}` })));
   }
@@ -199,10 +204,13 @@ export class Views {
     if (!this.found) return;
     const text = byId("filter").value.trim().toLowerCase();
     const lagging = byId("behind").checked;
-    const all = this.found.partitions;
+    const own = this.found.partitions.map((row) => ({ ...row, owner: HERE, url: null }));
+    const others = this.found.other_partitions.map((row) => ({ ...row, position: null }));
+    const all = byId("own").checked ? own : [...own, ...others];
     const rows = all.filter((row) => row.topic.toLowerCase().includes(text) && (!lagging || row.lag > 0));
     const age = this.found.lag_at === null ? "Kafka has not been asked for the lag yet" : `Kafka was asked for the lag ${duration(Math.max(0, this.found.at - this.found.lag_at))} ago`;
-    setText(byId("partitions-sum"), `${rows.length === all.length ? plural(all.length, "partition") : `${number(rows.length)} of ${plural(all.length, "partition")}`}. ${age}.`);
+    const elsewhere = others.length === 0 ? "" : ` ${plural(others.length, "partition")} belong${others.length === 1 ? "s" : ""} to other instances of the group.`;
+    setText(byId("partitions-sum"), `${rows.length === all.length ? plural(all.length, "partition") : `${number(rows.length)} of ${plural(all.length, "partition")}`}. ${age}.${elsewhere}`);
     this.partitions.update(rows);
   }
 }

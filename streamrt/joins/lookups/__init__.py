@@ -1,9 +1,8 @@
 """Lookups for `join_lookup`: databases, or a custom class."""
 
-from streamrt.joins.lookups.base import BaseField, BaseLookup, LookupUnavailableError
+from streamrt.joins.lookups.base import BaseField, BaseLookup, CacheInfo, LookupUnavailableError
 from streamrt.joins.lookups.buffer import LookupBuffer
 from streamrt.joins.lookups.postgres import PostgresLookup, PostgresLookupField, PostgresLookupQueryField
-from streamrt.joins.lookups.sql import CacheInfo
 from streamrt.joins.lookups.sqlite import SQLiteLookup, SQLiteLookupField, SQLiteLookupQueryField
 
 __all__ = [

@@ -2,12 +2,28 @@
 
 import abc
 from collections.abc import Mapping
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypedDict, TypeVar
 
 from streamrt.errors import LookupUnavailableError
 from streamrt.records import Headers
 
-__all__ = ["BaseField", "BaseLookup", "Field", "LookupUnavailableError"]
+__all__ = ["BaseField", "BaseLookup", "CacheInfo", "Field", "LookupUnavailableError"]
+
+
+class CacheInfo(TypedDict):
+    """Statistics of a lookup's cache in this process.
+
+    Attributes:
+        hits: number of lookups answered from the cache.
+        misses: number of cacheable lookups that queried the database.
+        size: number of cached results.
+        maxsize: maximum number of cached results.
+    """
+
+    hits: int
+    misses: int
+    size: int
+    maxsize: int
 
 
 class BaseField:
@@ -63,3 +79,11 @@ class BaseLookup(abc.ABC, Generic[Field]):
         Raises:
             LookupUnavailableError: if the system is not available now; the record is processed again.
         """
+
+    def cache_info(self) -> CacheInfo | None:
+        """Return statistics of the cache in this process, for metrics; None without a cache.
+
+        Hits and misses count from the start of the process, or from zero after the cache was cleared. Each report asks for
+        them, and no record.
+        """
+        return None

@@ -10,17 +10,17 @@ import re
 import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, TypedDict, TypeVar
+from typing import Any, ClassVar, Literal, TypeVar
 
 from cachetools import TLRUCache
 
 from streamrt.common.backoff import Backoff
 from streamrt.common.copies import deep_copy
 from streamrt.errors import ArgumentTypeError, ConfigurationError, MissingColumnError, argument_error
-from streamrt.joins.lookups.base import BaseField, BaseLookup, LookupUnavailableError
+from streamrt.joins.lookups.base import BaseField, BaseLookup, CacheInfo, LookupUnavailableError
 from streamrt.records import Headers
 
-__all__ = ["CacheInfo", "Direction", "QueryField", "SQLLookup", "TableField"]
+__all__ = ["Direction", "QueryField", "SQLLookup", "TableField"]
 
 Direction = Literal["ASC", "DESC"]
 Answer = TypeVar("Answer")
@@ -151,22 +151,6 @@ class _Plan:
 
     sql: str
     parameters: tuple[str, ...] | None
-
-
-class CacheInfo(TypedDict):
-    """Statistics of a lookup's cache in this process.
-
-    Attributes:
-        hits: number of lookups answered from the cache.
-        misses: number of cacheable lookups that queried the database.
-        size: number of cached results.
-        maxsize: maximum number of cached results.
-    """
-
-    hits: int
-    misses: int
-    size: int
-    maxsize: int
 
 
 class SQLLookup(BaseLookup[Any]):

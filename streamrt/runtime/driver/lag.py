@@ -17,10 +17,12 @@ from typing import NamedTuple, Protocol
 
 from streamrt.errors import NoProgressError, StreamRTError
 from streamrt.kafka import ConnectionConfig, TopicAdmin
+from streamrt.kafka.groups import ListedMember
 from streamrt.kafka.offsets import IsolationLevelName
 from streamrt.records import TopicPartition
+from streamrt.runtime.driver.owners import url_of_member
 
-__all__ = ["Lag", "LagAdmin", "LagSample", "LagSampler", "LoopWatch", "ProgressWatch", "Stuck"]
+__all__ = ["Lag", "LagAdmin", "LagSample", "LagSampler", "LoopWatch", "OtherPartition", "ProgressWatch", "Stuck"]
 
 logger = logging.getLogger("streamrt")
 
@@ -49,6 +51,20 @@ class Lag(NamedTuple):
         return 0 if begin is None else max(0, self.end - begin)
 
 
+class OtherPartition(NamedTuple):
+    """A partition of another instance of the group.
+
+    Attributes:
+        lag: how far it is.
+        owner: the address of its instance: that of its control server, or the host of its member.
+        url: URL of the control server; None if it has none that this machine can reach.
+    """
+
+    lag: Lag
+    owner: str
+    url: str | None
+
+
 @dataclass(frozen=True)
 class LagSample:
     """What Kafka has answered last.
@@ -56,10 +72,12 @@ class LagSample:
     Attributes:
         at: when, in seconds since the Unix epoch; None before the first answer.
         lags: the lag of each assigned partition.
+        others: the partitions of other instances.
     """
 
     at: float | None = None
     lags: Mapping[TopicPartition, Lag] = field(default_factory=dict)
+    others: Mapping[TopicPartition, OtherPartition] = field(default_factory=dict)
 
 
 class Stuck(NamedTuple):
@@ -178,6 +196,9 @@ class LagAdmin(Protocol):
     ) -> Mapping[TopicPartition, tuple[int, int]]:
         """Return the first offsets and the ends."""
 
+    def group_members(self, group: str, timeout: float) -> list[ListedMember]:
+        """Return the members of the group with their partitions."""
+
     def close(self) -> None:
         """Close the connection; a later request opens another one."""
 
@@ -195,6 +216,7 @@ class LagSampler:
         fails: whether a partition without progress ends the application.
         admin: makes the client; by default one of the connection.
         end: ends the process with a sentence, if the thread of the run hangs.
+        all_instances: whether to ask for the partitions of other instances, too.
     """
 
     def __init__(
@@ -209,6 +231,7 @@ class LagSampler:
         fails: bool = False,
         admin: Callable[[], LagAdmin] | None = None,
         end: Callable[[str], None] | None = None,
+        all_instances: bool = False,
     ) -> None:
         self._admin = admin or (lambda: TopicAdmin(connection, logger=logger))
         self._end = end or _end_process
@@ -219,6 +242,7 @@ class LagSampler:
         self._paused = paused
         self._restoring = restoring
         self._fails = fails
+        self._all_instances = all_instances
         self._lock = threading.Lock()
         self._users = 0
         self._closing = threading.Event()
@@ -282,13 +306,14 @@ class LagSampler:
             admin.close()
 
     def _ask(self, admin: LagAdmin, positions: Mapping[TopicPartition, int]) -> None:
-        partitions = positions.keys()
-        if not partitions:
+        if not positions:
             # An application that has stopped keeps no connection; a later request opens one.
             admin.close()
             self.sample = LagSample()
             self._watch.observe(time.monotonic(), {}, ())
             return
+        members = self._members(admin, positions)
+        partitions = positions.keys() | members.keys()
         try:
             committed = admin.committed(self._group, partitions, require_stable=False, timeout=_TIMEOUT_S)
             # Records of open transactions cannot be read yet, so they are no lag.
@@ -299,9 +324,15 @@ class LagSampler:
         lags = {
             partition: Lag(committed.get(partition), high, positions[partition])
             for partition, (_, high) in bounds.items()
+            if partition in positions
+        }
+        others = {
+            partition: _other(member, Lag(committed.get(partition), bounds[partition][1]))
+            for partition, member in members.items()
+            if partition in bounds
         }
         self._watch.observe(time.monotonic(), lags, self._paused(), self._restoring())
-        self.sample = LagSample(time.time(), lags)
+        self.sample = LagSample(time.time(), lags, others)
         self._tell()
 
     def _enforce(self, now: float) -> None:
@@ -312,6 +343,17 @@ class LagSampler:
                 f"{NoProgressError.__name__}: {stuck[0]}; the process ends at once, because the thread that runs the "
                 "application does not return from a call, to Spark or to Kafka"
             )
+
+    def _members(self, admin: LagAdmin, own: Collection[TopicPartition]) -> dict[TopicPartition, ListedMember]:
+        """Return the partitions of other instances with the members that own them."""
+        if not self._all_instances:
+            return {}
+        try:
+            members = admin.group_members(self._group, _TIMEOUT_S)
+        except StreamRTError as error:
+            logger.debug("the members of the group could not be read: %s", error)
+            return {}
+        return {partition: member for member in members for partition in member.partitions if partition not in own}
 
     def _tell(self) -> None:
         """Log each partition that has come to a halt, and each that goes on."""
@@ -329,3 +371,8 @@ def _end_process(sentence: str) -> None:
     with contextlib.suppress(OSError, ValueError):
         print(f"streamrt: {sentence}", file=sys.stderr, flush=True)  # noqa: T201 - the process ends
     os._exit(1)
+
+
+def _other(member: ListedMember, lag: Lag) -> OtherPartition:
+    url = url_of_member(member)
+    return OtherPartition(lag, member.host if url is None else url.removeprefix("http://"), url)

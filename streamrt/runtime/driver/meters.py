@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 from streamrt.runtime.driver.function_metrics import FunctionMetrics
 from streamrt.runtime.driver.recent import Recent
-from streamrt.runtime.report import Report, RestoredPart
-from streamrt.topology import Measured, MetricId, TaskId
+from streamrt.runtime.report import Report, RestoredPart, StoreSize
+from streamrt.topology import Measured, MetricId, Tally, TaskId, add_tallies
 
 __all__ = ["BATCH_BOUNDS_S", "COMMIT_BOUNDS_S", "JvmMemory", "Meters", "MetersSnapshot"]
 
@@ -66,6 +66,11 @@ class MetersSnapshot:
         worker_memory: resident memory of the processes that run tasks, in bytes, by name.
         jvm: memory of Spark's JVM; None if it is unknown.
         functions: what the metrics of users' functions have measured.
+        tallies: what operators and the runtime have counted in tasks.
+        sizes: sizes of stores, by task and store, as they were last measured.
+        block_caches: bytes in the block caches of the processes that run tasks, by name.
+        sink_pause_seconds: seconds of pauses that sinks asked for, by stream.
+        restored_stores: store partitions that were restored, by stream and store.
     """
 
     starts: int
@@ -92,6 +97,11 @@ class MetersSnapshot:
     worker_memory: dict[str, int]
     jvm: JvmMemory | None
     functions: Mapping[MetricId, Measured] = field(default_factory=dict)
+    tallies: Mapping[Tally, float] = field(default_factory=dict)
+    sizes: Mapping[tuple[TaskId, str], StoreSize] = field(default_factory=dict)
+    block_caches: Mapping[str, int] = field(default_factory=dict)
+    sink_pause_seconds: Mapping[str, float] = field(default_factory=dict)
+    restored_stores: Mapping[tuple[str, str], int] = field(default_factory=dict)
 
 
 @dataclass
@@ -134,6 +144,11 @@ class Meters:
     _memory: dict[str, tuple[float, int]] = field(default_factory=dict)
     _jvm: JvmMemory | None = None
     _functions: FunctionMetrics = field(default_factory=FunctionMetrics)
+    _tallies: dict[Tally, float] = field(default_factory=dict)
+    _sizes: dict[tuple[TaskId, str], StoreSize] = field(default_factory=dict)
+    _block_caches: dict[str, int] = field(default_factory=dict)
+    _pause_seconds: dict[str, float] = field(default_factory=dict)
+    _restored_stores: Counter[tuple[str, str]] = field(default_factory=Counter)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def started(self) -> None:
@@ -145,6 +160,8 @@ class Meters:
             self._watermarks = {}
             self._functions.keep(())
             self._memory.clear()
+            self._block_caches.clear()
+            self._sizes.clear()
             self._jvm = None
 
     def rebalanced(self) -> None:
@@ -185,6 +202,7 @@ class Meters:
         with self._lock:
             self._restoring = {name: part for name, part in self._restoring.items() if name[0] in own}
             self._event_times = {name: time for name, time in self._event_times.items() if name[0] in own}
+            self._sizes = {name: size for name, size in self._sizes.items() if name[0] in own}
             self._functions.keep(own)
 
     def report(self, report: Report, *, finished: bool) -> None:
@@ -212,7 +230,12 @@ class Meters:
             self._produced_bytes += self._forwards("produced bytes", report.produced_bytes)
             now = monotonic()
             self._memory.update({name: (now, size) for name, size in report.memory.items()})
+            self._block_caches.update(report.block_cache)
             self._functions.add(report.metrics)
+            add_tallies(self._tallies, report.tallies)
+            self._sizes.update(report.sizes)
+            for task, pause in report.stalled.items():
+                self._pause_seconds[task.stream] = self._pause_seconds.get(task.stream, 0.0) + pause.seconds
             self._sink_pauses.update(task.stream for task in report.stalled)
             self._interruptions.update(task.stream for task in report.interrupted)
             self._lock_waits.update(task.stream for task in report.locked)
@@ -260,6 +283,11 @@ class Meters:
                 {name: size for name, (_, size) in self._memory.items()},
                 self._jvm,
                 self._functions.values(),
+                dict(self._tallies),
+                dict(self._sizes),
+                {name: used for name, used in self._block_caches.items() if name in self._memory},
+                dict(self._pause_seconds),
+                dict(self._restored_stores),
             )
 
     def _forwards(self, what: str, number: int) -> int:
@@ -272,6 +300,7 @@ class Meters:
         for name, part in restores.items():
             if part.finished:
                 self._restores[name[0].stream] += 1
+                self._restored_stores[name[0].stream, name[1]] += 1
                 self._restoring.pop(name, None)
             else:
                 self._restoring[name] = part

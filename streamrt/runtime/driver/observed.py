@@ -14,10 +14,12 @@ from streamrt.runtime.driver.completion import Completion, KafkaOffsetView, chec
 from streamrt.runtime.driver.lag import LagSampler, ProgressWatch
 from streamrt.runtime.driver.lifecycle import ApplicationStatus
 from streamrt.runtime.driver.operation import OperatedApplication
+from streamrt.runtime.driver.recent import RecentError
 from streamrt.runtime.driver.reset import Reset, ResetReport, ResetTo
-from streamrt.runtime.driver.stats import ApplicationStats, PartitionStats
+from streamrt.runtime.driver.stats import ApplicationStats, PartitionStats, store_stats
 from streamrt.runtime.driver.waits import CommitRequests, Deadline, why_late
-from streamrt.topology import Topology
+from streamrt.topology import Topology, of_kind
+from streamrt.topology.tallies import LATE_RECORDS
 
 __all__ = ["ObservedApplication"]
 
@@ -46,6 +48,7 @@ class ObservedApplication(OperatedApplication):
             lambda: self.paused_topics,
             self._restoring,
             fails=config.on_no_progress == "fail",
+            all_instances=config.control is not None,
         )
 
     def _assigned(self) -> Mapping[TopicPartition, int]:
@@ -194,7 +197,7 @@ class ObservedApplication(OperatedApplication):
     # -- Numbers -------------------------------------------------------------------------------------------------
 
     def stats(self, timeout: float = 5.0) -> ApplicationStats:
-        """Return the state of the application, its counters, and the lag of all partitions that it reads.
+        """Return the state of the application, its counters, its stores and last errors, and the lag of all partitions.
 
         It asks Kafka for offsets, and counts nothing for each record.
 
@@ -203,6 +206,7 @@ class ObservedApplication(OperatedApplication):
         """
         require_amounts("stats", timeout=timeout)
         progress, now = self._progress.snapshot(), datetime.now(timezone.utc)
+        meters = self._progress.meters.snapshot()
         started, error, status = self._life.started, self._life.error, self.status
         partitions, kafka_error = self._partition_stats(progress.positions, timeout)
         return ApplicationStats(
@@ -222,7 +226,17 @@ class ObservedApplication(OperatedApplication):
             kafka_error=kafka_error,
             skipped=progress.skipped,
             dead_letters=progress.dead_letters,
+            late_records=int(sum(count for _, count in of_kind(meters.tallies, LATE_RECORDS))),
+            rates=progress.rates,
+            stores=store_stats(meters),
+            errors=self._recent_errors(),
         )
+
+    def _recent_errors(self) -> dict[str, dict[str, tuple[RecentError, ...]]]:
+        found: dict[str, dict[str, tuple[RecentError, ...]]] = {}
+        for (kind, name), errors in self._progress.meters.recent.errors().items():
+            found.setdefault(kind, {})[name] = errors
+        return found
 
     def _partition_stats(
         self, positions: Mapping[TopicPartition, int], timeout: float

@@ -385,6 +385,7 @@ class OperatedApplication(abc.ABC):
                     return None
                 except BaseException as raised:
                     error = without_secrets(raised)
+                    self._note_source_errors()
                     delay = None if self._stop_request.is_set() else failures.delay_after(error, self._life.steady_s)
                     if delay is None or not self._restart_after(error, delay):
                         self._end_run(error)
@@ -397,6 +398,12 @@ class OperatedApplication(abc.ABC):
                     return result
                 # Outside of the handler, because the context would be the error with the secret.
                 raise error
+
+    def _note_source_errors(self) -> None:
+        """Remember why sources have failed: the next attempt starts them again."""
+        for name, source in self._definition.sources.stats().items():
+            if source.error:
+                self._progress.meters.recent.note_error(("source", name), source.error)
 
     def _restart_after(self, error: BaseException, delay: float) -> bool:
         """Enter FAILED, and STARTING after a delay; return False if the application is stopped meanwhile."""

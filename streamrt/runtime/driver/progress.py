@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -28,6 +28,7 @@ class ProgressSnapshot:
             start.
         skipped: records that failed and were skipped.
         dead_letters: records that failed and were written to the topic for dead letters.
+        rates: offsets processed per second, over the last seconds, by topic.
     """
 
     records: int
@@ -38,6 +39,7 @@ class ProgressSnapshot:
     waiting_for: str = ""
     skipped: int = 0
     dead_letters: int = 0
+    rates: Mapping[str, float] = field(default_factory=dict)
 
     def as_dict(self) -> dict[str, Any]:
         """Return it as JSON has it: positions by topic and number of the partition.
@@ -84,7 +86,7 @@ class Progress:
     meters: Meters = field(default_factory=Meters)
     _positions: dict[TopicPartition, int] = field(default_factory=dict)
     _begun: float = 0.0
-    _recent: deque[tuple[float, int]] = field(default_factory=deque)
+    _recent: deque[tuple[float, int, Counter[str]]] = field(default_factory=deque)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def next_run(self) -> "Progress":
@@ -118,8 +120,11 @@ class Progress:
             self.skipped += report.skipped
             self.dead_letters += report.dead_letters
             self.batches += finished
-            self._positions.update({partition: done.end for partition, done in report.ranges.items()})
-            self._recent.append((now, report.records))
+            moved: Counter[str] = Counter()
+            for partition, done in report.ranges.items():
+                moved[partition.topic] += done.end - self._positions.get(partition, done.start)
+                self._positions[partition] = done.end
+            self._recent.append((now, report.records, moved))
             self._forget(now)
 
     def snapshot(self) -> ProgressSnapshot:
@@ -128,7 +133,10 @@ class Progress:
         with self._lock:
             self._forget(now)
             # Aborted work is subtracted, possibly after its own report has left the window.
-            recent = max(0, sum(records for _, records in self._recent))
+            recent = max(0, sum(records for _, records, _ in self._recent))
+            topics = Counter({partition.topic: 0 for partition in self._positions})
+            for _, _, moved in self._recent:
+                topics.update(moved)
             seconds = min(_WINDOW_S, max(now - self._begun, 0.1))
             return ProgressSnapshot(
                 self.records,
@@ -139,6 +147,7 @@ class Progress:
                 self.waiting_for,
                 self.skipped,
                 self.dead_letters,
+                {topic: max(0, offsets) / seconds for topic, offsets in topics.items()},
             )
 
     def _forget(self, now: float) -> None:

@@ -5,15 +5,37 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal
 
 from streamrt.common.texts import one_line
-from streamrt.runtime.report import Report
+from streamrt.records import TopicPartition
+from streamrt.runtime.report import FailedRecord, Failure, Report
+from streamrt.secret import masked
 from streamrt.topology import TaskId
 
-__all__ = ["Recent", "Second", "Trouble"]
+__all__ = ["ErrorOwner", "Recent", "RecentError", "Second", "Trouble"]
 
 _SECONDS = 120
 _TROUBLES = 50
+_ERRORS = 20
+_MOST_OWNERS = 1_000
+
+ErrorOwner = tuple[Literal["source", "sink", "topic"], str]
+"""What an error belongs to: the kind of part, and its name."""
+
+
+@dataclass(frozen=True)
+class RecentError:
+    """An error of a source, a sink, or of records of a topic.
+
+    Attributes:
+        at: when this instance learned of it, in seconds since the Unix epoch.
+        message: what happened, in one line and without secrets. If many records fail in the same way, one in ten seconds is
+            listed.
+    """
+
+    at: float
+    message: str
 
 
 @dataclass(frozen=True)
@@ -37,19 +59,23 @@ class Second:
 
 @dataclass(frozen=True)
 class Trouble:
-    """A task that could not go on at once.
+    """A task that could not go on at once, or a record that failed.
 
     Attributes:
         at: when it was reported, in seconds since the Unix epoch.
         task: the task.
-        kind: "interrupted", "locked", "sink paused" or "record rejected".
-        reason: why, in one line.
+        kind: "interrupted", "locked", "sink paused", "record rejected", "skipped record", "dead letter" or "failed".
+        reason: why, in one line and without secrets.
+        record: topic, partition and offset of the record; empty if it was none.
+        operator: the operator or sink that failed; empty if it is unknown.
     """
 
     at: float
     task: TaskId
     kind: str
     reason: str
+    record: str = ""
+    operator: str = ""
 
 
 class Recent:
@@ -69,6 +95,7 @@ class Recent:
         self._clock = clock
         self._seconds: deque[Second] = deque(maxlen=_SECONDS)
         self._troubles: deque[Trouble] = deque(maxlen=_TROUBLES)
+        self._errors: dict[ErrorOwner, deque[RecentError]] = {}
         self._lock = threading.Lock()
 
     def report(self, report: Report, *, finished: bool) -> None:
@@ -96,13 +123,58 @@ class Recent:
                 )
             )
             for task, reason in report.interrupted.items():
-                self._troubles.append(Trouble(now, task, "interrupted", one_line(reason)))
+                self._troubles.append(Trouble(now, task, "interrupted", _clear(reason)))
             for task, reason in report.locked.items():
-                self._troubles.append(Trouble(now, task, "locked", one_line(reason)))
+                self._troubles.append(Trouble(now, task, "locked", _clear(reason)))
             for task, pause in report.stalled.items():
                 kind = "record rejected" if pause.rejected else "sink paused"
-                reason = one_line(pause.reason) if pause.reason else f"a sink asked for {pause.seconds:g} s"
-                self._troubles.append(Trouble(now, task, kind, reason))
+                reason = _clear(pause.reason) if pause.reason else f"a sink asked for {pause.seconds:g} s"
+                self._troubles.append(Trouble(now, task, kind, reason, operator=pause.sink))
+                self._note(("sink", pause.sink or f"of {task.stream}"), now, reason)
+            for failed in report.failed:
+                self._note_failed(failed, now)
+            if report.failure is not None:
+                self._note_failure(report.failure, now)
+
+    def note_error(self, owner: ErrorOwner, message: str) -> None:
+        """Add an error that no report has, such as one of a source."""
+        with self._lock:
+            self._note(owner, self._clock(), _clear(message))
+
+    def errors(self) -> dict[ErrorOwner, tuple[RecentError, ...]]:
+        """Return the last twenty errors of each source, sink and topic that had any, the oldest first."""
+        with self._lock:
+            return {owner: tuple(errors) for owner, errors in sorted(self._errors.items())}
+
+    def _note_failed(self, failed: FailedRecord, now: float) -> None:
+        reason = _clear(failed.message) + (f"; {failed.more} more since the last one like this" if failed.more else "")
+        record = f"{failed.topic}[{failed.task.partition}] at {failed.offset}"
+        self._troubles.append(Trouble(now, failed.task, failed.kind, reason, record, failed.operator))
+        at_sink = failed.stage == "sink" and failed.operator
+        where = f"{record} ({failed.operator})" if failed.operator and not at_sink else record
+        owner: ErrorOwner = ("sink", failed.operator) if at_sink else ("topic", failed.topic)
+        self._note(owner, now, one_line(f"{failed.kind}: {where}: {reason}"))
+
+    def _note_failure(self, failure: Failure, now: float) -> None:
+        """Note the error that ends the application."""
+        reason, where = _clear(failure.message), failure.partition
+        if isinstance(where, TopicPartition):
+            task, record = TaskId(where.topic, where.partition), f"{where} at {failure.offset}"
+        else:
+            task, record = where, ""
+        self._troubles.append(Trouble(now, task, "failed", reason, record, failure.sink))
+        if failure.kind == "sink":
+            self._note(("sink", failure.sink or f"of {task.stream}"), now, reason)
+        elif isinstance(where, TopicPartition):
+            self._note(("topic", where.topic), now, reason)
+
+    def _note(self, owner: ErrorOwner, now: float, message: str) -> None:
+        known = self._errors.get(owner)
+        if known is None:
+            if len(self._errors) >= _MOST_OWNERS:
+                return
+            known = self._errors[owner] = deque(maxlen=_ERRORS)
+        known.append(RecentError(now, message))
 
     def seconds(self) -> tuple[Second, ...]:
         """Return the seconds of the last two minutes in which something was reported, the oldest first."""
@@ -114,3 +186,8 @@ class Recent:
         """Return the last troubles, the oldest first."""
         with self._lock:
             return tuple(self._troubles)
+
+
+def _clear(text: object) -> str:
+    """Return a text in one line and without secrets."""
+    return one_line(masked(str(text)))

@@ -1,15 +1,17 @@
 """What is known about an application at one moment, from its own counters and from Kafka."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
 from streamrt.records import TopicPartition
 from streamrt.runtime.driver.lifecycle import ApplicationStatus
+from streamrt.runtime.driver.meters import MetersSnapshot
+from streamrt.runtime.driver.recent import RecentError
 from streamrt.runtime.driver.sources import SourceStats
 
-__all__ = ["ApplicationStats", "PartitionStats"]
+__all__ = ["ApplicationStats", "PartitionStats", "StoreStats", "store_stats"]
 
 
 @dataclass(frozen=True)
@@ -54,6 +56,51 @@ class PartitionStats:
 
 
 @dataclass(frozen=True)
+class StoreStats:
+    """A store in this instance, over its partitions here.
+
+    Attributes:
+        partitions: how many of them were measured.
+        rows: approximate number of keys, those of indexes included; None if it is unknown.
+        bytes: approximate size of the data.
+        restored: how many partitions were restored since the process began.
+        restoring: changelog offsets left to replay in those that are being restored.
+    """
+
+    partitions: int = 0
+    rows: int | None = None
+    bytes: int = 0
+    restored: int = 0
+    restoring: int = 0
+
+
+def store_stats(meters: MetersSnapshot) -> dict[str, dict[str, StoreStats]]:
+    """Return the numbers of the stores, by stream and name.
+
+    Args:
+        meters: what reports have said.
+    """
+    found: dict[tuple[str, str], StoreStats] = {}
+    for (task, store), size in meters.sizes.items():
+        known = found.get((task.stream, store), StoreStats(rows=0))
+        found[task.stream, store] = replace(
+            known,
+            partitions=known.partitions + 1,
+            rows=None if known.rows is None or size.entries is None else known.rows + size.entries,
+            bytes=known.bytes + size.size,
+        )
+    for name, count in meters.restored_stores.items():
+        found[name] = replace(found.get(name, StoreStats()), restored=count)
+    for (task, store), part in meters.restoring.items():
+        known = found.get((task.stream, store), StoreStats())
+        found[task.stream, store] = replace(known, restoring=known.restoring + max(0, part.total - part.done))
+    streams: dict[str, dict[str, StoreStats]] = {}
+    for (stream, store), numbers in sorted(found.items()):
+        streams.setdefault(stream, {})[store] = numbers
+    return streams
+
+
+@dataclass(frozen=True)
 class ApplicationStats:
     """The numbers of an application in this process.
 
@@ -74,6 +121,11 @@ class ApplicationStats:
         kafka_error: why Kafka did not answer; then offsets are missing.
         skipped: records that failed and were skipped.
         dead_letters: records that failed and were written to the topic for dead letters.
+        late_records: records that came too late for all of their windows, since the process began.
+        rates: offsets processed per second in this instance, over the last seconds, by topic.
+        stores: the stores in this instance, by stream and name. They are measured with commits, every 30 seconds.
+        errors: the last twenty errors of each part, by kind ("source", "sink" or "topic") and name, the oldest first. If many
+            records of a topic fail in the same way, one in ten seconds is listed.
     """
 
     status: ApplicationStatus
@@ -92,6 +144,10 @@ class ApplicationStats:
     kafka_error: str = ""
     skipped: int = 0
     dead_letters: int = 0
+    late_records: int = 0
+    rates: Mapping[str, float] = field(default_factory=dict)
+    stores: Mapping[str, Mapping[str, StoreStats]] = field(default_factory=dict)
+    errors: Mapping[str, Mapping[str, tuple[RecentError, ...]]] = field(default_factory=dict)
 
     @property
     def lag(self) -> int:
@@ -111,6 +167,10 @@ class ApplicationStats:
             "started_at": None if self.started_at is None else self.started_at.isoformat(),
             "partitions": topics,
             "sources": {name: asdict(source) for name, source in self.sources.items()},
+            "errors": {
+                kind: {name: [asdict(each) for each in errors] for name, errors in parts.items()}
+                for kind, parts in self.errors.items()
+            },
         }
 
     @classmethod
@@ -129,5 +189,13 @@ class ApplicationStats:
                     for number, numbers in partitions.items()
                 },
                 "sources": {name: SourceStats(**numbers) for name, numbers in found["sources"].items()},
+                "stores": {
+                    stream: {name: StoreStats(**numbers) for name, numbers in stores.items()}
+                    for stream, stores in found.get("stores", {}).items()
+                },
+                "errors": {
+                    kind: {name: tuple(RecentError(**each) for each in errors) for name, errors in parts.items()}
+                    for kind, parts in found.get("errors", {}).items()
+                },
             }
         )

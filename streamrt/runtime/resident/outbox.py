@@ -12,7 +12,7 @@ from streamrt.runtime.link import BatchDone, IdleChanged, Link, Opened, Progress
 from streamrt.runtime.report import Report, StoreTime
 from streamrt.runtime.sent import Sent
 from streamrt.runtime.tasks.stream_task import Progress, StreamTask
-from streamrt.runtime.tasks.task_executor import TaskExecutor
+from streamrt.runtime.tasks.task_executor import TaskExecutor, own_block_cache
 from streamrt.runtime.tasks.work_cycle import WorkCycle
 from streamrt.topology import TaskId
 
@@ -93,7 +93,7 @@ class Outbox:
             sent: event times sent into exchanges up to these offsets, by input partition.
         """
         report.records -= self._records
-        report.memory = own_memory()
+        report.memory, report.block_cache = own_memory(), own_block_cache()
         self._records, self._measured_at = 0, self._clock()
         for (task_id, store), found in report.times.items():
             if (task := self._tasks.assigned.get(task_id)) is not None:
@@ -160,6 +160,8 @@ class Outbox:
             self._records += report.records
         if now - self._measured_at >= _MEASURE_S:
             report.memory, self._measured_at = own_memory(), now
+            report.block_cache = own_block_cache()
+            self._tasks.note_sizes(report)
         seen = ProgressUpdate(report)
         if self._watched:
             tasks = [task for task in self._tasks.assigned.values() if task.is_open]

@@ -36,6 +36,7 @@ from streamrt.topology import (
     PartitionSender,
     RecordHandler,
     StateAccess,
+    Tallies,
     TaskAccess,
     TaskId,
 )
@@ -84,6 +85,7 @@ class OutputCollector:
         sent: the highest event time sent into each exchange that watermarks pass, by topic; that of the active task.
         deadline: value of `clock` at which the time slice ends; set before records and ticks.
         unfinished: whether an operator had to stop early since this was set to False.
+        tallies: what operators count.
     """
 
     def __init__(
@@ -112,6 +114,7 @@ class OutputCollector:
         self._partition_counts = spec.partition_counts
         self._spec = spec
         self._metrics: dict[str, Metrics] = {}
+        self.tallies = Tallies()
         self._sinks = sinks
         self._on_error = on_error
         self._position = position
@@ -260,6 +263,10 @@ class OutputCollector:
     def on_close(self, callback: Callable[[], None]) -> None:
         """Register a function to be called at the end."""
         self.closing.append(callback)
+
+    def watch(self, kind: str, name: str, total: Callable[[], float]) -> None:
+        """Have a count read at each report."""
+        self.tallies.watch(kind, name, total)
 
     def begin_portion(self) -> Callable[[], bool]:
         """Return a function that checks whether the time slice or portion is over; if so, it sets `unfinished`."""

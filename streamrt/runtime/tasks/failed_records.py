@@ -3,21 +3,26 @@
 import logging
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from streamrt.common.texts import one_line
 from streamrt.errors import SinkError, TransactionError
 from streamrt.kafka.writer import WriterFailedError
 from streamrt.records import RawRecord, TopicPartition
+from streamrt.runtime.report import FailedRecord
 from streamrt.runtime.spec import TaskSpec
 from streamrt.runtime.tasks.clients import RecordWriter
 from streamrt.secret import masked
 from streamrt.topics import DeadLetter, ErrorStage
+from streamrt.topology import TaskId
 
 __all__ = ["DeadLetterRefused", "FailedRecords", "RejectedRecords"]
 
 logger = logging.getLogger("streamrt")
 
 _SILENCE_S = 10.0
+_MOST_NOTED = 100
+"""In one report."""
 
 
 class DeadLetterRefused(Exception):  # noqa: N818 - control flow inside the runtime; never seen by users
@@ -40,8 +45,9 @@ class FailedRecords:
         self._policies = spec.policies
         self._group = spec.group
         self._clock = clock
-        # When a kind of error was last logged, and how many have come since.
+        # When a kind of error was last noted, and how many have come since.
         self._told: dict[tuple[str, str, str], tuple[float, int]] = {}
+        self._noted: list[FailedRecord] = []
         self.skipped = 0
         self.dead_letters = 0
 
@@ -50,6 +56,11 @@ class FailedRecords:
         taken = self.skipped, self.dead_letters
         self.skipped = self.dead_letters = 0
         return taken
+
+    def take_noted(self, stream: str) -> list[FailedRecord]:
+        """Return the records of a stream that were noted since the last call."""
+        noted, self._noted = self._noted, []
+        return [replace(each, task=TaskId(stream, each.task.partition)) for each in noted]
 
     def skips(self, stage: ErrorStage) -> bool:
         """Return whether what fails at a stage is skipped."""
@@ -63,6 +74,11 @@ class FailedRecords:
         """Skip a record, or an output of it."""
         self.skipped += 1
         self._tell(stage, error, record, operator, "skipping it")
+
+    def skip_quietly(self, stage: ErrorStage, error: BaseException, record: RawRecord, operator: str) -> None:
+        """Skip a record because a callback said so; the callback logs what it wants."""
+        self.skipped += 1
+        self._note("skipped record", stage, error, record, operator)
 
     def keep(
         self, stage: ErrorStage, error: BaseException, record: RawRecord, operator: str, writer: RecordWriter
@@ -98,13 +114,11 @@ class FailedRecords:
         self._tell(stage, error, record, operator, f"writing it to {topic}")
 
     def _tell(self, stage: str, error: BaseException, record: RawRecord, operator: str, consequence: str) -> None:
-        """Log the first error of each kind, and then one in a while: there may be thousands in a second."""
-        kind, now = (stage, operator, type(error).__name__), self._clock()
-        told, since = self._told.get(kind, (-_SILENCE_S, 0))
-        if now - told < _SILENCE_S:
-            self._told[kind] = told, since + 1
+        """Log the first error of each kind, and then one in a while."""
+        kind = "skipped record" if stage in self._policies.skipped else "dead letter"
+        since = self._note(kind, stage, error, record, operator)
+        if since is None:
             return
-        self._told[kind] = now, 0
         logger.warning(
             "%s[%d] at offset %d failed (%s%s: %s); %s%s",
             record.topic(),
@@ -116,6 +130,26 @@ class FailedRecords:
             consequence,
             f"; {since} more since the last message like this" if since else "",
         )
+
+    def _note(self, what: str, stage: str, error: BaseException, record: RawRecord, operator: str) -> int | None:
+        """Note the first error of each kind for the report, and then one in a while: there may be thousands in a second.
+
+        Returns:
+            How many have come since the last one that was noted; None if this one is not.
+        """
+        kind, now = (stage, operator, type(error).__name__), self._clock()
+        told, since = self._told.get(kind, (-_SILENCE_S, 0))
+        if now - told < _SILENCE_S:
+            self._told[kind] = told, since + 1
+            return None
+        self._told[kind] = now, 0
+        if len(self._noted) < _MOST_NOTED:
+            task, sink = TaskId("", record.partition()), error.sink if isinstance(error, SinkError) else ""
+            message = one_line(masked(f"{type(error).__name__}: {error}"))
+            self._noted.append(
+                FailedRecord(task, what, stage, record.topic(), record.offset(), operator or sink, message, since)
+            )
+        return since
 
 
 @dataclass

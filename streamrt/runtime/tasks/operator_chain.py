@@ -49,12 +49,13 @@ from streamrt.runtime.tasks.failed_records import DeadLetterRefused, FailedRecor
 from streamrt.runtime.tasks.inputs import fails, input_of, time_of
 from streamrt.runtime.tasks.log_fields import operator_at_work
 from streamrt.runtime.tasks.moments import calls_of
+from streamrt.runtime.tasks.operator_times import OperatorTimes
 from streamrt.runtime.tasks.place import RecordPlace, context_of
 from streamrt.runtime.tasks.sinks import TaskSinks
 from streamrt.runtime.tasks.stream_task import StreamTask
 from streamrt.runtime.tasks.watchdog import RecordId, Watchdog
 from streamrt.topics import ErrorStage
-from streamrt.topology import Node, SourceOperator, compose_stream
+from streamrt.topology import Node, RecordHandler, SourceOperator, compose_stream
 
 logger = logging.getLogger("streamrt")
 
@@ -150,7 +151,10 @@ class OperatorChain:
         )
         self.stores = list(spec.topology.task_stores(stream))
         self.collector.asynchronous = self.calls.add
-        executors = compose_stream(spec.topology, stream, self.collector, self.collector.leaf)
+        built: dict[str, tuple[RecordHandler, ...]] = {}
+        executors = compose_stream(spec.topology, stream, self.collector, self.collector.leaf, built)
+        self._times = OperatorTimes(built, self.collector.tallies)
+        self._sources = {name: source.label for name, source in spec.topology.streams[stream].items()}
         self._inputs = {
             name: input_of(source.operator.topic, executors[name])
             for name, source in spec.topology.streams[stream].items()
@@ -210,17 +214,32 @@ class OperatorChain:
             SinkBackpressureError: if a sink asks to retry later.
             StoreCorruptedError: if a store is damaged.
         """
+        last, execute = len(chunk.offsets) if stop is None else stop, self._inputs[chunk.topic].execute
+        timed = self._times.timed(execute) if self._times.is_due() else None
+        if timed is None:
+            return self._run(chunk, limits, start, last, execute)
+        end, chosen = 0, self._times.choose(start, last)
+        if chosen > start:
+            end, finished = self._run(chunk, limits, start, chosen, execute)
+            if not finished or self._is_over(limits):
+                return end, False
+        with self._times.measuring(self._sources[chunk.topic]):
+            end, _ = self._run(chunk, limits, chosen, chosen + 1, timed)
+        if chosen + 1 == last or self._is_over(limits):
+            return end, chosen + 1 == last
+        return self._run(chunk, limits, chosen + 1, last, execute)
+
+    def _is_over(self, limits: Limits) -> bool:
+        collector, wanted = self.collector, limits.outputs
+        enough = wanted is not None and collector.outputs >= wanted
+        return enough or collector.unfinished or self._clock() >= limits.deadline
+
+    def _run(self, chunk: Chunk, limits: Limits, start: int, last: int, execute: RecordHandler) -> tuple[int, bool]:
         source = self._input = self._inputs[chunk.topic]
-        load_value, load_key, execute, processed = (
-            source.load_value,
-            source.load_key,
-            source.execute,
-            self.processed,
-        )
+        load_value, load_key, processed = source.load_value, source.load_key, self.processed
         simple = not source.split and source.extract_timestamp is None
         clock, deadline, wanted, collector = self._clock, limits.deadline, limits.outputs, self.collector
         collector.deadline = deadline
-        last = len(chunk.offsets) if stop is None else stop
         part = slice(start, last)
         headers_column = repeat(None) if chunk.headers is None else chunk.headers[part]
         columns = zip(chunk.keys[part], chunk.values[part], chunk.timestamps[part], headers_column, strict=False)
@@ -442,7 +461,7 @@ class OperatorChain:
         wrapped.__cause__ = error
         callback = self._callbacks.consumer
         if callback is not None and self._ask("on_consumer_error", callback, wrapped, raw):
-            self.failed.skipped += 1
+            self.failed.skip_quietly("deserialize", wrapped, raw, "")
         elif not self._tolerate("deserialize", wrapped, None):
             advice = (
                 "skip such records with on_consumer_error, keep them with on_error, or set another deserializer for the "
@@ -486,7 +505,7 @@ class OperatorChain:
         callback = self._callbacks.processing
         record = Record(value, key, timestamp, headers, self.message_context())
         if callback is not None and self._ask("on_processing_error", callback, cause, record, node):
-            self.failed.skipped += 1
+            self.failed.skip_quietly("process", cause, self._raw(), "" if node is None else str(node))
         elif not self._tolerate("process", cause, node):
             location = user_frame(error.__traceback__)
             message = (
@@ -501,7 +520,7 @@ class OperatorChain:
         callback = self._callbacks.producer
         record = Record(value, key, timestamp, headers, self.message_context())
         if callback is not None and self._ask("on_producer_error", callback, error, record):
-            self.failed.skipped += 1
+            self.failed.skip_quietly("produce", error, self._raw(), "")
             return True
         # A dead letter is the whole record, so its remaining outputs are not made.
         return self.failed.skips("produce") and self._tolerate("produce", error, None)

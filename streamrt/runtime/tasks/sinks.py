@@ -3,7 +3,7 @@
 import logging
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from streamrt.connectors import BaseSink, BatchingSink, DriverSink, SinkBatch, SparkSink, TransactionalSink
 from streamrt.connectors.sinks.spark import DataFrameFactory
@@ -16,6 +16,8 @@ from streamrt.topology import RecordHandler, Topology
 logger = logging.getLogger("streamrt")
 
 _LONGEST_PAUSE_S = 3_600.0
+
+E = TypeVar("E", SinkBackpressureError, SinkError)
 
 
 class TaskSinks:
@@ -68,7 +70,11 @@ class TaskSinks:
         add = sink.add if check is None else _checked(sink, check)
 
         def add_record(value: Any, key: Any, timestamp: int, headers: Headers | None) -> None:
-            add(value, key, timestamp, headers, *position())
+            try:
+                add(value, key, timestamp, headers, *position())
+            except SinkBackpressureError as error:
+                _named(error, sink)
+                raise
 
         if not isinstance(sink, TransactionalSink):
             return add_record
@@ -102,13 +108,15 @@ class TaskSinks:
                 continue
             try:
                 positions.read(start)
-            except SinkBackpressureError:
+            except SinkBackpressureError as error:
+                _named(error, positions.sink)
                 raise
             except Exception as error:
                 where = ", ".join(map(str, start))
-                raise SinkError(
+                failure = SinkError(
                     f"the sink {positions.sink.name} failed to read its positions of {where}: {_words(error)}"
-                ) from error
+                )
+                raise _named(failure, positions.sink) from error
 
     def forget(self, inputs: Collection[TopicPartition]) -> None:
         """Forget the positions of a task that ends or begins again."""
@@ -146,14 +154,18 @@ class TaskSinks:
                 continue
             try:
                 self._flush(number, sink, end)
-            except (SinkBackpressureError, SinkFencedError):
+            except SinkFencedError:
+                raise
+            except SinkBackpressureError as error:
+                _named(error, sink)
                 raise
             except Exception as error:
                 where = ", ".join(map(str, end))
-                raise SinkError(
+                failure = SinkError(
                     f"the sink {type(sink).__name__} failed on records of {where}: {_words(error)}",
                     record=error.record if isinstance(error, SinkError) else None,
-                ) from error
+                )
+                raise _named(failure, sink) from error
 
     def _flush(self, number: int, sink: BaseSink, end: Mapping[TopicPartition, int]) -> None:
         partitioned = _partitioned(sink)
@@ -225,6 +237,12 @@ def _partitioned(sink: BaseSink) -> BatchingSink | None:
     return sink if isinstance(sink, BatchingSink) and own == whole else None
 
 
+def _named(error: E, sink: BaseSink) -> E:
+    """Return an error with the name of the sink that raised it."""
+    error.sink = error.sink or type(sink).__name__
+    return error
+
+
 def start_sink(sink: BaseSink) -> None:
     """Start a sink.
 
@@ -234,7 +252,8 @@ def start_sink(sink: BaseSink) -> None:
     try:
         sink.start()
     except Exception as error:
-        raise SinkError(f"the sink {type(sink).__name__} cannot start: {_words(error)}") from error
+        failure = SinkError(f"the sink {type(sink).__name__} cannot start: {_words(error)}")
+        raise _named(failure, sink) from error
 
 
 def close_sink(sink: BaseSink) -> None:

@@ -10,7 +10,7 @@ from streamrt.errors import ChangelogError, StateError, StoreCorruptedError
 from streamrt.records import TopicPartition
 from streamrt.runtime.placement import ChangelogSettings, StorePlacement, placement_of, topic_ids
 from streamrt.runtime.reads import TaskRows
-from streamrt.runtime.report import StoreTime
+from streamrt.runtime.report import StoreSize, StoreTime
 from streamrt.runtime.tasks.clients import RecordWriter, TaskClients
 from streamrt.runtime.tasks.foreign import defend, epoch_headers, refuse_later_owner, set_right
 from streamrt.runtime.tasks.open_store import OpenStore, RestoreInterrupted, RestoreProgress
@@ -150,6 +150,19 @@ class TaskStores:
                 remembered = timed.stream_time if observed is None else None
                 times[name] = StoreTime(observed, timed.next_deadline, remembered, timed.next_processing_deadline)
         return times
+
+    def take_reads(self) -> dict[str, tuple[int, int]]:
+        """Return, by store, how many reads its cache and the store itself have answered since the last call."""
+        return {name: store.transaction.take_reads() for name, store in self._open.items()}
+
+    def sizes(self) -> dict[str, StoreSize]:
+        """Return the approximate sizes of the open stores, without those that cannot be read."""
+        found = {}
+        for name, store in self._open.items():
+            # The next use of the store reports the error.
+            with contextlib.suppress(StateError):
+                found[name] = StoreSize(store.partition.approximate_size(), store.partition.approximate_entries())
+        return found
 
     def prepare(self, writer: RecordWriter, ends: Mapping[TopicPartition, int]) -> None:
         """Produce the changes of all stores, with a position record for each.

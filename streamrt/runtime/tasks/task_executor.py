@@ -25,7 +25,7 @@ from streamrt.runtime.tasks.task_registry import TaskRegistry
 from streamrt.runtime.tasks.troubles import HANDLED_ERRORS, note_close_error, note_trouble
 from streamrt.runtime.tasks.watchdog import Watchdog
 from streamrt.runtime.tasks.work_cycle import WorkCycle
-from streamrt.state.rocksdb import load_rocksdb
+from streamrt.state.rocksdb import block_cache_usage, load_rocksdb
 from streamrt.topology import TaskId
 
 PRINTED = -1
@@ -120,7 +120,7 @@ class TaskExecutor:
         finally:
             cycle.close()
         report.seconds = time.monotonic() - begun
-        report.memory = own_memory()
+        report.memory, report.block_cache = own_memory(), own_block_cache()
         return report
 
     # -- Resident tasks ------------------------------------------------------------------------------------------------
@@ -162,7 +162,15 @@ class TaskExecutor:
         cycle.settle()
         cycle.report.shown += self.drain_shown()
         cycle.report.metrics = self._registry.drain_metrics()
+        cycle.report.tallies = self._registry.drain_tallies()
+        cycle.report.failed += self._registry.drain_failed()
         return cycle.report
+
+    def note_sizes(self, report: Report) -> None:
+        """Note the sizes of the stores of assigned tasks, as far as the last ones are old."""
+        for task in self.assigned.values():
+            if task.is_open:
+                self._registry.note_stores(task, report)
 
     def drain_shown(self) -> list[tuple[int, Any]]:
         """Return the items that operators have shown since the last call."""
@@ -278,6 +286,12 @@ class TaskExecutor:
                 self._registry.chain(stream)
             if any(map(topology.task_stores, topology.streams)):
                 load_rocksdb()
+
+
+def own_block_cache() -> dict[str, int]:
+    """Return the bytes in the block cache of this process, by the name that `own_memory` gives it."""
+    used = block_cache_usage()
+    return {} if used is None else dict.fromkeys(own_memory(), used)
 
 
 def _rows(stores: TaskStores, read: TaskRead) -> TaskRows:

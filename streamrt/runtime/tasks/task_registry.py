@@ -4,13 +4,14 @@ import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from streamrt.connectors.retries import retry_counts
 from streamrt.errors import StateError
 from streamrt.records import TopicPartition
 from streamrt.runtime.batch_context import BatchContext
 from streamrt.runtime.placement import StateSettings
-from streamrt.runtime.report import Report
+from streamrt.runtime.report import FailedRecord, Report
 from streamrt.runtime.spec import TaskSpec
 from streamrt.runtime.tasks.clients import TaskClients
 from streamrt.runtime.tasks.commit import AtLeastOnceCommit, CommitProtocol, ExactlyOnceCommit
@@ -21,12 +22,24 @@ from streamrt.runtime.tasks.store_catalog import StoreCatalog
 from streamrt.runtime.tasks.stores import TaskStores
 from streamrt.runtime.tasks.stream_task import StreamTask
 from streamrt.runtime.tasks.watchdog import Watchdog
-from streamrt.topology import Measured, MetricId, TaskId
+from streamrt.topology import Measured, MetricId, Tally, TaskId, add_tallies
+from streamrt.topology.tallies import CACHE_HITS, CACHE_MISSES, SINK_RETRIES, SINK_RETRY_SECONDS
 
 if TYPE_CHECKING:
     from streamrt.runtime.tasks.spans import TaskSpans
 
 __all__ = ["TaskRegistry"]
+
+_FIRST_SIZES_S = 1.0
+_SIZES_S = 30.0
+"""How often the sizes of a task's stores are measured: RocksDB looks at its files for that."""
+
+
+class _Measured(NamedTuple):
+    """When the sizes of a task's stores are to be measured next, and how long after the last time."""
+
+    due: float
+    pause_s: float
 
 
 class TaskRegistry:
@@ -72,6 +85,8 @@ class TaskRegistry:
         self._watchdog = watchdog
         self._catalog = catalog or StoreCatalog(spec.state or StateSettings(group="", base_dir=Path()))
         self._chains: dict[str, OperatorChain] = {}
+        self._tallies: dict[Tally, float] = {}
+        self._measured: dict[TaskId, _Measured] = {}
 
     def log_fields(self, task_id: TaskId) -> dict[str, Any]:
         """Return what log lines say about a task."""
@@ -105,7 +120,8 @@ class TaskRegistry:
             self.spans.close()
 
     def reset(self) -> None:
-        """Forget what operators have counted and collected."""
+        """Forget what operators have counted and collected, and the retries of other applications in this process."""
+        retry_counts.take()
         for chain in self._chains.values():
             chain.collector.reset()
 
@@ -119,6 +135,38 @@ class TaskRegistry:
     def drain_metrics(self) -> dict[MetricId, Measured]:
         """Return what users' metrics have measured since the last call."""
         return {name: new for chain in self._chains.values() for name, new in chain.collector.drain_metrics().items()}
+
+    def note_reads(self, task: StreamTask) -> None:
+        """Count the reads of state since the last call, before transactions are renewed."""
+        for name, (hits, misses) in task.stores.take_reads().items():
+            for kind, count in ((CACHE_HITS, hits), (CACHE_MISSES, misses)):
+                if count:
+                    add_tallies(self._tallies, {Tally(kind, task.id.stream, name): count})
+
+    def note_stores(self, task: StreamTask, report: Report) -> None:
+        """Count reads of state, and note the sizes of a task's open stores if the last ones are old."""
+        self.note_reads(task)
+        measured, now = self._measured.get(task.id), time.monotonic()
+        if measured is not None and now < measured.due:
+            return
+        # Soon at first, because stores grow most then.
+        pause = _FIRST_SIZES_S if measured is None else min(2 * measured.pause_s, _SIZES_S)
+        self._measured[task.id] = _Measured(now + pause, pause)
+        report.sizes.update({(task.id, store): size for store, size in task.stores.sizes().items()})
+
+    def drain_tallies(self) -> dict[Tally, float]:
+        """Return what operators and the runtime have counted since the last call."""
+        found, self._tallies = self._tallies, {}
+        for stream, chain in self._chains.items():
+            add_tallies(found, chain.collector.tallies.drain(stream))
+        retries, waited_s = retry_counts.take()
+        if retries:
+            add_tallies(found, {Tally(SINK_RETRIES): retries, Tally(SINK_RETRY_SECONDS): waited_s})
+        return found
+
+    def drain_failed(self) -> list[FailedRecord]:
+        """Return the failed records that were noted since the last call."""
+        return [each for stream, chain in self._chains.items() for each in chain.failed.take_noted(stream)]
 
     def task_of(self, partition: TopicPartition) -> TaskId:
         """Return the task of an input partition."""

@@ -65,11 +65,6 @@ class TracedChain(OperatorChain):
             if start == last or self._is_over(limits):
                 return end, start == last
 
-    def _is_over(self, limits: Limits) -> bool:
-        collector, wanted = self.collector, limits.outputs
-        enough = wanted is not None and collector.outputs >= wanted
-        return enough or collector.unfinished or self._clock() >= limits.deadline
-
     def _run_traced(self, chunk: Chunk, limits: Limits, index: int) -> tuple[int, bool]:
         """Process one record in a span."""
         span = self._spans.record(chunk, index, self._stream, self._commit)

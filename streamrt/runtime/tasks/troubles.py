@@ -9,6 +9,7 @@ from streamrt.errors import (
     SchemaRegistryError,
     SchemaRegistryUnavailableError,
     SinkBackpressureError,
+    SinkError,
     SinkFencedError,
     StateError,
     StoreCorruptedError,
@@ -49,7 +50,7 @@ def note_trouble(report: Report, task: StreamTask, trouble: Exception, *, repair
         repair: whether to delete damaged stores; otherwise they end the application.
     """
     if isinstance(trouble, SinkBackpressureError):
-        report.stalled[task.id] = Pause(pause_of(trouble), masked(trouble.reason))
+        report.stalled[task.id] = Pause(pause_of(trouble), masked(trouble.reason), sink=trouble.sink)
     elif isinstance(trouble, StoreCorruptedError) and repair:
         try:
             task.stores.destroy(trouble)
@@ -95,6 +96,12 @@ def note_failure(report: Report, failure: Failure) -> None:
 def state_failure(task_id: TaskId, error: StateError) -> Failure:
     """Return the failure for unusable state."""
     return Failure("state", task_id, None, str(error), error, trace_of(error))
+
+
+def sink_failure(task_id: TaskId, error: SinkError) -> Failure:
+    """Return the failure for a sink that cannot go on."""
+    cause = error.__cause__ if isinstance(error.__cause__, Exception) else None
+    return Failure("sink", task_id, None, str(error), cause or error, trace_of(error), error.sink)
 
 
 def trace_of(error: Exception) -> str:

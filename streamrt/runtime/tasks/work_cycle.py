@@ -26,7 +26,7 @@ from streamrt.runtime.tasks.troubles import (
     note_close_error,
     note_failure,
     note_trouble,
-    trace_of,
+    sink_failure,
 )
 from streamrt.runtime.tasks.work import flush_writers, note_step, size_of, work_of
 from streamrt.secret import masked
@@ -324,7 +324,7 @@ class WorkCycle:
         try:
             chain = self._registry.chain(task_id.stream)
         except SinkError as error:
-            note_failure(self.report, Failure("sink", task_id, None, str(error), error, trace_of(error)))
+            note_failure(self.report, sink_failure(task_id, error))
             return None
         ranges = self.report.ranges
         former = {each: ranges[each] for each in self._registry.inputs(task_id) if each in ranges}
@@ -375,7 +375,7 @@ class WorkCycle:
         except SinkError as error:
             self._release(task)
             self.aborted.add(task)
-            note_failure(self.report, Failure("sink", task.id, None, str(error), error.__cause__, trace_of(error)))  # type: ignore[arg-type]
+            note_failure(self.report, sink_failure(task.id, error))
         else:
             return True
         return False
@@ -569,7 +569,7 @@ class WorkCycle:
         except SinkError as error:
             if self._reject(task, error):
                 return False
-            self._give_up(task, Failure("sink", task.id, None, str(error), error.__cause__, trace_of(error)))  # type: ignore[arg-type]
+            self._give_up(task, sink_failure(task.id, error))
             return False
         except ProducerError as refusal:
             # The callback cannot skip this record: state whose changelog lacks a change would be wrong after a restore.
@@ -592,7 +592,7 @@ class WorkCycle:
         if not tolerated or not self._registry.rejected.add(error):
             return False
         self._abort(task)
-        self.report.stalled[task.id] = Pause(0.0, masked(str(error)), rejected=True)
+        self.report.stalled[task.id] = Pause(0.0, masked(str(error)), rejected=True, sink=error.sink)
         return True
 
     def _commit(self, task: StreamTask, publish: Callable[[], None]) -> bool:
@@ -618,6 +618,7 @@ class WorkCycle:
     def _note_times(self, task: StreamTask) -> None:
         self.report.times.update({(task.id, store): time for store, time in task.times.items()})
         self.report.unfinished[task.id] = task.unfinished
+        self._registry.note_stores(task, self.report)
         if work_of(task).ended:
             self.report.ended[task.id] = work_of(task).ended
         # Unfinished work may send earlier event times. In a micro-batch, the driver waits until it is finished.

@@ -1,0 +1,101 @@
+"""What tasks count and measure, as Prometheus takes it: state, caches, operators, timers, late records and sinks."""
+
+from collections.abc import Iterator
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric, SummaryMetricFamily
+
+from streamrt.runtime.driver.meters import MetersSnapshot
+from streamrt.topology import of_kind
+from streamrt.topology.tallies import (
+    CACHE_HITS,
+    CACHE_MISSES,
+    LATE_RECORDS,
+    LOOKUP_HITS,
+    LOOKUP_MISSES,
+    OPERATOR_RECORDS,
+    OPERATOR_SECONDS,
+    SINK_RETRIES,
+    SINK_RETRY_SECONDS,
+    TIMERS,
+    Tally,
+)
+
+__all__ = ["task_families"]
+
+
+def task_families(group: str, meters: MetersSnapshot) -> Iterator[Metric]:
+    """Yield the metrics of what tasks count and measure.
+
+    Args:
+        group: the consumer group.
+        meters: the counters.
+    """
+    yield from _state(group, meters)
+    yield from _caches(group, meters)
+    yield from _operators(group, meters)
+    yield from _sinks(group, meters)
+
+
+def _state(group: str, meters: MetersSnapshot) -> Iterator[Metric]:
+    labels = ["group", "stream", "partition", "store"]
+    sizes = GaugeMetricFamily("streamrt_state_size_bytes", "Approximate size of stores.", labels=labels)
+    entries = GaugeMetricFamily("streamrt_state_entries", "Approximate number of keys in stores.", labels=labels)
+    for (task, store), found in sorted(meters.sizes.items()):
+        own = [group, task.stream, str(task.partition), store]
+        sizes.add_metric(own, found.size)
+        if found.entries is not None:
+            entries.add_metric(own, found.entries)
+    words = "Blocks of files in the memory of the processes that run tasks."
+    blocks = GaugeMetricFamily("streamrt_worker_block_cache_bytes", words, labels=["group", "worker"])
+    for name, used in sorted(meters.block_caches.items()):
+        blocks.add_metric([group, name], used)
+    yield from (sizes, entries, blocks)
+
+
+def _caches(group: str, meters: MetersSnapshot) -> Iterator[Metric]:
+    labels = ["group", "cache", "stream", "name"]
+    for name, words, of_state, of_lookups in (
+        ("streamrt_cache_hits", "Reads that a cache of tasks answered.", CACHE_HITS, LOOKUP_HITS),
+        ("streamrt_cache_misses", "Reads that no cache of tasks could answer.", CACHE_MISSES, LOOKUP_MISSES),
+    ):
+        family = CounterMetricFamily(name, words, labels=labels)
+        for cache, kind in (("state", of_state), ("lookup", of_lookups)):
+            for tally, count in of_kind(meters.tallies, kind):
+                family.add_metric([group, cache, tally.stream, tally.name], count)
+        yield family
+
+
+def _operators(group: str, meters: MetersSnapshot) -> Iterator[Metric]:
+    times = SummaryMetricFamily(
+        "streamrt_operator_duration_seconds",
+        "Time of operators for sampled records.",
+        labels=["group", "stream", "operator"],
+    )
+    for tally, records in of_kind(meters.tallies, OPERATOR_RECORDS):
+        seconds = meters.tallies.get(Tally(OPERATOR_SECONDS, tally.stream, tally.name), 0.0)
+        times.add_metric([group, tally.stream, tally.name], int(records), seconds)
+    yield times
+    for name, words, kind in (
+        ("streamrt_timers", "Timers that fired.", TIMERS),
+        ("streamrt_late_records", "Records that came too late for all of their windows.", LATE_RECORDS),
+    ):
+        family = CounterMetricFamily(name, words, labels=["group", "stream", "store"])
+        for tally, count in of_kind(meters.tallies, kind):
+            family.add_metric([group, tally.stream, tally.name], count)
+        yield family
+
+
+def _sinks(group: str, meters: MetersSnapshot) -> Iterator[Metric]:
+    for name, words, kind in (
+        ("streamrt_sink_retries", "Requests that sinks repeated.", SINK_RETRIES),
+        ("streamrt_sink_retry_wait_seconds", "Time that sinks waited before them.", SINK_RETRY_SECONDS),
+    ):
+        family = CounterMetricFamily(name, words, labels=["group"])
+        family.add_metric([group], meters.tallies.get(Tally(kind), 0))
+        yield family
+    pauses = CounterMetricFamily(
+        "streamrt_sink_pause_seconds", "Length of the pauses that sinks asked for.", labels=["group", "stream"]
+    )
+    for stream, seconds in sorted(meters.sink_pause_seconds.items()):
+        pauses.add_metric([group, stream], seconds)
+    yield pauses
