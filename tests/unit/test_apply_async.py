@@ -71,6 +71,7 @@ def play(build: Callable[[StreamingDataFrame], Any], *values: Any, **settings: A
 # -- P15 -------------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.rows("PF-K1", "PF-K2")
 @pytest.mark.parametrize(("ordered", "expected"), [(True, [1, 2, 3]), (False, [2, 3, 1])])
 def test_results_keep_the_order_of_records_or_come_when_they_are_there(ordered: bool, expected: list[int]) -> None:
     gate = Gate([2, 3, 1])
@@ -79,6 +80,7 @@ def test_results_keep_the_order_of_records_or_come_when_they_are_there(ordered: 
     assert gate.most == 3
 
 
+@pytest.mark.rows("PF-K1")
 def test_no_result_crosses_a_tick() -> None:
     """Unordered, 2 comes before 1, and 3, behind the tick, after both."""
     stage, gate = Stage(), Gate([2, 1, 3], of=2)
@@ -92,6 +94,7 @@ def test_no_result_crosses_a_tick() -> None:
     assert found == [2, 1, 3]
 
 
+@pytest.mark.rows("PF-K3")
 def test_time_out_and_its_replacement() -> None:
     async def call(value: int) -> int:
         if value != 2:
@@ -110,6 +113,7 @@ def test_capacity_one_is_one_after_the_other() -> None:
     assert gate.most == 1
 
 
+@pytest.mark.rows("PF-K4")
 @pytest.mark.parametrize("ordered", [True, False])
 def test_further_records_wait_for_the_capacity(ordered: bool) -> None:
     flying = most = 0
@@ -166,6 +170,7 @@ def test_a_replaced_context_goes_with_the_record() -> None:
     assert sorted(play(build, 1, 2, 3)) == [10, 20, 30]
 
 
+@pytest.mark.rows("PF-K3")
 def test_chains_branches_groups_state_and_side_outputs() -> None:
     """Several calls, one below the other and beside each other, in a branch, below a group_by, and above state."""
     stage = Stage({"config": TopicConfig(2, 1)})
@@ -250,6 +255,7 @@ class Flaky:
         return value
 
 
+@pytest.mark.rows("PF-K5")
 def test_calls_are_repeated() -> None:
     flaky = Flaky(2)
     retry = Retry(3, backoff=0.001, multiplier=2.0, longest=0.0015, on_error=ConnectionError)
@@ -288,6 +294,7 @@ def test_results_may_ask_for_another_attempt() -> None:
     assert play(lambda sdf: sdf.apply_async(ask, timeout=LONG, retry=retry), 1) == [-7]
 
 
+@pytest.mark.rows("PF-K5")
 def test_the_time_out_covers_all_attempts() -> None:
     """It is over while the call waits for its second attempt."""
     flaky = Flaky(9)

@@ -75,6 +75,7 @@ def order(driver: TopologyTestDriver, total: int, timestamp: int, partition: int
     driver.pipe("orders", {"total": total, "g": f"g{total}"}, key=b"o", timestamp=timestamp, partition=partition)
 
 
+@pytest.mark.rows("PF-D9", "PF-I9")
 @pytest.mark.parametrize("guarantee", ["at-least-once", "exactly-once"])
 def test_rules_apply_to_the_orders_of_all_partitions(guarantee: str) -> None:
     app, orders, rules = frames(processing_guarantee=guarantee)
@@ -176,6 +177,7 @@ class Timed(BroadcastProcessFunction):
         yield [ctx.state.get("total"), dict(ctx.broadcast_state("all").items())]
 
 
+@pytest.mark.rows("PF-I9", "PF-H2")
 @pytest.mark.parametrize("clock", ["watermark", "partition"])
 def test_timers_and_results_of_both_sides(clock: Any) -> None:
     app, orders, rules = frames(2)
@@ -223,6 +225,7 @@ class Wrong(BroadcastProcessFunction):
     def on_timer(self, timestamp: int, ctx: BroadcastTimerContext) -> None: ...
 
 
+@pytest.mark.rows("PF-I9")
 def test_what_a_side_may_not_do() -> None:
     app, orders, rules = frames(2)
     orders.connect(rules.broadcast()).process(Wrong()).update(print)

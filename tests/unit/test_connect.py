@@ -64,6 +64,7 @@ def frames(
     return app, [app.dataframe(topic) for topic in topics]
 
 
+@pytest.mark.rows("PF-I1", "PF-I4", "PF-I5", "PF-I6", "PF-I8")
 @CLOCKS
 @pytest.mark.parametrize("guarantee", ["at-least-once", "exactly-once"])
 def test_rides_and_fares_with_those_that_have_no_match(clock: Any, guarantee: str) -> None:
@@ -116,6 +117,7 @@ def test_a_frame_connected_with_itself_and_with_a_child() -> None:
     assert driver.state("in", "k", store="process_itself").value("count") == 4
 
 
+@pytest.mark.rows("PF-I2")
 def test_frames_behind_group_by_meet_by_their_new_keys() -> None:
     app, (left, right) = frames("left", "right", partitions=(3, 3))
     grouped = [frame.group_by("id", key_serializer="str", key_deserializer="str") for frame in (left, right)]

@@ -81,6 +81,7 @@ SESSIONS: list[Record] = [("a", 0, 1_000), ("b", 0, 1_500), ("a", 0, 2_000), ("c
 EXPECTED: list[Record] = [("b", {"count": 1}, 61_500), ("a", {"count": 2}, 62_000)]
 
 
+@pytest.mark.rows("PF-E1", "PF-F4", "PF-F8")
 def test_a_rolling_reduce() -> None:
     class Rolling(ProcessFunction):
         def process_element(self, value: Any, ctx: Context) -> Iterable[Any]:
@@ -92,6 +93,7 @@ def test_a_rolling_reduce() -> None:
     assert found == [("a", 1, 1), ("a", 3, 2), ("a", 6, 3), ("b", 4, 4)]
 
 
+@pytest.mark.rows("PF-E2", "PF-E7", "PF-E9")
 @CLOCKS
 def test_a_count_with_a_time_out(clock: Any) -> None:
     play = Play(Sessions(), clock=clock)
@@ -124,6 +126,7 @@ def test_a_count_with_a_time_out_that_deletes_no_timers(clock: Any) -> None:
     assert called == [61_000, 61_500, 62_000, 130_000]
 
 
+@pytest.mark.rows("PF-E7", "PF-E9", "PF-E11")
 @CLOCKS
 def test_timers_that_are_repeated_deleted_past_and_nested(clock: Any) -> None:
     class Nested(ProcessFunction):
@@ -149,6 +152,7 @@ def test_timers_that_are_repeated_deleted_past_and_nested(clock: Any) -> None:
     assert play.pipe(("a", "third", 9_000)) == []
 
 
+@pytest.mark.rows("PF-A18", "PF-E5", "PF-E8", "PF-E10", "PF-E12")
 def test_batches_by_processing_time() -> None:
     class Batches(ProcessFunction):
         def process_element(self, value: Any, ctx: Context) -> None:
@@ -178,6 +182,7 @@ def test_batches_by_processing_time() -> None:
         assert play.advance(timedelta(days=1)) == []
 
 
+@pytest.mark.rows("PF-E6", "PF-E11")
 @CLOCKS
 def test_sorting_by_event_time(clock: Any) -> None:
     late = []
@@ -201,6 +206,7 @@ def test_sorting_by_event_time(clock: Any) -> None:
     assert late == []
 
 
+@pytest.mark.rows("PF-C10", "PF-E1", "PF-E3", "PF-E4", "PF-E5", "PF-E6", "PF-E10", "PF-E15", "PF-H2")
 @CLOCKS
 def test_the_context_of_calls(clock: Any) -> None:
     seen: list[Any] = []
@@ -255,6 +261,7 @@ def test_the_context_of_calls(clock: Any) -> None:
                 use(context)
 
 
+@pytest.mark.rows("PF-J5", "PF-J8")
 def test_timers_wait_for_all_partitions_unless_they_are_idle() -> None:
     app = application()
     topic = app.topic("in", key_deserializer="str", config=TopicConfig(2, 1))
@@ -274,6 +281,7 @@ def test_timers_wait_for_all_partitions_unless_they_are_idle() -> None:
     assert sorted(results) == [("a", 61_000), ("b", 260_000), ("c", 210_000)]
 
 
+@pytest.mark.rows("PF-E14")
 def test_keys_of_all_types_have_timers_of_their_own() -> None:
     app = application()
     topic = app.topic("in", key_deserializer="json", key_serializer="json")
@@ -300,6 +308,7 @@ def test_behind_group_by_and_with_a_store_in_memory() -> None:
     assert results == [("s", 2)]
 
 
+@pytest.mark.rows("PF-F10")
 @CLOCKS
 def test_state_expires_by_the_records_of_the_partition(clock: Any) -> None:
     class New(ProcessFunction):
@@ -448,6 +457,7 @@ def test_what_is_no_process_function() -> None:
         Stage().sdf.process(lambda value: value)  # type: ignore[arg-type]
 
 
+@pytest.mark.rows("PF-C8")
 def test_a_second_function_of_a_class_needs_a_name() -> None:
     stage = Stage()
     stage.sdf.process(Sessions())

@@ -8,6 +8,7 @@ from streamrt.errors import ArgumentTypeError, InvalidOperationError, Processing
 from tests.unit.apps import Stage
 
 
+@pytest.mark.rows("PF-D3")
 def test_each_record_gives_the_combination_so_far() -> None:
     stage = Stage()
     stage.sdf.reduce(lambda total, value: total + value)

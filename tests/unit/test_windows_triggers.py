@@ -88,6 +88,7 @@ def values(results: Sequence[Any]) -> list[Any]:
     return [value["value"] for _, value, _ in results]
 
 
+@pytest.mark.rows("PF-G16", "PF-G17", "PF-G18", "PF-G28")
 @CLOCKS
 def test_allowed_lateness_and_late_records(clock: Any) -> None:
     play = Play(
@@ -103,6 +104,7 @@ def test_allowed_lateness_and_late_records(clock: Any) -> None:
     assert view.timers() == []
 
 
+@pytest.mark.rows("PF-J6")
 def test_final_emits_once() -> None:
     play = Play(lambda sdf: sdf.tumbling_window(5000, grace_ms=2000).count().final(closing_strategy="partition"))
     records = [("a", 1, 1000), ("a", 2, 4000), ("x", 3, 5000), ("a", 4, 3000)]
@@ -112,6 +114,7 @@ def test_final_emits_once() -> None:
     assert play.side["late"] == [("a", 6, 2000)]
 
 
+@pytest.mark.rows("PF-G28", "PF-G34", "PF-G39")
 def test_sessions_that_merge() -> None:
     """The other partition holds the watermark back by ten seconds."""
     seen: list[Any] = []
@@ -138,6 +141,7 @@ def test_elements_of_merged_sessions_are_in_the_order_of_arrival() -> None:
     ]
 
 
+@pytest.mark.rows("PF-G23")
 @CLOCKS
 def test_merging_sessions_have_no_state_of_a_window(clock: Any) -> None:
     def asks(key: Any, ctx: WindowContext, elements: Any) -> None:
@@ -148,6 +152,7 @@ def test_merging_sessions_have_no_state_of_a_window(clock: Any) -> None:
         play.pipe(*numbers(1000, 20_000))
 
 
+@pytest.mark.rows("PF-G13", "PF-G15")
 @CLOCKS
 def test_count_triggers(clock: Any) -> None:
     def windows(trigger: Trigger) -> Play:
@@ -160,6 +165,7 @@ def test_count_triggers(clock: Any) -> None:
     assert values(play.pipe(*numbers(10_000_000, 10_000_001))) == [[10_000_000, 10_000_001]]
 
 
+@pytest.mark.rows("PF-G15")
 @CLOCKS
 def test_early_results(clock: Any) -> None:
     play = Play(
@@ -187,6 +193,7 @@ def test_a_continuous_trigger_ends_with_the_window_whose_last_millisecond_is_a_m
     assert values(play.pipe(*numbers(9, 28))) == [[9]]
 
 
+@pytest.mark.rows("PF-G28", "PF-H3")
 @CLOCKS
 def test_hopping_windows_late_for_some(clock: Any) -> None:
     told: list[Any] = []
@@ -212,6 +219,7 @@ def test_hopping_windows_late_for_some(clock: Any) -> None:
     assert told == [(8000, 4000, 0, 10_000), (9000, 7000, 0, 10_000), (9000, 7000, 5000, 15_000)]
 
 
+@pytest.mark.rows("PF-G3", "PF-G15", "PF-G31", "PF-G32")
 def test_batches_in_a_global_window_are_count_windows() -> None:
     records = [
         (key, number, time) for number, (key, time) in enumerate(zip("abaabbbaab", range(90, 0, -9), strict=True))
@@ -243,6 +251,7 @@ class Spread(ProcessWindowFunction):
         ctx.global_state.set("left", [*ctx.window_state.list("fired")])
 
 
+@pytest.mark.rows("PF-G21", "PF-G22", "PF-G23", "PF-G24", "PF-G25", "PF-H1", "PF-H2")
 @CLOCKS
 def test_a_window_function_has_state_and_side_outputs(clock: Any) -> None:
     play = Play(
@@ -265,6 +274,7 @@ def test_a_window_function_has_state_and_side_outputs(clock: Any) -> None:
         Stage().sdf.tumbling_window(10).process(Spread()).final().side_output("even")
 
 
+@pytest.mark.rows("PF-G9", "PF-G10", "PF-G12", "PF-G13", "PF-G14")
 @CLOCKS
 def test_a_window_that_is_over_leaves_nothing(clock: Any) -> None:
     class Untidy(Trigger):
@@ -293,6 +303,7 @@ def test_a_window_that_is_over_leaves_nothing(clock: Any) -> None:
     assert not [key for key in rows if b"a" in key[:12] and key[1] == 3]
 
 
+@pytest.mark.rows("PF-G20", "PF-G27")
 def test_process_after_an_aggregation_gets_the_aggregate() -> None:
     def told(key: Any, ctx: WindowContext, elements: list[Any]) -> list[Any]:
         return [(ctx.window.start, *elements)]
@@ -312,6 +323,7 @@ def test_process_after_an_aggregation_gets_the_aggregate() -> None:
     assert [value for _, value, _ in running] == [(0, 1), (0, 6), (10, 12)]
 
 
+@pytest.mark.rows("PF-G5", "PF-G15", "PF-G16", "PF-G20")
 @pytest.mark.parametrize("closing", ["partition", "watermark"])
 def test_triggers_that_stand_for_final_and_current(closing: Any) -> None:
     records = [(key, at, max(0, at + move)) for at, (key, move) in enumerate([("a", 0), ("b", 3), ("c", -9)] * 20)]
@@ -353,6 +365,7 @@ class Marked(Evictor):
         return [(time, value) for time, value in elements if value != 4]
 
 
+@pytest.mark.rows("PF-G8", "PF-G36")
 @pytest.mark.parametrize(
     ("evictor", "expected"),
     [
@@ -375,6 +388,7 @@ def test_evictors(evictor: Evictor, expected: Any) -> None:
     assert values(play.pipe(*numbers(1, 2, 3, 4, 5, 6))) == expected
 
 
+@pytest.mark.rows("PF-A18", "PF-G30", "PF-G40")
 def test_windows_by_the_wall_clock() -> None:
     play = Play(lambda sdf: sdf.tumbling_window(5_000, time="processing").collect().final(), sides=())
     assert play.pipe(("a", 1, 9_999), ("a", 2, 3)) == []
@@ -402,6 +416,7 @@ def test_windows_by_the_wall_clock() -> None:
     assert [values(play.advance(by)) for by in (4_000, 1, 3_999, 1, 1_998, 1, 9_000)] == [[], [1], [], [1], [], [1], []]
 
 
+@pytest.mark.rows("PF-G15")
 def test_processing_time_triggers_over_event_time() -> None:
     play = Play(lambda sdf: sdf.tumbling_window(10_000).count().trigger(ContinuousProcessingTimeTrigger(4_000)))
     play.pipe(("a", 1, 1))
@@ -433,6 +448,7 @@ class Asking(WindowAssigner):
         return [window if window is None else Window(*window) for window in value]
 
 
+@pytest.mark.rows("PF-G4")
 def test_assigners_of_ones_own() -> None:
     play = Play(lambda sdf: sdf.window(Asking()).count().final("partition"))
     # No window, two windows, and a window that is over although the record is not late.
@@ -447,6 +463,26 @@ def test_assigners_of_ones_own() -> None:
         play = Play(lambda sdf: sdf.window(Asking()).count().final("partition"))
 
 
+class Shift(WindowAssigner):
+    """Windows that begin with each shift of work, by the wall clock."""
+
+    time = "processing"
+
+    def assign_windows(self, value: Any, timestamp: int, now: int) -> list[Window]:
+        start = Window.start_of(now, 8_000, 6_000)
+        return [Window(start, start + 8_000)]
+
+
+@pytest.mark.rows("PF-G5", "PF-G6")
+def test_an_assigner_knows_the_wall_clock() -> None:
+    play = Play(lambda sdf: sdf.window(Shift()).collect().final(), sides=(), start=7_000)
+    assert play.pipe(("a", 1, 0), ("a", 2, 99_999)) == []
+    assert play.advance(7_000) == [("a", {"start": 6_000, "end": 14_000, "value": [1, 2]}, 6_000)]
+    play.pipe(("a", 3, 0))
+    assert play.advance(8_000) == [("a", {"start": 14_000, "end": 22_000, "value": [3]}, 14_000)]
+
+
+@pytest.mark.rows("PF-G7", "PF-G11")
 def test_windows_that_merge_by_rules_of_ones_own() -> None:
     merged: list[Any] = []
 
