@@ -4,6 +4,7 @@ import json
 import math
 from typing import Any, Literal
 
+import pytest
 from hypothesis import strategies as st
 
 from streamrt.serializers import (
@@ -65,6 +66,7 @@ class TestBytesDeserializer(DeserializerConformance):
         return BytesSerializer()
 
 
+@pytest.mark.rows("PF-N1", "PF-N3")
 class TestStringSerializer(SerializerConformance):
     accepted = (("", b""), ("ä€", "ä€".encode()), ("a\x00b", b"a\x00b"))
     refused = (b"bytes", 5, 1.5, True, ["a"], "\ud800")
@@ -73,6 +75,7 @@ class TestStringSerializer(SerializerConformance):
         return StringSerializer()
 
 
+@pytest.mark.rows("PF-N1", "PF-N3")
 class TestStringDeserializer(DeserializerConformance):
     accepted = ((b"", ""), ("ä€".encode(), "ä€"))
     refused = (b"\xff", b"\xc3", b"\xed\xa0\x80")
@@ -180,6 +183,7 @@ class TestDoubleDeserializer(DeserializerConformance):
         return DoubleSerializer()
 
 
+@pytest.mark.rows("PF-N1", "PF-N3")
 class TestJSONSerializer(SerializerConformance):
     accepted = (
         ({}, b"{}"),
@@ -193,6 +197,7 @@ class TestJSONSerializer(SerializerConformance):
         return JSONSerializer()
 
 
+@pytest.mark.rows("PF-N1", "PF-N3")
 class TestJSONDeserializer(DeserializerConformance):
     accepted = (
         (b"{}", {}),
@@ -276,6 +281,7 @@ AVRO_VALUES: tuple[tuple[dict[str, Any], bytes], ...] = (
 AVRO_LIST = {"type": "record", "name": "List", "fields": [{"name": "next", "type": ["null", "List"]}]}
 
 
+@pytest.mark.rows("PF-N1", "PF-N3")
 class TestAvroSerializer(SerializerConformance):
     accepted = (*AVRO_VALUES, ({"id": "a", "pieces": (), "more": 1}, b"\x02a\x00\x00"))
     refused = (
@@ -292,6 +298,7 @@ class TestAvroSerializer(SerializerConformance):
         return AvroSerializer(AVRO)
 
 
+@pytest.mark.rows("PF-N1", "PF-N3")
 class TestAvroDeserializer(DeserializerConformance):
     accepted = tuple((data, value) for value, data in AVRO_VALUES)
     refused = (b"", b"\x02a\x00", b"\x02a\x00\x00\x00", b"\x02\xff\x00\x00", b"\x02a\x00\x06", b"\xff" * 20)

@@ -2,15 +2,19 @@
 
 from pathlib import Path
 
+import pytest
+
 from streamrt.state import MemoryStore, RocksDBOptions, RocksDBStore, Store
 from streamrt.testing.stores import StoreConformance
 
 
+@pytest.mark.rows("PF-L9", "PF-L11")
 class TestMemoryStore(StoreConformance):
     def make(self, name: str, topic: str, base_dir: Path) -> Store:
         return MemoryStore(name, topic, base_dir)
 
 
+@pytest.mark.rows("PF-L9", "PF-L12")
 class TestRocksDBStore(StoreConformance):
     def make(self, name: str, topic: str, base_dir: Path) -> Store:
         return RocksDBStore(name, topic, base_dir, RocksDBOptions(open_max_retries=0))

@@ -70,6 +70,7 @@ FILES: list[tuple[Format, bytes, list[Any]]] = [
 ]
 
 
+@pytest.mark.rows("PF-B4", "PF-B10", "PF-B11")
 @pytest.mark.parametrize("compression", COMPRESS)
 @pytest.mark.parametrize(("plain", "data", "records"), FILES, ids=lambda item: type(item).__name__)
 def test_reading_from_each_position(plain: Format, data: bytes, records: list[Any], compression: Any) -> None:
@@ -142,6 +143,7 @@ def test_what_is_written_is_read(writer: BatchFormat, reader: Format, key: Any) 
     ]
 
 
+@pytest.mark.rows("PF-M8")
 @pytest.mark.parametrize("compression", ["none", "snappy", "gzip", "brotli", "lz4", "zstd"])
 def test_parquet_is_read_as_it_was_written(compression: Any) -> None:
     writer = ParquetBatchFormat(compression=compression)

@@ -12,7 +12,7 @@ import pytest
 
 from streamrt import Application
 from streamrt.connectors import LocalFileSink, PositionChange, SinkCommit, SinkPosition
-from streamrt.connectors.files import CSVBatchFormat, CSVFormat, JSONBatchFormat, ParquetBatchFormat
+from streamrt.connectors.files import BatchFormat, CSVBatchFormat, CSVFormat, JSONBatchFormat, ParquetBatchFormat
 from streamrt.connectors.retries import Retries
 from streamrt.connectors.sinks.files import FileSink
 from streamrt.connectors.sinks.local_files import AppendNotSupported
@@ -76,6 +76,7 @@ def sink_of(path: Path, **settings: Any) -> LocalFileSink:
     return sink
 
 
+@pytest.mark.rows("PF-M3", "PF-M6")
 def test_names_of_files_sort_by_offset_and_never_repeat(tmp_path: Path) -> None:
     sink = sink_of(tmp_path, name="files")
     moves = [
@@ -179,6 +180,27 @@ def test_without_positions_a_repeated_commit_replaces_its_file(tmp_path: Path) -
     assert sink.positions("shop", [("orders", 0)]) == {}
 
 
+class Lines(BatchFormat):
+    """A text in each line."""
+
+    file_extension = ".txt"
+    supports_append = True
+
+    def serialize(self, batch: Any) -> bytes:
+        return b"".join(f"{item.value}\n".encode() for item in batch)
+
+
+@pytest.mark.rows("PF-N4")
+def test_a_format_of_a_program(tmp_path: Path) -> None:
+    app = Application("unused:9092", consumer_group="shop", processing_guarantee="exactly-once")
+    words = app.topic("words", value_deserializer="str", value_serializer="str")
+    app.dataframe(words).sink(LocalFileSink(directory=tmp_path, format=Lines()))
+    with TopologyTestDriver(app) as driver:
+        driver.pipe_all(words, ["one", "größer"])
+    assert [(tmp_path / name).read_text("utf-8") for name in visible(tmp_path)] == ["one\ngrößer\n"]
+
+
+@pytest.mark.rows("PF-M6", "PF-M8")
 def test_an_application_writes_each_value_once(tmp_path: Path) -> None:
     app = Application("unused:9092", consumer_group="shop", processing_guarantee="exactly-once")
     app.dataframe(app.topic("orders")).sink(LocalFileSink(directory=tmp_path, format="parquet"))

@@ -71,6 +71,7 @@ class TestKinesisSink(BatchingSinkConformance):
         ]
 
 
+@pytest.mark.rows("PF-M16")
 def test_keys_become_partition_keys(aws: AWSServer, stream: str) -> None:
     sink = sink_of(aws, stream, value_serializer=lambda value: value)
     sink.start()

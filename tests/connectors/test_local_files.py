@@ -49,6 +49,7 @@ def write(path: Path, *values: Any) -> None:
     path.write_bytes(lines(values))
 
 
+@pytest.mark.rows("PF-B6", "PF-B8")
 def test_the_order_and_what_is_left_out(tmp_path: Path) -> None:
     for number, name in enumerate(("a/10.jsonl", "a/9.jsonl", "b.jsonl")):
         write(tmp_path / name, number)
@@ -120,6 +121,7 @@ def test_folders_that_are_no_partitions(tmp_path: Path) -> None:
         LocalFileSource(tmp_path / "absent", has_partition_folders=True, name="rows").default_topic()
 
 
+@pytest.mark.rows("PF-B10", "PF-B11")
 @pytest.mark.parametrize("compression", [None, "gzip"])
 def test_a_crash_repeats_no_more_than_is_not_flushed(tmp_path: Path, compression: Any) -> None:
     data = [lines(numbers(0, 7_000)), lines(numbers(7_000, 14_000))]

@@ -191,6 +191,7 @@ def test_values_are_in_no_error(server: Postgres, schema: str, caplog: pytest.Lo
     assert "canary" not in caplog.text
 
 
+@pytest.mark.rows("PF-M10", "PF-M12")
 def test_a_server_that_is_away_pauses_the_partition_and_loses_nothing(server: Postgres, schema: str) -> None:
     sink = sink_of(server, schema)
     change = {("orders", 0): PositionChange(None, SinkPosition(1, 1))}
@@ -275,6 +276,7 @@ def test_a_user_without_rights_is_told_what_to_do(server: Postgres, schema: str)
         sink_of(server, schema, user=f"{schema}_reader", password="p")
 
 
+@pytest.mark.rows("PF-M11")
 def test_secrets_are_nowhere(server: Postgres, schema: str) -> None:
     sink = PostgreSQLSink(**{**server.settings, "password": "canary-1"}, table_name="t", sslpassword="canary-2")
     texts = (repr(sink), str(vars(sink)), str(cloudpickle.dumps(sink)))

@@ -112,6 +112,7 @@ class TestElasticsearchSink(TestOpenSearchSink):
     kind = "elasticsearch"
 
 
+@pytest.mark.rows("PF-M16")
 @each_kind
 def test_documents_have_the_key_as_id(search: Search, kind: str) -> None:
     sink = search.sink(kind)

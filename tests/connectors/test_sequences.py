@@ -33,6 +33,7 @@ def values(source: StatefulSource, store: MemorySourceStore | None = None) -> li
     return [json.loads(record.value or b"") for record in run(source, store).records]
 
 
+@pytest.mark.rows("PF-B1")
 def test_elements_come_in_order_with_keys_and_timestamps() -> None:
     orders = [{"id": "b", "at": 7}, {"id": "a", "at": 5}]
     records = run(CollectionSource(orders, key=lambda order: order["id"], timestamp=lambda order: order["at"])).records
@@ -42,6 +43,7 @@ def test_elements_come_in_order_with_keys_and_timestamps() -> None:
     ]
 
 
+@pytest.mark.rows("PF-B5")
 def test_both_ends_of_a_sequence_are_in_it() -> None:
     assert values(NumberSequenceSource(-1, 2)) == [-1, 0, 1, 2]
     assert values(NumberSequenceSource(5, 5)) == [5]

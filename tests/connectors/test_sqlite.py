@@ -214,6 +214,7 @@ def test_a_table_with_another_key_is_refused(tmp_path: Path) -> None:
         sink.write(batch_of({"a": 1}))
 
 
+@pytest.mark.rows("PF-M10")
 def test_an_application_writes_each_value_once(tmp_path: Path) -> None:
     def run(count: int) -> None:
         app = Application("unused:9092", consumer_group="shop", processing_guarantee="exactly-once")

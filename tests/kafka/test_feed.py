@@ -133,6 +133,7 @@ def test_names_of_headers_that_are_no_text(kafka: Kafka, feed: PartitionFeed) ->
     ]
 
 
+@pytest.mark.rows("PF-J14")
 def test_the_time_of_the_broker(kafka: Kafka, feed: PartitionFeed) -> None:
     place = TopicPartition(kafka.topic(config={"message.timestamp.type": "LogAppendTime"}), 0)
     kafka.produce(place.topic, [b"a"], timestamp=1_000, raw=True)

@@ -136,6 +136,7 @@ def test_records_between_two_parts_are_dropped(kafka: Kafka) -> None:
     assert former.reset().repartition_topics == (inner.topic,)
 
 
+@pytest.mark.rows("PF-B13")
 def test_where_it_begins(kafka: Kafka) -> None:
     source = kafka.topic("orders", 2)
     app = kafka.app()

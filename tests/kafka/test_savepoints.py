@@ -64,6 +64,7 @@ def check(found: dict[int, dict[str, Any]], begin: int, end: int) -> None:
         assert len(each["all"]) == len(set(each["all"])) == each["m"]
 
 
+@pytest.mark.rows("PF-L10")
 @pytest.mark.parametrize("guarantee", ["exactly-once", "at-least-once"] if LONG else ["exactly-once"])
 def test_a_fork_goes_on_where_the_savepoint_was_made(
     kafka: Kafka, stack: contextlib.ExitStack, guarantee: ProcessingGuarantee
@@ -124,6 +125,7 @@ def test_a_repartitioned_application_goes_on(
         shop.app().repartition(3)
 
 
+@pytest.mark.rows("PF-A10", "PF-B15", "PF-L17")
 def test_timers_windows_and_joins_are_where_their_keys_are_after_a_repartition(
     kafka: Kafka, stack: contextlib.ExitStack
 ) -> None:

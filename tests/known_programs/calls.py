@@ -5,6 +5,8 @@ from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
+import pytest
+
 from tests.known_programs.program import BY_HAND, END, Advance, In, Out, Parts, Together, program
 
 UNTIL_DONE = timedelta(seconds=60)
@@ -63,16 +65,19 @@ ONCE: dict[str, Any] = {"clocks": ("watermark",)}
 THREE = Together((1, 2, 3))
 
 
+@pytest.mark.rows("PF-K2")
 @program("p15-ordered", THREE, *results(1, 2, 3), END, **ONCE)
 def ordered_calls(parts: Parts) -> None:
     parts.put_out(parts.frame().apply_async(Gate([2, 3, 1], 3), timeout=UNTIL_DONE, capacity=3))
 
 
+@pytest.mark.rows("PF-K1")
 @program("p15-unordered", THREE, *results(2, 3, 1), END, **ONCE)
 def unordered_calls(parts: Parts) -> None:
     parts.put_out(parts.frame().apply_async(Gate([2, 3, 1], 3), timeout=UNTIL_DONE, capacity=3, ordered=False))
 
 
+@pytest.mark.rows("PF-K1")
 @program(
     "p15-unordered-with-a-tick",
     Together((1, 2)),
@@ -88,6 +93,7 @@ def unordered_calls_with_a_tick(parts: Parts) -> None:
     parts.put_out(parts.frame().apply_async(Gate([2, 1, 3], 2), timeout=UNTIL_DONE, capacity=3, ordered=False))
 
 
+@pytest.mark.rows("PF-K3")
 @program("p15-time-out", THREE, *results(-1, 2, -3), END, in_driver_alone="a time-out may be short there", **ONCE)
 def calls_with_a_time_out(parts: Parts) -> None:
     frame = parts.frame().apply_async(two_alone_ends, timeout=15, capacity=3, on_timeout=lambda value: -value)

@@ -4,6 +4,8 @@ from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any, ClassVar
 
+import pytest
+
 from streamrt import (
     BroadcastContext,
     BroadcastProcessFunction,
@@ -23,6 +25,7 @@ HOUR = timedelta(hours=1)
 # -- 1: rolling reduce -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.rows("PF-D3")
 @program(
     "p1-rolling-reduce",
     In("a", 1, 1),
@@ -76,6 +79,7 @@ class PatientSessions(Sessions):
             yield from super().on_timer(timestamp, ctx)
 
 
+@pytest.mark.rows("PF-E2", "PF-E7", "PF-E9")
 @program(
     "p2-time-out",
     In("a", DOT, 1_000),
@@ -131,6 +135,7 @@ class Nested(ProcessFunction):
             ctx.register_event_time_timer(5_500)
 
 
+@pytest.mark.rows("PF-E7", "PF-E9", "PF-E11")
 @program(
     "p4-nested-timers",
     In("a", "first", 1_000),
@@ -160,6 +165,7 @@ class Batches(ProcessFunction):
         ctx.state.list("items").clear()
 
 
+@pytest.mark.rows("PF-A18", "PF-E5", "PF-E8", "PF-E10", "PF-E12")
 @program(
     "p5-batches",
     In("k", "a", 0),
@@ -209,6 +215,7 @@ SORTED: tuple[Step, ...] = (
 )
 
 
+@pytest.mark.rows("PF-E6", "PF-E11")
 @program("p6-sorted", *SORTED, END, Out("k", 6, 6_000), clocks=("watermark",))
 def sorted_by_event_time(parts: Parts) -> None:
     strategy = WatermarkStrategy.for_bounded_out_of_orderness(timedelta(seconds=2))
@@ -339,6 +346,7 @@ def ttl_prolonged_by_reads(parts: Parts) -> None:
     parts.put_out(parts.frame().process(Once(chosen), clock=parts.clock))
 
 
+@pytest.mark.rows("PF-F10")
 @program(
     "p13-ttl-in-event-time",
     # A minute later, because Kafka's client takes the timestamp 0 for "now".
@@ -369,6 +377,7 @@ class Rules(BroadcastProcessFunction):
                 yield {**value, "rule": rule["id"]}
 
 
+@pytest.mark.rows("PF-D9", "PF-I9")
 @program(
     "p14-rules",
     In("o", {"total": 150}, 500, "orders", 0),

@@ -4,6 +4,8 @@ from collections.abc import Iterable, Iterator
 from datetime import timedelta
 from typing import Any
 
+import pytest
+
 from streamrt.connectors import NumberSequenceSource
 from streamrt.topics import WatermarkStrategy
 from streamrt.windows import (
@@ -29,6 +31,7 @@ def numbers(*timestamps: int) -> Iterator[In]:
     return (In("a", timestamp, timestamp) for timestamp in timestamps)
 
 
+@pytest.mark.rows("PF-G16", "PF-G17", "PF-G18", "PF-G28")
 @program(
     "p8-lateness",
     In("a", DOT, 1_000),
@@ -50,6 +53,7 @@ def lateness(parts: Parts) -> None:
     parts.put_out(frame.side_output("late"), "late")
 
 
+@pytest.mark.rows("PF-J6")
 @program(
     "p8-lateness-final",
     In("a", DOT, 1_000),
@@ -74,6 +78,7 @@ def with_bounds(key: Any, ctx: WindowContext, elements: Iterable[Any]) -> Iterat
     yield window(ctx.window.start, ctx.window.end, [*elements])
 
 
+@pytest.mark.rows("PF-G28", "PF-G34", "PF-G39")
 @program(
     "p9-sessions",
     *numbers(1_000, 8_000, 4_000, 30_000),
@@ -120,6 +125,7 @@ def count_trigger_that_purges(parts: Parts) -> None:
     collected(parts, PurgingTrigger(CountTrigger(2)))
 
 
+@pytest.mark.rows("PF-G13", "PF-G15")
 @program(
     "p10-count-trigger",
     *numbers(1_000, 2_000),
@@ -133,6 +139,7 @@ def count_trigger(parts: Parts) -> None:
     collected(parts, CountTrigger(2))
 
 
+@pytest.mark.rows("PF-G15")
 @program(
     "p11-early-results",
     *numbers(1_000, 6_000),

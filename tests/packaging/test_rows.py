@@ -1,8 +1,12 @@
-"""The page of rows of other systems fits the tests."""
+"""The pages of rows of other systems fit the tests."""
+
+import pytest
 
 from tests import rows
 
-ALL = [row for section in rows.sections() for row in section.rows]
+ALL = [row for page in rows.PAGES for section in page.sections() for row in section.rows]
+PYFLINK = dict(zip("ABCDEFGHIJKLMNO", (20, 15, 15, 9, 18, 20, 40, 3, 10, 14, 6, 17, 17, 5, 4), strict=True))
+"""How many rows each group of PyFlink's interface has."""
 
 
 def test_ids_are_unique() -> None:
@@ -15,6 +19,12 @@ def test_tests_name_rows_that_exist() -> None:
     assert {each: tests for each, tests in rows.shown_by().items() if each not in known} == {}
 
 
-def test_page_is_up_to_date() -> None:
-    made = rows.PAGE.read_text(encoding="utf-8") == rows.page()
-    assert made, "docs/table-rows.md is out of date: run `python -m tests.rows`"
+def test_no_row_of_pyflink_is_missing() -> None:
+    wanted = [f"PF-{group}{number}" for group, count in PYFLINK.items() for number in range(1, count + 1)]
+    assert [row.id for row in ALL if row.id.startswith("PF-")] == wanted
+
+
+@pytest.mark.parametrize("page", rows.PAGES, ids=lambda page: page.path.name)
+def test_page_is_up_to_date(page: rows.Page) -> None:
+    made = page.path.read_text(encoding="utf-8") == page.text()
+    assert made, f"{page.path} is out of date: run `python -m tests.rows`"

@@ -2,7 +2,7 @@
 
 The files beside this one have a row in each line: its id, its status, what it is, and how StreamRT has it. Tests carry the
 ids that they show as `@pytest.mark.rows("FL-060")`, at a function, at a class, or in `pytestmark`. `python -m tests.rows`
-writes docs/table-rows.md from both.
+writes the pages of `PAGES` from both.
 """
 
 import ast
@@ -10,26 +10,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["PAGE", "Row", "Section", "page", "sections", "shown_by"]
+__all__ = ["PAGES", "Page", "Row", "Section", "shown_by"]
 
 ROOT = Path(__file__).parents[2]
-PAGE = ROOT / "docs" / "table-rows.md"
 STATUSES = {
     "HAS": "the same thing",
     "EQUIV": "the same effect by other means",
     "REFUSED": "does not exist, for the reason given",
     "LATER": "does not exist yet",
 }
-_FILES = (("fluss.txt", "Apache Fluss, Python client"), ("dataiku.txt", "Dataiku, streaming endpoints"))
-_HEAD = """# Rows of other systems
-
-What Apache Fluss's Python client and Dataiku's streaming endpoints offer, how [tables](tables.md) have it, and the tests that
-show it. The pages [coming from Fluss](coming-from-fluss.md) and [coming from Dataiku](coming-from-dataiku.md) have the same
-by topic. `python -m tests.rows` makes this page from the tests.
-
-| status | meaning |
-|---|---|
-"""
 
 
 @dataclass(frozen=True)
@@ -64,19 +53,70 @@ class Section:
     rows: tuple[Row, ...]
 
 
-def sections() -> list[Section]:
-    """Return all rows in order.
+@dataclass(frozen=True)
+class Page:
+    """A page of the documentation that is made from rows and tests.
 
-    Raises:
-        ValueError: if a line is no row.
+    Attributes:
+        path: the page.
+        head: what it begins with.
+        files: names of the files with the rows, each with the system whose rows these are.
     """
-    found = []
-    for name, system in _FILES:
-        blocks = Path(__file__).with_name(name).read_text(encoding="utf-8").strip().split("\n\n")
-        for block in blocks:
-            title, *lines = block.splitlines()
-            found.append(Section(system, title.removeprefix("# "), tuple(map(_row, lines))))
-    return found
+
+    path: Path
+    head: str
+    files: tuple[tuple[str, str], ...]
+
+    def sections(self) -> list[Section]:
+        """Return all rows in order.
+
+        Raises:
+            ValueError: if a line is no row.
+        """
+        found = []
+        for name, system in self.files:
+            blocks = Path(__file__).with_name(name).read_text(encoding="utf-8").strip().split("\n\n")
+            for block in blocks:
+                title, *lines = block.splitlines()
+                found.append(Section(system, title.removeprefix("# "), tuple(map(_row, lines))))
+        return found
+
+    def text(self) -> str:
+        """Return what the page should be."""
+        shown, sections = shown_by(), self.sections()
+        statuses = [f"| {status} | {meaning} |\n" for status, meaning in STATUSES.items()]
+        parts = [self.head, "\n| status | meaning |\n|---|---|\n", *statuses, _counts(sections, shown)]
+        system = ""
+        for section in sections:
+            if section.system != system:
+                system = section.system
+                parts.append(f"\n## {system}\n")
+            parts.append(f"\n### {section.title}\n\n| row | what | status | how | tests |\n|---|---|---|---|---|\n")
+            parts += [_line(row, shown.get(row.id, [])) for row in section.rows]
+        return "".join(parts)
+
+
+PAGES = (
+    Page(
+        ROOT / "docs" / "table-rows.md",
+        """# Rows of other systems
+
+What Apache Fluss's Python client and Dataiku's streaming endpoints offer, how [tables](tables.md) have it, and the tests that
+show it. The pages [coming from Fluss](coming-from-fluss.md) and [coming from Dataiku](coming-from-dataiku.md) have the same
+by topic. `python -m tests.rows` makes this page from the tests.
+""",
+        (("fluss.txt", "Apache Fluss, Python client"), ("dataiku.txt", "Dataiku, streaming endpoints")),
+    ),
+    Page(
+        ROOT / "docs" / "process-rows.md",
+        """# Rows of PyFlink
+
+What PyFlink's DataStream API offers, row by row, how StreamRT has it, and the tests that show it. The page [coming from
+PyFlink](coming-from-pyflink.md) has the same by topic, and what differs. `python -m tests.rows` makes this page.
+""",
+        (("pyflink.txt", "PyFlink, DataStream API"),),
+    ),
+)
 
 
 def _row(line: str) -> Row:
@@ -133,25 +173,11 @@ def _ids(node: ast.expr) -> list[str]:
     return found
 
 
-def page() -> str:
-    """Return the text of docs/table-rows.md."""
-    shown = shown_by()
-    parts = [_HEAD, *(f"| {status} | {meaning} |\n" for status, meaning in STATUSES.items()), _counts(shown)]
-    system = ""
-    for section in sections():
-        if section.system != system:
-            system = section.system
-            parts.append(f"\n## {system}\n")
-        parts.append(f"\n### {section.title}\n\n| row | what | status | how | tests |\n|---|---|---|---|---|\n")
-        parts += [_line(row, shown.get(row.id, [])) for row in section.rows]
-    return "".join(parts)
-
-
-def _counts(shown: dict[str, list[str]]) -> str:
+def _counts(sections: list[Section], shown: dict[str, list[str]]) -> str:
     head = ["", "rows", *STATUSES, "of HAS and EQUIV, with a test"]
     lines = [f"\n| {' | '.join(head)} |\n", "|---" * len(head), "|"]
-    for system in dict.fromkeys(section.system for section in sections()):
-        rows = [row for section in sections() if section.system == system for row in section.rows]
+    for system in dict.fromkeys(section.system for section in sections):
+        rows = [row for section in sections if section.system == system for row in section.rows]
         numbers = [sum(row.status == status for row in rows) for status in STATUSES]
         there = [row for row in rows if row.status in ("HAS", "EQUIV")]
         tested = sum(row.id in shown for row in there)

@@ -1,11 +1,11 @@
-"""Writes docs/table-rows.md: `python -m tests.rows`; with `--check`, says whether it is up to date."""
+"""Writes the pages of rows: `python -m tests.rows`; with `--check`, says whether they are up to date."""
 
 import sys
 
-from tests.rows import PAGE, page
+from tests.rows import PAGES
 
-if "--check" in sys.argv[1:]:
-    sys.exit(
-        0 if PAGE.read_text(encoding="utf-8") == page() else f"{PAGE.name} is out of date: run `python -m tests.rows`"
-    )
-PAGE.write_text(page(), encoding="utf-8")
+for page in PAGES:
+    if "--check" not in sys.argv[1:]:
+        page.path.write_text(page.text(), encoding="utf-8")
+    elif page.path.read_text(encoding="utf-8") != page.text():
+        sys.exit(f"{page.path.name} is out of date: run `python -m tests.rows`")

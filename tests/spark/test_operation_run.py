@@ -211,6 +211,7 @@ def test_a_failure_is_kept_and_raised(kafka: Kafka) -> None:
         start_and_wait()
 
 
+@pytest.mark.rows("PF-A3", "PF-A4", "PF-A14")
 def test_it_is_restarted_after_a_failure_that_passes(kafka: Kafka, tmp_path: Path) -> None:
     source, out, mended = kafka.topic("in"), kafka.topic("out"), tmp_path / "mended"
 

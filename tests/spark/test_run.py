@@ -23,6 +23,7 @@ from tests.support import MASTER, Kafka, running, unique, wait_until
 pytestmark = [pytest.mark.usefixtures("processing_mode"), pytest.mark.spark, pytest.mark.slow]
 
 
+@pytest.mark.rows("PF-A2", "PF-B12", "PF-M13")
 def test_records_pass_from_topic_to_topic_with_key_timestamp_and_headers(kafka: Kafka) -> None:
     source, target = kafka.topic("in"), kafka.topic("out")
     big = "ü" * 400_000

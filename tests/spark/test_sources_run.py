@@ -58,6 +58,7 @@ def test_a_csv_file_is_the_source_of_a_dataframe(kafka: Kafka, tmp_path: Path) -
     assert rows[0]["_topic"] == f"source__{name}"
 
 
+@pytest.mark.rows("PF-B3")
 def test_a_source_may_have_a_topic_of_its_own_and_stops_with_the_application(kafka: Kafka) -> None:
     name = kafka.topic("numbers", 2)
     app = kafka.app()

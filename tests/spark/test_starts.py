@@ -51,6 +51,7 @@ def broken(directory: Path) -> str:
     return str(directory)
 
 
+@pytest.mark.rows("PF-A16")
 @pytest.mark.only_mode("micro-batch", reason="one program shows both modes")
 def test_workers_and_sources_use_the_python_of_the_application(kafka: Kafka, program: Start, tmp_path: Path) -> None:
     """As IDEs, cron and systemd start programs: by the path of a Python whose environment is not activated."""

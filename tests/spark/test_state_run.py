@@ -70,6 +70,7 @@ def transaction(kafka: Kafka) -> Iterator[Producer]:
 # -- The happy path ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.rows("PF-L2", "PF-L7", "PF-L8")
 @pytest.mark.parametrize("guarantee", GUARANTEES)
 def test_counts_go_on_after_a_restart_and_without_the_local_files(kafka: Kafka, guarantee: str) -> None:
     source, target, group = kafka.topic("in", 2), kafka.topic("out", 2), unique("count")
@@ -159,6 +160,7 @@ def test_state_in_memory_stays_right_when_micro_batches_change_their_process(kaf
     assert values == Counter((key, number) for key in "ab" for number in range(1, 9) for _ in range(3))
 
 
+@pytest.mark.rows("PF-F19")
 def test_a_time_to_live_runs_by_event_time_and_survives_a_restore(kafka: Kafka) -> None:
     source, group = kafka.topic("in"), unique("ttl")
 
@@ -435,6 +437,7 @@ def test_a_skipped_record_keeps_the_changes_of_state_that_came_before_its_error(
     assert [row["_value"] for row in app.run(timeout=0.5)] == [1, 3]
 
 
+@pytest.mark.rows("PF-C15", "PF-F20", "PF-L2")
 @pytest.mark.parametrize("guarantee", GUARANTEES)
 def test_an_error_leaves_nothing_of_its_batch_in_state_or_offsets(kafka: Kafka, guarantee: str) -> None:
     source, target, group = kafka.topic("in"), kafka.topic("out"), unique("fail")

@@ -52,6 +52,7 @@ def play(build: Callable[[StreamingDataFrame], Any], *values: Any, **settings: A
 # -- Capacity ------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.rows("PF-K4")
 @pytest.mark.parametrize("ordered", [True, False])
 def test_further_records_wait_for_the_capacity(ordered: bool) -> None:
     flying = most = 0
@@ -108,6 +109,7 @@ def test_a_replaced_context_goes_with_the_record() -> None:
     assert sorted(play(build, 1, 2, 3)) == [10, 20, 30]
 
 
+@pytest.mark.rows("PF-K3")
 def test_chains_branches_groups_state_and_side_outputs() -> None:
     """Several calls, one below the other and beside each other, in a branch, below a group_by, and above state."""
     stage = Stage({"config": TopicConfig(2, 1)})
@@ -192,6 +194,7 @@ class Flaky:
         return value
 
 
+@pytest.mark.rows("PF-K5")
 def test_calls_are_repeated() -> None:
     flaky = Flaky(2)
     retry = Retry(3, backoff=0.001, multiplier=2.0, longest=0.0015, on_error=ConnectionError)
@@ -230,6 +233,7 @@ def test_results_may_ask_for_another_attempt() -> None:
     assert play(lambda sdf: sdf.apply_async(ask, timeout=LONG, retry=retry), 1) == [-7]
 
 
+@pytest.mark.rows("PF-K5")
 def test_the_time_out_covers_all_attempts() -> None:
     """It is over while the call waits for its second attempt."""
     flaky = Flaky(9)

@@ -248,6 +248,7 @@ def judged(plan: Plan, guarantee: str) -> World:
     return world
 
 
+@pytest.mark.rows("PF-K4")
 @pytest.mark.slow
 @GUARANTEES
 @settings(

@@ -251,6 +251,7 @@ def test_values_are_collected_up_to_the_end() -> None:
     assert len(app._collecting) == 1
 
 
+@pytest.mark.rows("PF-A6")
 def test_values_are_collected_up_to_a_limit_or_a_close() -> None:
     app = Counting()
     assert app.collect(app.totals, limit=3) == [0, 1, 2]
@@ -274,6 +275,7 @@ def test_a_failure_reaches_who_collects() -> None:
     assert app.status is ApplicationStatus.FAILED
 
 
+@pytest.mark.rows("PF-A20", "PF-B1")
 def test_a_dataframe_of_a_collection(caplog: pytest.LogCaptureFixture) -> None:
     app = Application("unused.invalid:9092", loglevel=None)
     topic = app.topic("numbers", "int")

@@ -164,6 +164,7 @@ class Timed(BroadcastProcessFunction):
         yield [ctx.state.get("total"), dict(ctx.broadcast_state("all").items())]
 
 
+@pytest.mark.rows("PF-I9", "PF-H2")
 @pytest.mark.parametrize("clock", ["watermark", "partition"])
 def test_timers_and_results_of_both_sides(clock: Any) -> None:
     app, orders, rules = frames(2)
@@ -211,6 +212,7 @@ class Wrong(BroadcastProcessFunction):
     def on_timer(self, timestamp: int, ctx: BroadcastTimerContext) -> None: ...
 
 
+@pytest.mark.rows("PF-I9")
 def test_what_a_side_may_not_do() -> None:
     app, orders, rules = frames(2)
     orders.connect(rules.broadcast()).process(Wrong()).update(print)

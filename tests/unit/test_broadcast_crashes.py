@@ -162,6 +162,7 @@ def _chunk(place: TopicPartition, log: list[WrittenRecord], start: int, size: in
     )
 
 
+@pytest.mark.rows("PF-I9", "PF-I10")
 @pytest.mark.parametrize("guarantee", ["at-least-once", "exactly-once"])
 def test_each_partition_gets_each_record_once(processing_mode: ProcessingMode, guarantee: str) -> None:
     exactly_once = guarantee == "exactly-once"

@@ -109,6 +109,7 @@ def test_a_topic_that_could_be_taken_for_merged_ones_is_refused() -> None:
     assert list(app.topology.streams) == ["a", "b", "a--b"]
 
 
+@pytest.mark.rows("PF-C5", "PF-I3")
 def test_branches_of_one_frame_can_be_merged() -> None:
     app = application()
     (a,) = frames(app, "a")
@@ -385,6 +386,7 @@ def test_state_of_a_frame_stays_when_another_one_is_merged_with_it() -> None:
 # -- The test driver ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.rows("PF-C5")
 @pytest.mark.usefixtures("processing_mode")
 def test_the_driver_processes_each_record_at_once() -> None:
     app = application()

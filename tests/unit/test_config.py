@@ -108,6 +108,7 @@ def test_a_setting_that_is_given_beats_the_environment(name: str, monkeypatch: p
     assert getattr(ApplicationConfig.create(**{name: value}), name) == value
 
 
+@pytest.mark.rows("PF-A1", "PF-A19")
 def test_an_application_takes_its_settings_from_parameters_and_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STREAMRT_BROKER_ADDRESS", "broker:9092")
     monkeypatch.setenv("STREAMRT_COMMIT_INTERVAL", "7")
@@ -220,6 +221,7 @@ def test_a_transaction_interval_without_effect_is_refused_with_the_reason(name: 
     assert f"has no effect with {name}={value!r}" in str(caught.value)
 
 
+@pytest.mark.rows("PF-L3")
 def test_transactions_must_end_before_the_brokers_abort_them() -> None:
     limit = {"transaction.timeout.ms": 3_000}
     with pytest.raises(ConfigurationError, match=r"open for 2 s .*transaction\.timeout\.ms=3000.*half of it"):
@@ -302,6 +304,7 @@ def test_exactly_once_reads_no_records_of_aborted_transactions() -> None:
         application(consumer_extra_config=options, processing_guarantee="exactly-once")
 
 
+@pytest.mark.rows("PF-L15")
 def test_options_of_stores_are_kept() -> None:
     options = RocksDBOptions(open_max_retries=1)
     assert definition_of(application(rocksdb_options=options)).rocksdb_options is options
@@ -386,6 +389,7 @@ def test_dataframes_need_a_topic_or_a_source() -> None:
             add()
 
 
+@pytest.mark.rows("PF-B2")
 def test_a_source_brings_its_topic_unless_it_is_given_one() -> None:
     app = application()
     assert app.dataframe(source=CSVSource("a.csv", "a")).topics[0].name == "source__a"

@@ -37,6 +37,7 @@ def frames(
     return app, [app.dataframe(topic) for topic in topics]
 
 
+@pytest.mark.rows("PF-I1", "PF-I4", "PF-I5", "PF-I6", "PF-I8")
 @CLOCKS
 def test_either_side_moves_event_time(clock: Any) -> None:
     app, (rides, fares) = frames("rides", "fares")
@@ -81,6 +82,7 @@ def test_a_frame_connected_with_itself_and_with_a_child() -> None:
     assert driver.state("in", "k", store="process_itself").value("count") == 4
 
 
+@pytest.mark.rows("PF-I2")
 def test_frames_behind_group_by_meet_by_their_new_keys() -> None:
     app, (left, right) = frames("left", "right", partitions=(3, 3))
     grouped = [frame.group_by("id", key_serializer="str", key_deserializer="str") for frame in (left, right)]

@@ -88,6 +88,7 @@ def busy(app: Played) -> None:
     app._progress.meters.jvm_memory(JvmMemory(1_000, 5_000, 9_000))
 
 
+@pytest.mark.rows("PF-O2")
 def test_metrics_are_what_the_driver_knows(app: Played, client: Client) -> None:
     busy(app)
     found = samples(client.metrics())

@@ -18,6 +18,7 @@ pytestmark = pytest.mark.usefixtures("processing_mode")
 # -- apply, update, filter -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.rows("PF-C1")
 def test_apply_passes_on_what_the_function_returns() -> None:
     assert through(lambda sdf: sdf.apply(lambda value: value["a"] + 1), {"a": 1}, {"a": 2}) == [2, 3]
 
@@ -39,6 +40,7 @@ def test_apply_leaves_the_frame_as_it_was(stage: Stage) -> None:
     assert [record.value for record in driver.read("out")] == ["original"]
 
 
+@pytest.mark.rows("PF-C2")
 @pytest.mark.parametrize(
     ("result", "items"),
     [
@@ -55,6 +57,7 @@ def test_expand_takes_any_iterable(result: Any, items: list[Any]) -> None:
     assert through(lambda sdf: sdf.apply(lambda value: result, expand=True), 0) == items
 
 
+@pytest.mark.rows("PF-C2")
 @pytest.mark.parametrize("result", [None, 5, 1.5, True])
 def test_expand_of_something_else_is_a_type_error(stage: Stage, result: Any) -> None:
     stage.sdf.apply(lambda value: result, expand=True)
@@ -121,6 +124,7 @@ def test_update_with_metadata_gets_key_timestamp_and_headers(stage: Stage) -> No
     assert seen == [("v", b"k", 7, None)]
 
 
+@pytest.mark.rows("PF-C3")
 @pytest.mark.parametrize(
     ("result", "kept"), [(1, True), ("x", True), ([0], True), (0, False), ("", False), (None, False)]
 )
@@ -275,6 +279,7 @@ def test_a_second_frame_on_the_same_topic_is_refused_and_the_first_is_named(stag
 # -- to_topic --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.rows("PF-C11", "PF-M13", "PF-N5")
 def test_to_topic_serializes_at_once(stage: Stage) -> None:
     stage.sdf.to_topic(stage.out).update(lambda value: value["list"].append(9)).to_topic(stage.out)
     driver = stage.drive()
@@ -360,6 +365,7 @@ def test_to_topic_refuses_what_is_no_topic(stage: Stage, topic: Any) -> None:
 # -- set_timestamp, set_headers --------------------------------------------------------------------------------------
 
 
+@pytest.mark.rows("PF-J1")
 def test_set_timestamp_changes_what_comes_after_it(stage: Stage) -> None:
     stage.sdf.set_timestamp(lambda value, key, timestamp, headers: timestamp + value).to_topic(stage.out)
     driver = stage.drive()

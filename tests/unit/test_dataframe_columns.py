@@ -93,6 +93,7 @@ def test_contains_refuses_what_names_no_columns(stage: Stage) -> None:
         stage.sdf.contains(cast("Any", 5))
 
 
+@pytest.mark.rows("PF-C4", "PF-N5")
 def test_a_projection_keeps_columns_in_the_order_asked_for() -> None:
     (value,) = through(lambda sdf: sdf[["c", "a"]], {"a": 1, "b": 2, "c": 3})
     assert list(value.items()) == [("c", 3), ("a", 1)]

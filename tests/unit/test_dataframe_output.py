@@ -14,6 +14,7 @@ from tests.unit.apps import Stage
 # -- print, print_table ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.rows("PF-C6", "PF-M15")
 @pytest.mark.usefixtures("processing_mode")
 def test_print_shows_the_value_as_it_is_at_that_point(stage: Stage, capsys: pytest.CaptureFixture[str]) -> None:
     stage.sdf.print().update(lambda value: value.update(a=2)).print()
@@ -165,6 +166,7 @@ def test_a_function_below_many_operators_still_has_room_to_recurse(stage: Stage)
     assert stage.values(500) == [500]
 
 
+@pytest.mark.rows("PF-A7")
 def test_a_topology_is_drawn_as_text(stage: Stage) -> None:
     sdf = stage.sdf[stage.sdf["a"] > 1]
     sdf.to_topic(stage.out)

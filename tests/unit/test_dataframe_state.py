@@ -106,6 +106,7 @@ def test_keys_have_states_of_their_own(stage: Stage) -> None:
         assert around.run(stage.app.topology, "in", {}, key=key) == [{"n": expected}]
 
 
+@pytest.mark.rows("PF-F7")
 def test_all_operations_and_branches_of_a_frame_share_one_state(stage: Stage) -> None:
     branch = stage.sdf.apply(number, stateful=True)
     stage.sdf.update(lambda value, state: value.update(n=count(state)), stateful=True)

@@ -97,6 +97,7 @@ def at(event_time: EventTime, task: TaskId = FIRST) -> int | None:
 # -- One stream ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.rows("PF-J8")
 def test_the_slowest_partition_counts() -> None:
     event_time = make()
     see(event_time, FIRST, 5_000)
@@ -104,6 +105,7 @@ def test_the_slowest_partition_counts() -> None:
     assert at(event_time) == at(event_time, SECOND) == 3_000
 
 
+@pytest.mark.rows("PF-J5")
 def test_a_partition_without_records_holds_the_others_up_until_it_is_idle() -> None:
     event_time = make(idle_ms=100)
     event_time.elapse(50)
@@ -154,6 +156,7 @@ def test_event_time_runs_on_while_all_are_idle() -> None:
     assert at(event_time) == 3_000
 
 
+@pytest.mark.rows("PF-J5")
 def test_fault_25_event_time_holds_while_all_are_idle_if_it_is_asked_to() -> None:
     event_time = make(idle_ms=100, when_all_idle="hold")
     see(event_time, FIRST, 1_000)

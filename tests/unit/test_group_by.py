@@ -73,6 +73,7 @@ def test_serializers_can_be_chosen(stage: Stage) -> None:
     assert isinstance(topic.key_deserializer, StringDeserializer)
 
 
+@pytest.mark.rows("PF-D1")
 def test_records_go_to_the_topic_under_their_new_key_and_nothing_leaves_the_branch(stage: Stage) -> None:
     stage.sdf["a"] = stage.sdf["a"] * 2
     stage.sdf.group_by("a").apply(number, stateful=True)
@@ -211,6 +212,7 @@ def test_a_series_cannot_cross_a_grouping(stage: Stage) -> None:
 # -- Several groupings -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.rows("PF-A20", "PF-D2")
 def test_groupings_can_be_nested(stage: Stage) -> None:
     assert nested(stage).topics[0].name == NESTED
     topology = stage.app.topology

@@ -76,6 +76,7 @@ def test_the_order_follows_from_the_topology(
     assert sorted(topology.merge_order(stream)) == list(topology.streams[stream])
 
 
+@pytest.mark.rows("PF-I7")
 @pytest.mark.usefixtures("processing_mode")
 @pytest.mark.parametrize(("left", "right"), [("a", "b"), ("b", "a")])
 def test_a_left_record_finds_the_right_record_of_its_own_time(left: str, right: str) -> None:

@@ -43,6 +43,7 @@ def by_length(key: str, partitions: int) -> int:
     return len(key) % partitions
 
 
+@pytest.mark.rows("PF-D4")
 @pytest.mark.parametrize("mode", PROCESSING_MODES)
 @pytest.mark.parametrize("guarantee", ["at-least-once", "exactly-once"])
 def test_outputs_go_to_the_partition_that_is_chosen(mode: ProcessingMode, guarantee: str) -> None:
@@ -100,6 +101,7 @@ def test_what_is_no_partition_is_an_error_of_the_operator(result: Any, words: st
     assert words.split(" for")[0] in said
 
 
+@pytest.mark.rows("PF-C7", "PF-D4")
 def test_a_grouping_names_itself_as_well() -> None:
     stage = Stage(source=THREE)
     stage.sdf.group_by("a", partitioner=lambda key, partitions: partitions).apply(count, stateful=True)
@@ -151,6 +153,7 @@ def test_sides_of_a_join_have_one_partitioner() -> None:
         completed(joined(by_length, None).app)
 
 
+@pytest.mark.rows("PF-D5", "PF-D6")
 @pytest.mark.parametrize("mode", PROCESSING_MODES)
 def test_rebalance_gives_each_partition_its_turn(mode: ProcessingMode) -> None:
     stage = Stage(source={**THREE, "key_deserializer": "str"}, processing_mode=mode)
@@ -174,6 +177,7 @@ def test_rebalance_of_one_partition_passes_records_on() -> None:
     assert [(record.key, record.value) for record in driver.read(stage.out)] == [(b"k", 1)]
 
 
+@pytest.mark.rows("PF-D2")
 @pytest.mark.parametrize(
     "stateful",
     [
@@ -239,6 +243,7 @@ def places(stage: Stage, store: str) -> KeyPlaces:
     return KeyPlaces(topology, SavedStore(scope, topology.scopes[scope], store, None, SavedLog("log", 3, 1)), None)
 
 
+@pytest.mark.rows("PF-I10")
 def test_entries_of_all_kinds_follow_their_key() -> None:
     stage = Stage(source={**THREE, "key_deserializer": "str"})
     stage.sdf.apply(count, stateful=True)

@@ -77,6 +77,7 @@ def test_an_application_is_shown_without_a_broker(program: str) -> None:
     assert "errors: deserialize errors skip the record; process errors skip the record" in exact
 
 
+@pytest.mark.rows("PF-A7")
 def test_the_other_forms(program: str) -> None:
     assert streamrt("plan", f"{program}:app", "--format", "mermaid").out.startswith("flowchart TD\n")
     document = streamrt("plan", f"{program}:app", "--json").json

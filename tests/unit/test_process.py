@@ -65,6 +65,7 @@ class Play:
 SESSIONS: list[Record] = [("a", 0, 1_000), ("b", 0, 1_500), ("a", 0, 2_000), ("c", 0, 70_000)]
 
 
+@pytest.mark.rows("PF-E2", "PF-E7", "PF-E9")
 @CLOCKS
 def test_the_driver_shows_state_and_timers(clock: Any) -> None:
     play = Play(Sessions(), clock=clock)
@@ -78,6 +79,7 @@ def test_the_driver_shows_state_and_timers(clock: Any) -> None:
     assert (view.timers(), view.timers(TimeDomain.PROCESSING_TIME)) == ([], [5_000])
 
 
+@pytest.mark.rows("PF-C10", "PF-E1", "PF-E3", "PF-E4", "PF-E5", "PF-E6", "PF-E10", "PF-E15", "PF-H2")
 @CLOCKS
 def test_the_context_of_calls(clock: Any) -> None:
     seen: list[Any] = []
@@ -132,6 +134,7 @@ def test_the_context_of_calls(clock: Any) -> None:
                 use(context)
 
 
+@pytest.mark.rows("PF-J5", "PF-J8")
 def test_timers_wait_for_all_partitions_unless_they_are_idle() -> None:
     app = application()
     topic = app.topic("in", key_deserializer="str", config=TopicConfig(2, 1))
@@ -151,6 +154,7 @@ def test_timers_wait_for_all_partitions_unless_they_are_idle() -> None:
     assert sorted(results) == [("a", 61_000), ("b", 260_000), ("c", 210_000)]
 
 
+@pytest.mark.rows("PF-E14")
 def test_keys_of_all_types_have_timers_of_their_own() -> None:
     app = application()
     topic = app.topic("in", key_deserializer="json", key_serializer="json")
@@ -311,6 +315,7 @@ def test_what_is_no_process_function() -> None:
         Stage().sdf.process(lambda value: value)  # type: ignore[arg-type]
 
 
+@pytest.mark.rows("PF-C8")
 def test_a_second_function_of_a_class_needs_a_name() -> None:
     stage = Stage()
     stage.sdf.process(Sessions())

@@ -48,6 +48,7 @@ class Measures(ProcessFunction):
         ctx.metrics.counter("timers").inc(2.5)
 
 
+@pytest.mark.rows("PF-E15", "PF-E17", "PF-O1", "PF-O3")
 def test_a_function_measures_and_knows_its_task() -> None:
     app = application(on_processing_error=lambda *args: True)
     topic = app.topic("in", config=TopicConfig(num_partitions=3, replication_factor=1))

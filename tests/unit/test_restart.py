@@ -71,6 +71,7 @@ def wanted(app: Application) -> ApplicationStatus:
     return app.desired_status
 
 
+@pytest.mark.rows("PF-A3", "PF-A5", "PF-A14", "PF-L5")
 @pytest.mark.rows("DK-105")
 def test_it_is_restarted_until_it_works(caplog: pytest.LogCaptureFixture) -> None:
     app = Scripted(fail(TransactionError("gone")), fail(OSError("disk full")), Scripted.work)
@@ -94,6 +95,7 @@ def test_without_a_policy_it_fails() -> None:
     assert app.attempts == 1
 
 
+@pytest.mark.rows("PF-A14", "PF-L5")
 @pytest.mark.rows("DK-105")
 def test_it_gives_up_after_failures_in_a_row(caplog: pytest.LogCaptureFixture) -> None:
     app = Scripted(fail(RunnerError("no")))

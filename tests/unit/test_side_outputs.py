@@ -28,6 +28,7 @@ def late_of(build: Build, *records: tuple[int, Any]) -> tuple[list[Any], list[An
     return [(each["start"], each["value"]) for each in results], late
 
 
+@pytest.mark.rows("PF-G19", "PF-H3")
 @pytest.mark.parametrize("final", [True, False])
 @pytest.mark.parametrize(
     "windows",
@@ -51,6 +52,7 @@ def test_late_records_leave_windows_as_they_came(windows: Any, final: bool, capl
     assert "too late" not in caplog.text
 
 
+@pytest.mark.rows("PF-G19", "PF-H3")
 def test_a_record_that_is_late_for_some_windows_is_not_late() -> None:
     heard = []
 
@@ -82,6 +84,7 @@ def test_a_late_record_is_not_late_for_sliding_windows_to_come() -> None:
     assert found == ([(90, ["late", "a"]), (94, ["late", "a", "b"])], ["too late"])
 
 
+@pytest.mark.rows("PF-G19")
 def test_without_a_reader_late_records_are_logged(caplog: pytest.LogCaptureFixture) -> None:
     stage = Stage()
     stage.sdf.tumbling_window(10).count().final(closing_strategy="partition")
@@ -117,6 +120,7 @@ def test_changes_in_place_leave_a_frame_its_side_outputs() -> None:
     assert "(late)" in described
 
 
+@pytest.mark.rows("PF-H1")
 def test_unknown_side_outputs_are_refused_when_the_frame_is_built() -> None:
     stage = Stage()
     windows = stage.sdf.tumbling_window(10).count().final()

@@ -12,6 +12,7 @@ from streamrt.topology.describe import as_text
 from tests.unit.apps import Stage, Surroundings
 
 
+@pytest.mark.rows("PF-M1")
 def test_a_sink_gets_values_with_their_metadata_and_ends_the_branch(stage: Stage) -> None:
     sink = ListSink()
     sdf = stage.sdf.set_timestamp(lambda value, key, timestamp, headers: timestamp + 100)

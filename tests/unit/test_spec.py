@@ -175,6 +175,7 @@ def test_a_source_describes_its_topic() -> None:
 A, B = TopicPartition("a", 0), TopicPartition("b", 1)
 
 
+@pytest.mark.rows("PF-L1")
 @pytest.mark.parametrize(
     ("every", "records", "now", "due"),
     [

@@ -23,6 +23,7 @@ def mode(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
 
 
+@pytest.mark.rows("PF-L13")
 def test_instances_have_parts_of_their_own(tmp_path: Path) -> None:
     parts = [take(tmp_path) for _ in range(3)]
     assert [part.number for part in parts] == [0, 1, 2]

@@ -41,6 +41,7 @@ def state_of(partition: StorePartition, key: Any = b"k", time: int = 0) -> tuple
     return transaction, transaction.state(key, time)
 
 
+@pytest.mark.rows("PF-F1")
 def test_a_value_is_the_entry_that_get_reads(partition: StorePartition) -> None:
     _, state = state_of(partition)
     count = state.value("count", default=0)
@@ -55,6 +56,7 @@ def test_a_value_is_the_entry_that_get_reads(partition: StorePartition) -> None:
     assert (count.value(), state.exists("count")) == (0, False)
 
 
+@pytest.mark.rows("PF-F2", "PF-N2")
 def test_a_list_keeps_the_order_of_arrival(partition: StorePartition) -> None:
     transaction, state = state_of(partition)
     orders = state.list("orders")
@@ -78,6 +80,7 @@ def test_a_list_keeps_the_order_of_arrival(partition: StorePartition) -> None:
     assert list(state.list("orders")) == [5]
 
 
+@pytest.mark.rows("PF-F3")
 def test_a_map_is_used_like_a_dict(partition: StorePartition) -> None:
     transaction, state = state_of(partition)
     prices = state.map("prices")
@@ -103,6 +106,7 @@ def test_a_map_is_used_like_a_dict(partition: StorePartition) -> None:
         len(prices)  # type: ignore[arg-type]
 
 
+@pytest.mark.rows("PF-F4", "PF-F5")
 def test_reducing_and_aggregating() -> None:
     partition = memory()
     found = []
@@ -305,6 +309,7 @@ def test_handles_are_refused_after_their_transaction(partition: StorePartition) 
             use()
 
 
+@pytest.mark.rows("PF-F6")
 def test_a_name_has_one_type() -> None:
     partition = memory()
     transaction, state = state_of(partition)
@@ -319,6 +324,7 @@ def test_a_name_has_one_type() -> None:
         state.value(5)  # type: ignore[arg-type]
 
 
+@pytest.mark.rows("PF-F10")
 @pytest.mark.parametrize("ttl", [timedelta(0), timedelta(seconds=-1), 5])
 def test_wrong_times_to_live(ttl: Any) -> None:
     _, state = state_of(memory())
@@ -350,6 +356,7 @@ def test_values_without_a_json_form() -> None:
     assert (list(state.list("l")), list(state.map("m"))) == ([], [])
 
 
+@pytest.mark.rows("PF-F10", "PF-F11", "PF-F12", "PF-F14", "PF-F16", "PF-F18")
 @pytest.mark.parametrize("clock", ["event", "processing"])
 @pytest.mark.parametrize("update", ["write", "read-and-write"])
 @pytest.mark.parametrize("kind", ["value", "reducing", "aggregating", "map", "list"])
@@ -401,6 +408,21 @@ def test_times_to_live(kind: str, update: Any, clock: Any) -> None:
     assert {key[0] for key, _ in partition.scan(b"", None)} <= {0x04, 0x08, 0xF1}
 
 
+@pytest.mark.rows("PF-F13")
+def test_without_a_time_to_live_nothing_expires() -> None:
+    partition = memory()
+    transaction, state = state_of(partition, time=0)
+    state.value("v").update(1)
+    state.list("l").add(2)
+    state.map("m")["k"] = 3
+    commit(transaction)
+    transaction, state = state_of(partition, time=1 << 50)
+    commit(transaction)
+    _, state = state_of(partition, time=1 << 50)
+    assert (state.value("v").value(), list(state.list("l")), state.map("m")["k"]) == (1, [2], 3)
+
+
+@pytest.mark.rows("PF-F17")
 def test_elements_expire_one_by_one(partition: StorePartition) -> None:
     for number in range(4):
         transaction, state = state_of(partition, time=number * 400)
@@ -427,6 +449,7 @@ def test_a_read_that_prolongs_is_no_change_of_the_map() -> None:
     ]
 
 
+@pytest.mark.rows("PF-N2")
 def test_users_functions_encode_values_and_keys_of_maps() -> None:
     options = RocksDBOptions(dumps=lambda value: repr(value).encode(), loads=lambda data: eval(data))
     partition = memory()

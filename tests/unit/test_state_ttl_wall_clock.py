@@ -206,6 +206,7 @@ class Once(ProcessFunction):
             yield value
 
 
+@pytest.mark.rows("PF-A19", "PF-E16", "PF-F12", "PF-F16")
 @pytest.mark.parametrize("mode", ["micro-batch", "resident"])
 @pytest.mark.parametrize("stage", ["process", "filter"])
 @pytest.mark.parametrize(

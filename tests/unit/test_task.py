@@ -180,6 +180,7 @@ def test_headers_arrive_unchanged_and_none_where_there_are_none() -> None:
     assert values(run(stage.app, chunk(b"1"))) == [None]
 
 
+@pytest.mark.rows("PF-J4")
 def test_a_timestamp_extractor_gives_records_their_timestamp() -> None:
     stage = Stage({"timestamp_extractor": extract})
     seen: list[Any] = []

@@ -170,6 +170,7 @@ def test_a_callback_that_fails_itself_stops_the_task_and_is_named(
 # -- Processing errors -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.rows("PF-C7", "PF-C15")
 def test_a_failure_names_operator_record_and_the_line_of_the_users_function() -> None:
     def divide(value: int) -> float:
         return 1 / value

@@ -59,6 +59,7 @@ class Alarms(ProcessFunction):
 # -- The object ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.rows("PF-J2")
 def test_equal_strategies_are_equal_however_durations_are_given() -> None:
     assert WatermarkStrategy(5_000, 60_000, alignment=1_000) == WatermarkStrategy(
         5 * SECONDS, 60 * SECONDS, alignment=SECONDS
@@ -127,6 +128,7 @@ def test_names_and_objects_are_one(choose: Callable[..., Any]) -> None:
         assert chosen(stage) == [strategy]
 
 
+@pytest.mark.rows("PF-B2", "PF-J1")
 @CHOICES
 def test_the_strategy_of_a_topic_is_the_default_below(choose: Callable[..., Any]) -> None:
     for clock, options, found in (
@@ -194,6 +196,7 @@ def starts(stage: Stage, *records: tuple[Any, int]) -> list[list[int]]:
     return found
 
 
+@pytest.mark.rows("PF-J3")
 @in_both_modes
 def test_out_of_orderness_holds_windows_open_for_older_records() -> None:
     stage = Stage()
@@ -204,6 +207,7 @@ def test_out_of_orderness_holds_windows_open_for_older_records() -> None:
     assert starts(stage, (1, 3), (1, 16), (1, 17)) == [[], [], [0]]
 
 
+@pytest.mark.rows("PF-J3")
 @in_both_modes
 def test_out_of_orderness_holds_timers_back() -> None:
     stage = Stage()
@@ -216,6 +220,7 @@ def test_out_of_orderness_holds_timers_back() -> None:
         assert [output[0] for output in driver.outputs()] == [[10, 10]]
 
 
+@pytest.mark.rows("PF-J12")
 @in_both_modes
 def test_a_generator_makes_watermarks_of_records() -> None:
     stage = Stage()
@@ -247,6 +252,7 @@ def test_a_record_whose_generator_fails_has_no_effect(choose: Callable[..., Any]
         stage.outputs("no time", key=b"k", timestamp=5)
 
 
+@pytest.mark.rows("PF-C12", "PF-G37", "PF-J9")
 @in_both_modes
 def test_out_of_orderness_counts_behind_group_by_too() -> None:
     stage = Stage({"config": TopicConfig(2, 1), "key_deserializer": "str", "watermark_strategy": FIVE})
@@ -365,6 +371,7 @@ def test_own_and_others_are_the_watermark(found: list[int | None], ended: set[Ta
         assert both == watermarks[task].get(STORE), (task, others, watermarks)
 
 
+@pytest.mark.rows("PF-J7")
 def test_partitions_that_run_ahead_wait_for_the_slowest_that_is_not_idle() -> None:
     known = event_time(WatermarkStrategy(0, 100, alignment=10))
     assert known.ahead() == set()
@@ -406,6 +413,7 @@ def test_stores_do_not_wait_for_each_other_crosswise() -> None:
     assert known.ahead() == set()
 
 
+@pytest.mark.rows("PF-J7")
 def test_a_task_that_is_ahead_reads_nothing_until_the_others_have_come() -> None:
     world = ResidentWorld(plain)
     world.begin(FIRST, SECOND)

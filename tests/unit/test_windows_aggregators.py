@@ -104,6 +104,7 @@ def test_nan_stays_what_it_is() -> None:
     assert folded(Max(), 1, math.inf) == math.inf
 
 
+@pytest.mark.rows("PF-G26")
 @pytest.mark.parametrize("aggregator", BUILT_IN, ids=repr)
 def test_states_merge_as_if_all_records_had_been_in_one(aggregator: Aggregator) -> None:
     early, late = [3, None, 1], [1, 7, None]
@@ -177,6 +178,7 @@ class Spread(Collector):
         return max(values) - min(values)
 
 
+@pytest.mark.rows("PF-G26")
 def test_own_aggregators_get_whole_values() -> None:
     values = current(lambda window: window.agg(all=Longest(), x=Longest("x")), {"x": "abc"}, {"x": "abcdef"})
     assert [value["x"] for value in values] == [3, 6]

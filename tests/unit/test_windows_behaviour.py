@@ -118,6 +118,7 @@ def fixed(strategy: ClosingStrategy, duration: int = 10, step: int = 10, *, fina
 # -- Output ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.rows("PF-G35")
 def test_outputs_have_key_and_start_and_no_headers() -> None:
     stage = Stage()
     stage.sdf.tumbling_window(10).sum().current()
@@ -256,6 +257,7 @@ def test_a_late_record_still_counts_in_sliding_windows_that_are_open() -> None:
     assert found[4] == [(94, 104, ["late", "a", "b"], b"k")]
 
 
+@pytest.mark.rows("PF-G34")
 def test_sessions_merge_and_close_when_nothing_can_reach_them() -> None:
     found = drive(
         lambda sdf: sdf.session_window(10, grace_ms=5).agg(n=Count(), all=Collect()).final(),
@@ -455,6 +457,7 @@ def test_watermarks_close_windows_and_decide_what_is_late(final: bool) -> None:
     assert task.kept() == kept
 
 
+@pytest.mark.rows("PF-J13")
 def test_the_clock_of_a_key_goes_on_after_a_restart() -> None:
     task = Task(fixed("key"))
     task.run(1, b"k", 12)

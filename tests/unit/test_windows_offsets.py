@@ -9,6 +9,7 @@ import pytest
 
 from streamrt import StreamingDataFrame
 from streamrt.errors import ArgumentValueError, ProcessingError
+from streamrt.windows import Window
 from tests.unit.apps import Stage
 
 CLOSINGS = pytest.mark.parametrize("closing", ["key", "partition", "watermark"])
@@ -33,6 +34,18 @@ def moved(results: Sequence[Any], by: int) -> list[Any]:
     return [({**value, "start": value["start"] + by, "end": value["end"] + by}, time + by) for value, time in results]
 
 
+@pytest.mark.rows("PF-G1", "PF-G2")
+def test_a_window_is_an_interval() -> None:
+    window = Window(5, 10)
+    assert window.max_timestamp == 9
+    # Those that touch are one session.
+    meeting = [start for start in range(20) if window.intersects(Window(start, start + 2))]
+    assert meeting == [*range(3, 11)]
+    assert window.cover(Window(1, 6)) == Window(1, 10)
+    assert [Window.start_of(time, 10, 4) for time in (4, 13, 14, 23, 24)] == [4, 4, 14, 14, 24]
+
+
+@pytest.mark.rows("PF-G29")
 @CLOSINGS
 @pytest.mark.parametrize("final", [True, False])
 @pytest.mark.parametrize(("duration", "step"), [(10, 10), (12, 5), (10, 5)])
@@ -53,6 +66,7 @@ def test_an_offset_moves_windows(closing: Any, final: bool, duration: int, step:
     assert outputs(lambda sdf: window(sdf, offset), records) == moved(expected, offset)
 
 
+@pytest.mark.rows("PF-G2")
 @CLOSINGS
 @pytest.mark.parametrize("final", [True, False])
 def test_the_first_window_begins_in_1970(closing: Any, final: bool) -> None:
@@ -110,6 +124,7 @@ def test_a_constant_gap_may_be_a_function(closing: Any, final: bool) -> None:
     assert outputs(lambda sdf: window(sdf, lambda value: timedelta(milliseconds=7)), records) == expected
 
 
+@pytest.mark.rows("PF-G33")
 @CLOSINGS
 def test_each_record_has_its_gap(closing: Any) -> None:
     def window(sdf: StreamingDataFrame) -> StreamingDataFrame:
@@ -123,6 +138,7 @@ def test_each_record_has_its_gap(closing: Any) -> None:
     ]
 
 
+@pytest.mark.rows("PF-G33")
 @pytest.mark.parametrize("gap", [0, -1, None, "5"])
 def test_a_function_that_returns_no_gap(gap: Any) -> None:
     with pytest.raises(ProcessingError, match="the inactivity gap that the function returns must be"):

@@ -114,6 +114,7 @@ def test_elements_of_merged_sessions_are_in_the_order_of_arrival() -> None:
     ]
 
 
+@pytest.mark.rows("PF-G23")
 @CLOCKS
 def test_merging_sessions_have_no_state_of_a_window(clock: Any) -> None:
     def asks(key: Any, ctx: WindowContext, elements: Any) -> None:
@@ -124,6 +125,7 @@ def test_merging_sessions_have_no_state_of_a_window(clock: Any) -> None:
         play.pipe(*numbers(1000, 20_000))
 
 
+@pytest.mark.rows("PF-G13", "PF-G15")
 @CLOCKS
 def test_a_continuous_trigger_ends_with_the_window_whose_last_millisecond_is_a_multiple(clock: Any) -> None:
     play = Play(
@@ -136,6 +138,7 @@ def test_a_continuous_trigger_ends_with_the_window_whose_last_millisecond_is_a_m
     assert values(play.pipe(*numbers(9, 28))) == [[9]]
 
 
+@pytest.mark.rows("PF-G28", "PF-H3")
 @CLOCKS
 def test_windows_that_a_record_is_late_for_are_told(clock: Any) -> None:
     told: list[Any] = []
@@ -155,6 +158,7 @@ def test_windows_that_a_record_is_late_for_are_told(clock: Any) -> None:
     assert told == [(8000, 4000, 0, 10_000), (9000, 7000, 0, 10_000), (9000, 7000, 5000, 15_000)]
 
 
+@pytest.mark.rows("PF-G3", "PF-G15", "PF-G31", "PF-G32")
 def test_batches_in_a_global_window_are_count_windows() -> None:
     records = [
         (key, number, time) for number, (key, time) in enumerate(zip("abaabbbaab", range(90, 0, -9), strict=True))
@@ -186,6 +190,7 @@ class Spread(ProcessWindowFunction):
         ctx.global_state.set("left", [*ctx.window_state.list("fired")])
 
 
+@pytest.mark.rows("PF-G21", "PF-G22", "PF-G23", "PF-G24", "PF-G25", "PF-H1", "PF-H2")
 @CLOCKS
 def test_a_window_function_has_state_and_side_outputs(clock: Any) -> None:
     play = Play(
@@ -208,6 +213,7 @@ def test_a_window_function_has_state_and_side_outputs(clock: Any) -> None:
         Stage().sdf.tumbling_window(10).process(Spread()).final().side_output("even")
 
 
+@pytest.mark.rows("PF-G9", "PF-G10", "PF-G12", "PF-G13", "PF-G14")
 @CLOCKS
 def test_a_window_that_is_over_leaves_nothing(clock: Any) -> None:
     class Untidy(Trigger):
@@ -236,6 +242,7 @@ def test_a_window_that_is_over_leaves_nothing(clock: Any) -> None:
     assert not [key for key in rows if b"a" in key[:12] and key[1] == 3]
 
 
+@pytest.mark.rows("PF-G20", "PF-G27")
 def test_process_after_an_aggregation_gets_the_aggregate() -> None:
     def told(key: Any, ctx: WindowContext, elements: list[Any]) -> list[Any]:
         return [(ctx.window.start, *elements)]
@@ -255,6 +262,7 @@ def test_process_after_an_aggregation_gets_the_aggregate() -> None:
     assert [value for _, value, _ in running] == [(0, 1), (0, 6), (10, 12)]
 
 
+@pytest.mark.rows("PF-G5", "PF-G15", "PF-G16", "PF-G20")
 @pytest.mark.parametrize("closing", ["partition", "watermark"])
 def test_triggers_that_stand_for_final_and_current(closing: Any) -> None:
     records = [(key, at, max(0, at + move)) for at, (key, move) in enumerate([("a", 0), ("b", 3), ("c", -9)] * 20)]
@@ -296,6 +304,7 @@ class Marked(Evictor):
         return [(time, value) for time, value in elements if value != 4]
 
 
+@pytest.mark.rows("PF-G8", "PF-G36")
 @pytest.mark.parametrize(
     ("evictor", "expected"),
     [
@@ -318,6 +327,7 @@ def test_evictors(evictor: Evictor, expected: Any) -> None:
     assert values(play.pipe(*numbers(1, 2, 3, 4, 5, 6))) == expected
 
 
+@pytest.mark.rows("PF-A18", "PF-G30", "PF-G40")
 def test_windows_by_the_wall_clock() -> None:
     play = Play(lambda sdf: sdf.tumbling_window(5_000, time="processing").collect().final(), sides=())
     assert play.pipe(("a", 1, 9_999), ("a", 2, 3)) == []
@@ -345,6 +355,7 @@ def test_windows_by_the_wall_clock() -> None:
     assert [values(play.advance(by)) for by in (4_000, 1, 3_999, 1, 1_998, 1, 9_000)] == [[], [1], [], [1], [], [1], []]
 
 
+@pytest.mark.rows("PF-G15")
 def test_processing_time_triggers_over_event_time() -> None:
     play = Play(lambda sdf: sdf.tumbling_window(10_000).count().trigger(ContinuousProcessingTimeTrigger(4_000)))
     play.pipe(("a", 1, 1))
@@ -376,6 +387,7 @@ class Asking(WindowAssigner):
         return [window if window is None else Window(*window) for window in value]
 
 
+@pytest.mark.rows("PF-G4")
 def test_assigners_of_ones_own() -> None:
     play = Play(lambda sdf: sdf.window(Asking()).count().final("partition"))
     # No window, two windows, and a window that is over although the record is not late.
@@ -390,6 +402,26 @@ def test_assigners_of_ones_own() -> None:
         play = Play(lambda sdf: sdf.window(Asking()).count().final("partition"))
 
 
+class Shift(WindowAssigner):
+    """Windows that begin with each shift of work, by the wall clock."""
+
+    time = "processing"
+
+    def assign_windows(self, value: Any, timestamp: int, now: int) -> list[Window]:
+        start = Window.start_of(now, 8_000, 6_000)
+        return [Window(start, start + 8_000)]
+
+
+@pytest.mark.rows("PF-G5", "PF-G6")
+def test_an_assigner_knows_the_wall_clock() -> None:
+    play = Play(lambda sdf: sdf.window(Shift()).collect().final(), sides=(), start=7_000)
+    assert play.pipe(("a", 1, 0), ("a", 2, 99_999)) == []
+    assert play.advance(7_000) == [("a", {"start": 6_000, "end": 14_000, "value": [1, 2]}, 6_000)]
+    play.pipe(("a", 3, 0))
+    assert play.advance(8_000) == [("a", {"start": 14_000, "end": 22_000, "value": [3]}, 14_000)]
+
+
+@pytest.mark.rows("PF-G7", "PF-G11")
 def test_windows_that_merge_by_rules_of_ones_own() -> None:
     merged: list[Any] = []
 

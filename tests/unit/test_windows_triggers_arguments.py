@@ -135,6 +135,7 @@ def test_wrong_arguments(build: Any, error: type[Exception], message: str) -> No
         build(Stage().sdf)
 
 
+@pytest.mark.rows("PF-C8", "PF-F7")
 def test_names_of_side_outputs_and_stores() -> None:
     class Own(Spread):
         outputs: ClassVar[tuple[str, ...]] = ("late",)

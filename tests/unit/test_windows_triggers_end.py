@@ -29,6 +29,7 @@ def frame_of(window: Any) -> Any:
     return app, window(sdf), app.topic("out", key_serializer="str")
 
 
+@pytest.mark.rows("PF-A9", "PF-J11")
 def test_windows_are_over_and_their_content_is_gone() -> None:
     frame = frame_of(lambda sdf: sdf.tumbling_window(5_000, grace_ms=2_000).collect().trigger(EventTimeTrigger()))
     driver, results = run(frame, 1_000, 6_000, 7_000)
@@ -49,6 +50,7 @@ def test_a_trigger_by_count_emits_nothing() -> None:
     assert run(frame, 1_000, 2_000)[1] == []
 
 
+@pytest.mark.rows("PF-A9")
 def test_timers_of_processing_time_are_dropped_with_a_word(capsys: pytest.CaptureFixture[str]) -> None:
     frame = frame_of(
         lambda sdf: sdf.tumbling_window(5_000, time="processing").collect().trigger(ProcessingTimeTrigger())

@@ -196,7 +196,7 @@ class LagAdmin(Protocol):
     ) -> Mapping[TopicPartition, tuple[int, int]]:
         """Return the first offsets and the ends."""
 
-    def group_members(self, group: str, timeout: float) -> list[ListedMember]:
+    def group_members(self, group: str, timeout: float) -> tuple[ListedMember, ...]:
         """Return the members of the group with their partitions."""
 
     def close(self) -> None:
