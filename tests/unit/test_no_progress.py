@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from streamrt.kafka import ConnectionConfig
+from streamrt.kafka.groups import ListedMember
 from streamrt.records import TopicPartition
 from streamrt.runtime.driver import lag
 from streamrt.runtime.driver.lag import LagSampler, LoopWatch, ProgressWatch
@@ -117,6 +118,9 @@ def test_the_process_ends_only_with_the_setting(monkeypatch: pytest.MonkeyPatch,
 
         def offset_bounds(self, partitions: Any, timeout: float, *, isolation_level: str) -> Any:
             return dict.fromkeys(partitions, (0, 9))
+
+        def group_members(self, group: str, timeout: float) -> tuple[ListedMember, ...]:
+            return ()
 
         def close(self) -> None:
             pass

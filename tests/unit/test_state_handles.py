@@ -106,7 +106,7 @@ def test_a_map_is_used_like_a_dict(partition: StorePartition) -> None:
         len(prices)  # type: ignore[arg-type]
 
 
-@pytest.mark.rows("PF-F4", "PF-F5")
+@pytest.mark.rows("PF-F4", "PF-F5", "PF-F8")
 def test_reducing_and_aggregating() -> None:
     partition = memory()
     found = []
