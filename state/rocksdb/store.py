@@ -19,6 +19,7 @@ tiny, as long as idle stores hold the budget.
 
 import contextlib
 import os
+import re
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -53,6 +54,14 @@ _CHANGE_BYTES = 64
 # RocksDB allocates 1 MiB by default for the first changes; hundreds of stores would use up the budget with unused
 # memory.
 _ARENA_BYTES = 64 * 1024
+# Properties of RocksDB that count the changes in write buffers.
+_BUFFERED = (
+    "num-entries-active-mem-table",
+    "num-entries-imm-mem-tables",
+    "num-deletes-active-mem-table",
+    "num-deletes-imm-mem-tables",
+)
+_IN_FILES = re.compile(r"# entries=(\d+); # deletions=(\d+);")
 _LOCK_TEXTS = ("lock hold by current process", "while lock file", "resource temporarily unavailable", "/lock:")
 
 
@@ -291,12 +300,20 @@ class RocksDBStorePartition(StorePartition):
             self._fail("read", error)
 
     def approximate_entries(self) -> int | None:  # noqa: D102
+        # RocksDB's own estimate would need statistics that are not read at the opening, so it would be 0 at first.
         try:
-            found: int | None = self._db.property_int_value("rocksdb.estimate-num-keys")
+            files = self._db.property_value("rocksdb.aggregated-table-properties") or ""
+            buffered = {name: self._db.property_int_value(f"rocksdb.{name}") or 0 for name in _BUFFERED}
         except Exception as error:
             self._fail("read", error)
+        entries = sum(count for name, count in buffered.items() if "entries" in name)
+        deletions = sum(count for name, count in buffered.items() if "deletes" in name)
+        found = _IN_FILES.search(files)
+        if found is not None:
+            entries, deletions = entries + int(found[1]), deletions + int(found[2])
+        # Whether a deletion hides an entry of another file is unknown, so deleted keys may count until files are merged.
         # One of the keys is that of the stamp.
-        return None if found is None else max(0, found - (self._stamp is not None))
+        return max(0, entries - deletions - (self._stamp is not None))
 
     def flush(self, *, wait: bool = True) -> None:
         """Write the write buffer to disk.

@@ -1,4 +1,4 @@
-"""The metrics of an application, read from what the driver knows at the moment of a scrape. Records cost nothing more."""
+"""The metrics of an application, read from what the driver knows at the moment of a scrape."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime

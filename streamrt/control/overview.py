@@ -9,6 +9,7 @@ from streamrt.common.texts import one_line
 from streamrt.control.controlled import Controlled, Inside, installed_version
 from streamrt.runtime.driver.lag import LagSample
 from streamrt.runtime.driver.meters import Meters
+from streamrt.runtime.driver.stats import store_stats
 from streamrt.runtime.report import RestoredPart
 from streamrt.topology import TaskId
 
@@ -121,6 +122,12 @@ def _counts(app: Controlled, meters: Meters) -> dict[str, Any]:
             "restores": sum(counted.restores.values()),
         },
         "restores": _restores(counted.restoring),
+        "stores": [
+            {"stream": stream, "store": store, "rows": numbers.rows, "bytes": numbers.bytes}
+            for stream, stores in store_stats(counted).items()
+            for store, numbers in stores.items()
+            if numbers.partitions
+        ],
         "event_times": _event_times(counted.event_times, counted.watermarks),
     }
 

@@ -176,6 +176,8 @@ class StoreConformance:
         assert [key for key, _ in partition.scan(b"", None)] == keys[1::2]
         assert [key for key, _ in partition.scan(keys[100], keys[200], reverse=True)] == keys[199:100:-2]
         assert partition.approximate_size() > 0
+        entries = partition.approximate_entries()
+        assert entries is None or 0 < entries < 2 * len(keys)
         partition.close()
 
     def test_data_survives_closing(self, store: Store, tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 from streamrt.records import OffsetRange, TopicPartition
 from streamrt.runtime.driver.lag import Lag, LagSample, OtherPartition
-from streamrt.runtime.report import FailedRecord, Pause, Report, RestoredPart, StoreTime
+from streamrt.runtime.report import FailedRecord, Pause, Report, RestoredPart, StoreSize, StoreTime
 from streamrt.topology import TaskId
 from tests.unit.played import Played
 
@@ -72,6 +72,7 @@ class Crowded(Played):
                 dead_letters=3,
                 stalled={task: Pause(5.0, "the database is <b>away</b>")},
                 interrupted={task: f"broker away {HOSTILE}"},
+                sizes={store: StoreSize(3_000_000, 500) for store in stores},
                 times={store: StoreTime(now - 1_000 * store[0].partition, None) for store in stores},
                 failed=[
                     FailedRecord(task, "dead letter", "process", "orders", 97, "apply-1", f"KeyError: {HOSTILE}", 2)

@@ -79,6 +79,7 @@ def test_a_crowded_application(browser: Browser, crowded: Crowded) -> None:
         expect(letter).to_contain_text("orders[0] at 97")
         expect(letter).to_contain_text("apply-1")
         expect(page.locator(".tile", has_text="Dead letters").locator("dd")).to_have_text("3")
+        expect(page.locator("#stores tbody tr").first).to_contain_text("\u2248 2K11 MiB")
         # Rows stay while their numbers change.
         page.evaluate("window.row = document.querySelector('#partitions tbody tr')")
         crowded.feed(1_000)

@@ -77,7 +77,9 @@ def test_the_overview_of_an_application_without_work(http: httpx.Client, app: Pl
     found = http.get("/overview").json()
     assert found["status"] == http.get("/status").json()
     assert (found["ready"], found["reasons"], found["lag_at"]) == (True, [], None)
-    assert found["partitions"] == found["restores"] == found["event_times"] == found["troubles"] == []
+    assert (
+        found["partitions"] == found["restores"] == found["event_times"] == found["troubles"] == found["stores"] == []
+    )
     assert set(found["run"].values()) == {0}
     assert found["process"]["starts"] == 1
     app.stop(wait=True)
@@ -108,6 +110,7 @@ def test_the_overview_of_a_busy_application() -> None:
             "done": 700,
             "total": 4_000,
         }
+        assert found["stores"] == [{"stream": "orders", "store": "default", "rows": 2_000, "bytes": 12_000_000}]
         times = found["event_times"]
         assert (times[0]["stream"], times[0]["tasks"]) == ("orders", 4)
         assert times[0]["highest"] - times[0]["lowest"] == pytest.approx(3)

@@ -276,7 +276,12 @@ def test_approximate_entries(tmp_path: Path, kind: Any) -> None:
         identity = StoreIdentity("shop", "orders", 0, "totals", None, None, 1)
         partition.write([(b"%d" % number, b"value") for number in range(50)], Stamp(identity, 1, 5, None, 0))
         assert partition.approximate_entries() == 50
-        if kind is RocksDBStore:
+        partition.write([(b"%d" % number, None) for number in range(20)], Stamp(identity, 2, 6, None, 0))
+        assert 30 <= (partition.approximate_entries() or 0) <= 52
+    if kind is RocksDBStore:
+        with closing(store.open(0)) as partition:
+            # Also of files that nothing has read yet.
+            assert partition.approximate_entries() == 30
             assert (block_cache_usage() or -1) >= 0
 
 

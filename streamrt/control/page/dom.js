@@ -32,6 +32,14 @@ export const brief = (value) => (value === null || value === undefined ? "–" :
 export const rate = (value) => (value === null || value === undefined ? "–" : `${short.format(value < 10 ? value : Math.round(value))}/s`);
 export const plural = (count, word) => `${number(count)} ${word}${count === 1 ? "" : "s"}`;
 
+export function size(bytes) {
+  if (bytes === null || bytes === undefined) return "–";
+  const units = ["B", "KiB", "MiB", "GiB", "TiB"];
+  let index = 0;
+  for (; bytes >= 1024 && index < units.length - 1; index += 1) bytes /= 1024;
+  return `${bytes < 10 && index > 0 ? bytes.toFixed(1) : Math.round(bytes)} ${units[index]}`;
+}
+
 export function duration(seconds) {
   if (seconds < 0.9995) return `${Math.max(0, Math.round(seconds * 1000))} ms`;
   if (seconds < 60) return `${seconds < 10 ? seconds.toFixed(1) : Math.round(seconds)} s`;

@@ -1,7 +1,7 @@
 // What an answer of /overview looks like: figures, the topology, charts and tables.
 
 import { Bars, SECONDS } from "./chart.js";
-import { brief, byId, clock, duration, el, moment, number, plural, rate, setAttribute, setText } from "./dom.js";
+import { brief, byId, clock, duration, el, moment, number, plural, rate, setAttribute, setText, size } from "./dom.js";
 import { Graph } from "./graph.js";
 import { Table } from "./tables.js";
 
@@ -29,10 +29,12 @@ export class Views {
       ],
     });
     this.stores = new Table(byId("stores"), {
-      caption: "Stores and the event time that they have reached", key: (row) => `${row.stream}\n${row.store}`, empty: "No operator has state.",
+      caption: "Stores, their sizes, and the event time that they have reached", key: (row) => `${row.stream}\n${row.store}`, empty: "No operator has state.",
       columns: [
         { title: "Stream", value: (row) => row.stream },
         { title: "Store", value: (row) => row.store },
+        { title: "Keys", value: (row) => row.rows, text: (row) => (row.rows === null ? "–" : `≈ ${brief(row.rows)}`), numeric: true },
+        { title: "Size", value: (row) => row.bytes, text: (row) => size(row.bytes), numeric: true },
         { title: "Event time", value: (row) => row.lowest, text: (row) => (row.lowest === null ? "–" : moment(row.lowest)), look: "line" },
         { title: "Delay", value: (row) => row.delay, text: (row) => (row.delay === null ? "–" : duration(row.delay)), numeric: true },
         { title: "Watermark delay", value: (row) => row.held, text: (row) => (row.held === null ? "–" : duration(row.held)), numeric: true },
@@ -183,10 +185,12 @@ export class Views {
   }
 
   showStores(found) {
+    const sizes = new Map(found.stores.map((row) => [`${row.stream}\n${row.store}`, row]));
     const times = new Map(found.event_times.map((row) => [`${row.stream}\n${row.store}`, row]));
     this.stores.update((this.declared ?? []).map((row) => {
       const time = times.get(`${row.stream}\n${row.store}`);
-      return { ...row, lowest: time?.lowest ?? null, delay: delayOf(found.at, time?.lowest), held: delayOf(found.at, time?.watermark) };
+      const known = sizes.get(`${row.stream}\n${row.store}`);
+      return { ...row, rows: known?.rows ?? null, bytes: known?.bytes ?? null, lowest: time?.lowest ?? null, delay: delayOf(found.at, time?.lowest), held: delayOf(found.at, time?.watermark) };
     }));
   }
 
@@ -204,7 +208,8 @@ export class Views {
     if (!this.found) return;
     const text = byId("filter").value.trim().toLowerCase();
     const lagging = byId("behind").checked;
-    const own = this.found.partitions.map((row) => ({ ...row, owner: HERE, url: null }));
+    // The position is newer than the last answer of Kafka.
+    const own = this.found.partitions.map((row) => ({ ...row, end: row.end === null ? null : Math.max(row.end, row.position), owner: HERE, url: null }));
     const others = this.found.other_partitions.map((row) => ({ ...row, position: null }));
     const all = byId("own").checked ? own : [...own, ...others];
     const rows = all.filter((row) => row.topic.toLowerCase().includes(text) && (!lagging || row.lag > 0));

@@ -61,7 +61,8 @@ class StoreStats:
 
     Attributes:
         partitions: how many of them were measured.
-        rows: approximate number of keys, those of indexes included; None if it is unknown.
+        rows: approximate number of keys, those of indexes included; None if it is unknown. Keys that were deleted or written
+            several times may count too often until RocksDB merges its files.
         bytes: approximate size of the data.
         restored: how many partitions were restored since the process began.
         restoring: changelog offsets left to replay in those that are being restored.

@@ -168,7 +168,7 @@ class Outbox:
             report.times = self._new_times(tasks)
             report.sent = self._new_sent(tasks)
             seen = self._progress(report, cycle, tasks, ends())
-        news = report.shown or report.records or report.times or report.sent or report.memory
+        news = report.shown or report.records or report.times or report.sent or report.memory or report.sizes
         if news or seen.ended is not None or seen.positions:
             self._link.send(seen)
         quiet = is_quiet()
