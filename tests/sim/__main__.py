@@ -9,6 +9,7 @@ from collections.abc import Mapping
 
 from tests.sim.app import Setup
 from tests.sim.deployments import DeploymentSimulation
+from tests.sim.ending import EndingSimulation
 from tests.sim.resident import ResidentSimulation
 from tests.sim.simulation import Simulation, Violation
 from tests.sim.tokens import ResidentTokenSimulation, TokenSimulation
@@ -17,6 +18,8 @@ MODES: Mapping[str, type[Simulation]] = {
     kind.mode: kind
     for kind in (Simulation, ResidentSimulation, DeploymentSimulation, TokenSimulation, ResidentTokenSimulation)
 }
+ALL_MODES: Mapping[str, type[Simulation]] = {**MODES, EndingSimulation.mode: EndingSimulation}
+"""With those that differ where there is a process function alone."""
 GUARANTEES = ("exactly-once", "at-least-once")
 
 
@@ -31,7 +34,7 @@ def simulate(mode: str, seed: int, setup: Setup | None = None) -> Simulation:
     Raises:
         Violation: if something was wrong.
     """
-    simulation = MODES[mode](seed, setup)
+    simulation = ALL_MODES[mode](seed, setup)
     simulation.run_to_end()
     return simulation
 
@@ -39,7 +42,7 @@ def simulate(mode: str, seed: int, setup: Setup | None = None) -> Simulation:
 def main() -> int:
     """Run what the command line asks for; return 1 if something was wrong."""
     parser = argparse.ArgumentParser(prog="python -m tests.sim", description=__doc__)
-    parser.add_argument("--mode", choices=MODES, default="micro-batch", help="how the tasks are run")
+    parser.add_argument("--mode", choices=ALL_MODES, default="micro-batch", help="how the tasks are run")
     parser.add_argument("--seed", type=int, help="run this seed alone")
     parser.add_argument("--count", type=int, default=1_000, help="how many seeds to run")
     parser.add_argument("--base", type=int, help="the first seed; by default a random one")
@@ -63,7 +66,7 @@ def main() -> int:
     print(f"base seed {base}", flush=True)
     begun, events, failed, attempts = time.monotonic(), Counter[str](), 0, 0
     for seed in range(base, base + options.count):
-        simulation = MODES[options.mode](seed, setup)
+        simulation = ALL_MODES[options.mode](seed, setup)
         try:
             simulation.run_to_end()
         except Violation as violation:

@@ -341,9 +341,11 @@ class Model:
     Args:
         setup: the application.
         stream: the stream.
+        ended: whether time ends after the records.
     """
 
-    def __init__(self, setup: Setup, stream: str) -> None:
+    def __init__(self, setup: Setup, stream: str, *, ended: bool = False) -> None:
+        self._ended = ended
         self._processing = JudgeModel() if setup.broadcasting else RemindModel() if setup.processing else None
         self._grouped = stream in REPARTITIONS
         self._functions: list[Callable[..., dict[str, Any]]] = [tally]
@@ -362,7 +364,10 @@ class Model:
     def run(self, records: Iterable[Entry]) -> list[tuple[bytes, dict[str, Any]]]:
         """Process records; return keys and values of the outputs."""
         if self._processing is not None:
-            return self._processing.run(records)
+            found = self._processing.run(records)
+            if self._ended and isinstance(self._processing, RemindModel):
+                found += self._processing.end()
+            return found
         outputs = []
         for record in records:
             value, key = orjson.loads(record.value or b"null"), record.key or b""

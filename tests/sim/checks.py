@@ -101,7 +101,7 @@ class Checks:
         expected: dict[tuple[TaskId, TopicPartition], list[Pair]] = {}
         origins: dict[int, TaskId] = {}
         for task in (each for each in self._sim.tasks if each.stream == stream):
-            for key, value in Model(self._sim.setup, stream).run(self._history(task)):
+            for key, value in Model(self._sim.setup, stream, ended=self._sim.ended).run(self._history(task)):
                 origins[value["u"]] = task
                 for sink in self._sim.setup.sinks(stream):
                     target = target_key(sink, key, value)
@@ -227,7 +227,7 @@ class Checks:
         """Compare what is visible in a store partition with the model's state at offsets of the inputs."""
         if trouble := trouble_with_timers(machine.content((task.stream, store, task.partition))[0]):
             raise Wrong(f"in store {store} of {task} on machine {machine.number}, {trouble}")
-        model = Model(self._sim.setup, task.stream)
+        model = Model(self._sim.setup, task.stream, ended=self._sim.ended)
         model.run(self._history(task, offsets))
         offset = {each: offsets[each] for each in self._sim.spec.topology.inputs(task)}
         expected = model.dump(store)

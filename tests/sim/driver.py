@@ -354,6 +354,10 @@ class Driver:
                 return report
         return None
 
+    def context(self) -> BatchContext:
+        """Return what tasks are told that have all the time they want."""
+        return self._context(float("inf"), None)
+
     def _context(self, seconds: float, outputs: int | None) -> BatchContext:
         return BatchContext(
             dict(self.positions), seconds, outputs, dict(self.workers), self._stateful, claims=self._claims

@@ -107,6 +107,13 @@ class RemindModel:
                 outputs += self._fire()
         return outputs
 
+    def end(self) -> list[tuple[bytes, dict[str, Any]]]:
+        """Fire all timers; return keys and values of the outputs."""
+        outputs: list[tuple[bytes, dict[str, Any]]] = []
+        while self.timers:
+            outputs += self._fire()
+        return outputs
+
     def dump(self) -> dict[bytes, bytes]:
         """Return what is in the store, by its keys."""
         found = {timer_key(prefix, 0, time): b"" for time, prefix in self.timers}

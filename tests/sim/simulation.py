@@ -163,6 +163,8 @@ class Simulation:
         self.tasks = [TaskId(stream, number) for stream in self.setup.streams for number in range(self.partitions)]
         self.machines = [Machine(number) for number in range(rng.choice((1, 2, 3)))]
         self.calm = True
+        self.ended = False
+        """Whether the inputs have ended, so that all timers fire."""
         self.counts = Counts()
         self.checks = BroadcastChecks(self) if self.setup.broadcasting else Checks(self)
         self.trace: list[str] = []
@@ -239,6 +241,11 @@ class Simulation:
 
     def _finish(self) -> None:
         """Run a last driver without faults, on machines as they are, and check everything."""
+        self._process_all()
+        self._check_all()
+
+    def _process_all(self) -> None:
+        """Process and commit what there is, without faults."""
         self.note("calm")
         self.calm = True
         self.paused = frozenset()
@@ -253,6 +260,9 @@ class Simulation:
         else:
             raise Wrong("the application does not get to the end")
         self.driver.commit()
+
+    def _check_all(self) -> None:
+        """Check outputs and state; nothing may be done afterwards, since the check of state takes all changelogs over."""
         self.checks.outputs(final=True)
         self.checks.state()
         if left := self.broker.open_transactions():

@@ -5,6 +5,7 @@ import random
 import pytest
 
 from tests.sim.app import OUT, Setup
+from tests.sim.ending import EndingSimulation
 from tests.sim.processing import FIRED
 from tests.sim.resident import ResidentSimulation
 from tests.sim.simulation import Faults, Simulation
@@ -60,3 +61,31 @@ def test_a_fault_at_a_point_of_the_commit(kind: type[Simulation], transactional:
         plan.simulation.run_to_end()
         provoked += plan.left <= 0
     assert provoked, f"no seed reaches {point} before the end"
+
+
+@pytest.mark.parametrize("transactional", [True, False])
+def test_whatever_goes_wrong_while_time_ends_all_timers_fire(
+    transactional: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    base = random.SystemRandom().randrange(1 << 32) if LONG else 1
+    with capsys.disabled():
+        print(f"\nbase seed of the simulator with bounded runs: {base}")
+    faults = 0
+    for seed in range(base, base + SEEDS):
+        simulation = EndingSimulation(seed, setup_of(transactional=transactional))
+        simulation.run_to_end()
+        faults += simulation.faults_at_the_end
+    assert faults > SEEDS // 3
+
+
+@pytest.mark.parametrize("fault", ["crash", "exception", "takeover"] if LONG else ["crash"])
+@pytest.mark.parametrize(("transactional", "point"), CASES)
+def test_a_fault_at_a_point_of_the_commit_at_the_end_of_time(transactional: bool, point: str, fault: str) -> None:
+    provoked = 0
+    for number in (1, 2, 3, 4) if LONG else (1,):
+        plan = Plan(point, fault, number)
+        simulation = EndingSimulation(number, setup_of(transactional=transactional), Faults(left=0))
+        simulation.plan, plan.simulation = plan, simulation
+        simulation.run_to_end()
+        provoked += plan.left <= 0
+    assert provoked, f"no seed reaches {point} at the end"

@@ -27,6 +27,7 @@ from streamrt.state.layout import (
     pane_prefix,
     timer_key,
 )
+from streamrt.state.timed import TimedTransaction
 from tests.support import PROCESSING_MODES
 from tests.unit.apps import Stage, completed, fails
 
@@ -243,6 +244,18 @@ def places(stage: Stage, store: str) -> KeyPlaces:
     return KeyPlaces(topology, SavedStore(scope, topology.scopes[scope], store, None, SavedLog("log", 3, 1)), None)
 
 
+@pytest.mark.parametrize("kind", ["str", "bytes"])
+def test_both_sides_of_an_interval_join_follow_their_key(kind: str) -> None:
+    stage = Stage(source={**THREE, "key_deserializer": kind})
+    stage.sdf.join_interval(stage.sdf, on_merge=lambda left, right: left, backward_ms=10)
+    found = places(stage, "join_interval")
+    for name in ("x", "yy", "zzz"):
+        for side in "<>":
+            key = side.encode() + name.encode() if kind == "bytes" else [side, name]
+            entry = b"\x03" + TimedTransaction.prefix(key) + bytes(16)
+            assert found.find(entry, 7) == partition_for(name.encode(), 7)
+
+
 @pytest.mark.rows("PF-I10")
 def test_entries_of_all_kinds_follow_their_key() -> None:
     stage = Stage(source={**THREE, "key_deserializer": "str"})
@@ -269,8 +282,7 @@ def test_entries_of_all_kinds_follow_their_key() -> None:
     for keyless in (key_prefix(NO_KEY, b""), pane_prefix(key_prefix(NO_KEY, b""), 2, 0, 1_000)):
         with pytest.raises(SavepointError, match="has state of records without a key"):
             found.find(b"\x01" + keyless, 3)
-    with pytest.raises(SavepointError, match="has broadcast state, of which each partition has a copy"):
-        found.find(collection_prefix(MAP_SPACE, BROADCAST_PREFIX, "rules") + b"1", 3)
+    assert found.find(collection_prefix(MAP_SPACE, BROADCAST_PREFIX, "rules") + b"1", 3) is None
     with pytest.raises(SavepointError, match="has a key whose partition cannot be known"):
         found.find(b"\x01" + key_prefix(JSON_KEY, b"[1]"), 3)
 

@@ -313,7 +313,7 @@ class Repartitioning:
                     self._refuse_behind(store, number, saved, changes.position)
                     if number == 0:
                         first = broadcast
-                    elif broadcast != first:
+                    elif broadcast != first and store.log.partitions != self._count:
                         raise SavepointError(
                             f"store {store.store!r} of {store.scope} has other broadcast state in partition {number} than in "
                             "partition 0, so new partitions cannot get the same: broadcast records came in different orders, "
@@ -435,7 +435,7 @@ class KeyPlaces:
         Raises:
             SavepointError: if it cannot be known.
         """
-        if key == ARRIVAL_KEY:
+        if key == ARRIVAL_KEY or (key and key.startswith(BROADCAST_RANGE)):
             return None
         if not key or key[0] not in _KEYED:
             raise SavepointError(f"{self._what} has entries that belong to no key, and cannot be distributed")
