@@ -6,16 +6,27 @@ from typing import Any
 import streamrt.state.changelog as changelog_module
 from streamrt.state.base import Change
 from streamrt.state.collections import Collections, Overlay
-from streamrt.state.layout import ARRIVAL_KEY, TIMER_SPACE, Expiring, timer_bound_key
+from streamrt.state.layout import (
+    ARRIVAL_KEY,
+    LIST_SPACE,
+    MAP_SPACE,
+    NAME_SPACE,
+    TIMER_SPACE,
+    Expiring,
+    timer_bound_key,
+)
 from streamrt.state.process import ProcessTransaction
-from streamrt.state.timers import Timers
+from streamrt.state.timers import Timer, Timers
 
 PROCESSING = "processing"
 """In the names of mutants that are looked for in applications with a process function."""
 
 _REAL_PREPARE = ProcessTransaction.prepare
 _REAL_TIMERS = Timers.prepare
+_REAL_FIRE = Timers.fire
+_REAL_DUE = Timers.due
 _REAL_APPEND = Collections.append
+_later: dict[Timers, Timer] = {}
 
 
 def _restore_no_timers(*args: Any) -> list[Change]:
@@ -35,6 +46,38 @@ def _write_a_bound_that_is_too_high(self: Timers) -> tuple[list[Change], list[Ch
     ]
 
 
+def _put_off_a_deletion(self: Timers, timer: Timer) -> None:
+    """Fire, and delete the timer when the next one is looked for: after `on_timer`, which may have registered it again."""
+    _later[self] = timer
+
+
+def _delete_what_has_fired(self: Timers, bound: int) -> Timer | None:
+    fired = _later.pop(self, None)
+    if fired is not None:
+        _REAL_FIRE(self, fired)
+    return _REAL_DUE(self, bound)
+
+
+def _keep_maps_on_disk_only(self: ProcessTransaction) -> list[Change]:
+    return [change for change in _REAL_PREPARE(self) if change[0][0] != MAP_SPACE]
+
+
+def _change_maps_in_the_changelog_once(self: ProcessTransaction) -> list[Change]:
+    """Leave out changes of entries that the store has."""
+    changes, partition = _REAL_PREPARE(self), self._partition
+    return [change for change in changes if change[0][0] != MAP_SPACE or partition.get(change[0]) is None]
+
+
+def _delete_on_disk_only(self: ProcessTransaction) -> list[Change]:
+    """Leave the elements and entries in the changelog that were deleted."""
+    spaces = (MAP_SPACE, LIST_SPACE)
+    return [change for change in _REAL_PREPARE(self) if change[0][0] not in spaces or change[1] is not None]
+
+
+def _keep_names_on_disk_only(self: ProcessTransaction) -> list[Change]:
+    return [change for change in _REAL_PREPARE(self) if change[0][0] != NAME_SPACE]
+
+
 def _keep_the_counter_on_disk_only(self: ProcessTransaction) -> list[Change]:
     return [change for change in _REAL_PREPARE(self) if change[0] != ARRIVAL_KEY]
 
@@ -48,20 +91,30 @@ def _lose_an_element_of_a_list(self: Collections, overlay: Overlay, entry: bytes
 
 Patch = tuple[Any, str, Callable[..., Any]]
 
+_MISTAKES: dict[str, list[Patch]] = {
+    "timers are lost in a restore": [(changelog_module, "_timer_index", _restore_no_timers)],
+    "a timer that fires stays in the changelog": [(ProcessTransaction, "prepare", _delete_timers_on_disk_only)],
+    "the bound of the index is too high": [(Timers, "prepare", _write_a_bound_that_is_too_high)],
+    "a timer is deleted after on_timer": [
+        (Timers, "fire", _put_off_a_deletion),
+        (Timers, "due", _delete_what_has_fired),
+    ],
+    "maps are not in the changelog": [(ProcessTransaction, "prepare", _keep_maps_on_disk_only)],
+    "a map keeps its first entries": [(ProcessTransaction, "prepare", _change_maps_in_the_changelog_once)],
+    "deletions of elements are not in the changelog": [(ProcessTransaction, "prepare", _delete_on_disk_only)],
+    "types of names are not in the changelog": [(ProcessTransaction, "prepare", _keep_names_on_disk_only)],
+    "the counter of lists is not in the changelog": [(ProcessTransaction, "prepare", _keep_the_counter_on_disk_only)],
+    "an element of a list is lost": [(Collections, "append", _lose_an_element_of_a_list)],
+}
+
 PROCESS_MUTANTS: dict[str, tuple[str, bool, tuple[Patch, ...]]] = {
-    f"{prefix}{what}": ("", transactional, ((where, name, replacement),))
+    f"{prefix}{what}": ("", transactional, tuple(patches))
     for prefix, transactional in (
         (f"{PROCESSING}, ", True),
         (f"{PROCESSING}, at least once, ", False),
         (f"resident {PROCESSING}, ", True),
     )
-    for what, where, name, replacement in (
-        ("timers are lost in a restore", changelog_module, "_timer_index", _restore_no_timers),
-        ("a timer that fires stays in the changelog", ProcessTransaction, "prepare", _delete_timers_on_disk_only),
-        ("the bound of the index is too high", Timers, "prepare", _write_a_bound_that_is_too_high),
-        ("the counter of lists is not in the changelog", ProcessTransaction, "prepare", _keep_the_counter_on_disk_only),
-        ("an element of a list is lost", Collections, "append", _lose_an_element_of_a_list),
-    )
-    # At least once, a list may have an element once more, so one less does not show.
-    if transactional or "list" not in what
+    for what, patches in _MISTAKES.items()
+    # At least once, a list may have an element once more and a timer may fire once more, so one less does not show.
+    if transactional or not ("list" in what or "after on_timer" in what)
 }

@@ -63,6 +63,9 @@ class Remind(ProcessFunction):
         kinds["fired"] = kinds.get("fired", 0) + 1
         if first % 4 == 0:
             ctx.register_event_time_timer(timestamp + 7)
+        elif first % 4 == 1:
+            # The same timer again: it was deleted before this call, and fires once more.
+            ctx.register_event_time_timer(timestamp)
         yield {"u": FIRED + first, "at": timestamp, "waiting": rest}
 
 
@@ -143,6 +146,8 @@ class RemindModel:
         own.kinds["fired"] = own.kinds.get("fired", 0) + 1
         if first % 4 == 0:
             self._register(time + 7, key)
+        elif first % 4 == 1:
+            self._register(time, key)
         return [(key, {"u": FIRED + first, "at": time, "waiting": [unique for _, unique in rest]})]
 
     def _add(self, own: _Key, unique: int) -> None:

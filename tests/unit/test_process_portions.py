@@ -10,6 +10,11 @@ from streamrt import Context, ProcessFunction, TimeDomain, TimerContext
 from streamrt.config import ProcessingMode
 from streamrt.dataframe import StreamingDataFrame
 from streamrt.runtime.batch_context import BatchContext
+from streamrt.runtime.tasks.stores import TaskStores
+from streamrt.state.base import Change
+from streamrt.state.layout import TIMER_SPACE
+from streamrt.state.process import ProcessTransaction
+from tests.sim.simulation import replaced
 from tests.support import LONG
 from tests.unit.test_windows_portions import GUARANTEES, LOOK_S, PLACES, TASKS, Cut, World, judge, plans, thoroughly
 from tests.unit.test_windows_replay import chunk_of
@@ -63,11 +68,15 @@ class WaitsForBoth(Waits):
             yield from super().on_timer(timestamp, ctx)
             return
         now = ctx.current_processing_time
+        counts = ctx.state.map("counts")
+        counts["wall"] = counts.get("wall", 0) + 1
+        if timestamp % 5 == 2:
+            # Nothing comes out, and what has changed is committed all the same.
+            return
         if timestamp % 4 == 0:
             ctx.register_processing_time_timer(now + 3)
             ctx.register_event_time_timer(max(ctx.current_watermark, 0) + 2)
-        yield ["wall", timestamp, now, list(ctx.state.list("seen")), ctx.current_watermark]
-        ctx.state.map("counts")["wall"] = now
+        yield ["wall", timestamp, now, list(ctx.state.list("seen")), counts["wall"], ctx.current_watermark]
 
 
 def waiting(
@@ -107,6 +116,34 @@ def test_there_are_portions_and_crashes_in_between(processing_mode: ProcessingMo
     assert all(timestamp <= now for _, timestamp, now, *_ in fired)
     assert len({now for _, _, now, *_ in fired}) > 1
     assert (world.crashes > 5) is (guarantee == "exactly-once")
+
+
+def _keep_deletions_of_timers(self: ProcessTransaction) -> list[Change]:
+    return [change for change in _REAL_PREPARE(self) if change[0][0] != TIMER_SPACE or change[1] is not None]
+
+
+_REAL_PREPARE = ProcessTransaction.prepare
+IN_BATCHES = "ticks do not commit"
+MUTANTS: dict[str, tuple[Any, str, Any]] = {
+    IN_BATCHES: (TaskStores, "dirty", property(lambda self: False)),
+    "timers that have fired stay in the changelog": (ProcessTransaction, "prepare", _keep_deletions_of_timers),
+}
+
+
+@pytest.mark.slow
+@GUARANTEES
+def test_mutants_are_found(processing_mode: ProcessingMode, guarantee: str) -> None:
+    records = [Record(b"%d" % (number % 7), 2 * number, number, number % 2) for number in range(24)]
+    # A restart before each portion, so that it finds what the one before has committed.
+    cuts = [Cut(2, "wipe")] * 60
+    plan = (records, [20, 40, 60], cuts)
+    judge(waiting("partition"), guarantee, processing_mode, plan, by_key=False)
+    for what, mutant in MUTANTS.items():
+        if processing_mode == "resident" and what == IN_BATCHES:
+            # There, what a tick has changed waits in the open transaction for the next commit, and is repeated if it is lost.
+            continue
+        with pytest.raises(AssertionError), replaced(*mutant), replaced(World, "most_batches", 300):
+            judge(waiting("partition"), guarantee, processing_mode, plan, by_key=False)
 
 
 @GUARANTEES

@@ -107,6 +107,9 @@ class World:
         cuts: how batches are interrupted, one after the other and then from the first one on.
     """
 
+    most_batches = 5_000
+    """After so many, what is not finished never will be."""
+
     def __init__(self, build: Build, guarantee: str, mode: ProcessingMode, cuts: Sequence[Cut] = (Cut(),)) -> None:
         app = application(processing_guarantee=guarantee, processing_mode=mode)
         for frame in build(app.dataframe(app.topic("in", config=TopicConfig(PARTITIONS, 1)))):
@@ -139,7 +142,7 @@ class World:
             ]
             return self._process.run(chunks, context)
 
-        for _ in range(5_000):
+        for _ in range(self.most_batches):
             if [*self.positions.values()] == [*ends]:
                 break
             self._run(run)
@@ -176,7 +179,7 @@ class World:
 
     def _tick(self) -> None:
         unfinished = set(TASKS)
-        for _ in range(5_000):
+        for _ in range(self.most_batches):
             report = self._run(partial(self._process_tick, sorted(unfinished)))
             # Who had no turn in the slice is not reported.
             left = dict.fromkeys(TASKS, True) if report is None else report.unfinished

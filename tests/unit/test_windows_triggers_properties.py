@@ -9,8 +9,20 @@ from hypothesis import strategies as st
 
 from streamrt.config import ProcessingMode
 from streamrt.dataframe import StreamingDataFrame
-from streamrt.state.layout import JSON_KEY, PANE_KEY, key_prefix, split_key, split_pane
+from streamrt.state.base import Change
+from streamrt.state.layout import (
+    DATA_SPACE,
+    JSON_KEY,
+    LIST_SPACE,
+    PANE_KEY,
+    TIMER_SPACE,
+    key_prefix,
+    split_key,
+    split_pane,
+)
+from streamrt.state.panes import CONTENT, TRIGGER, PaneTransaction
 from streamrt.testing import TopologyTestDriver
+from tests.sim.simulation import replaced
 from tests.support import LONG
 from tests.unit.apps import application
 from tests.unit.test_windows_portions import Cut, judge, plans, thoroughly
@@ -162,6 +174,45 @@ def test_windows_in_portions_with_restarts_are_the_same(
 SESSIONS = Spec("session", 5, 5, 0, 10, ("event",), "process", ("count", 3, True), "event")
 BY_THE_WALL = Spec("fixed", 8, 4, 1, 0, ("continuous_processing", 3), "process", None, "processing")
 WINDOWS = Spec("fixed", 20, 10, 3, 10, ("purging", ("continuous", 3)), "collect", None, "event")
+
+
+def _without(lost: Callable[[int, int], bool]) -> Callable[[PaneTransaction], list[Change]]:
+    """Return a `prepare` that leaves changes out of the changelog, by their space and the role of the pane."""
+
+    def prepare(self: PaneTransaction) -> list[Change]:
+        kept = []
+        for change in _REAL_PREPARE(self):
+            key = change[0]
+            tag, pane, _ = split_key(key) if key[0] in (DATA_SPACE, LIST_SPACE, TIMER_SPACE) else (0, b"", b"")
+            if tag != PANE_KEY or not lost(key[0], split_pane(key_prefix(tag, pane))[1]):
+                kept.append(change)
+        return kept
+
+    return prepare
+
+
+_REAL_PREPARE = PaneTransaction.prepare
+MUTANTS: dict[str, Callable[[int, int], bool]] = {
+    "contents of panes are lost": lambda space, role: space == DATA_SPACE and role == CONTENT,
+    "states of triggers are lost": lambda space, role: space == DATA_SPACE and role == TRIGGER,
+    "elements are lost": lambda space, role: space == LIST_SPACE,
+    "timers of panes are lost": lambda space, role: space == TIMER_SPACE,
+}
+
+
+@pytest.mark.slow
+def test_mutants_are_found(processing_mode: ProcessingMode) -> None:
+    records = [Record(b"%d" % (number % 3), 2 * number, number, number % 2) for number in range(40)]
+    plan = (records, [30, 60, 5_000], [Cut(2, "wipe")] * 60)
+    build = together([SESSIONS, WINDOWS], "partition")
+    judge(build, "exactly-once", processing_mode, plan, by_key=False)
+    for what, lost in MUTANTS.items():
+        try:
+            with replaced(PaneTransaction, "prepare", _without(lost)):
+                judge(build, "exactly-once", processing_mode, plan, by_key=False)
+        except AssertionError:
+            continue
+        pytest.fail(f"nothing shows that {what}")
 
 
 @pytest.mark.parametrize("closing", ["partition", "watermark"])
