@@ -1,11 +1,12 @@
-"""The language of random process functions: lists of actions, which both sides play in the same way."""
+"""The language of process functions, lists of actions, and of asynchronous functions; both sides play it in the same way."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
-__all__ = ["Call", "in_the_past", "play"]
+__all__ = ["Answers", "Call", "in_the_past", "play"]
 
 Action = Sequence[Any]
 
@@ -25,6 +26,31 @@ class Call(Protocol):
     def reducing(self) -> Any: ...
     def aggregating(self) -> Any: ...
     def side(self, value: Any) -> Any: ...
+
+
+class Answers:
+    """Answers elements `[milliseconds, failures, results]`: after a while, and after some attempts that fail."""
+
+    def __init__(self) -> None:
+        self._attempts: dict[str, int] = {}
+
+    async def answer(self, value: Sequence[Any]) -> list[Any]:
+        """Return the results of an element.
+
+        Raises:
+            ConnectionError: as often as the element says.
+        """
+        pause_ms, failures, results = value
+        await asyncio.sleep(pause_ms / 1000)
+        name = repr(list(value))
+        attempt = self._attempts[name] = self._attempts.get(name, 0) + 1
+        if attempt <= failures:
+            raise ConnectionError(f"attempt {attempt}")
+        return [[result, attempt] for result in results]
+
+    def too_late(self, value: Sequence[Any]) -> list[Any]:
+        """Return the results of an element whose time is over."""
+        return [["late", *value[2]]]
 
 
 def in_the_past(case: dict[str, Any]) -> bool:

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from pyflink.common import Types
+from pyflink.common import Time, Types
 from pyflink.datastream import OutputTag, RuntimeContext
 from pyflink.datastream.functions import (
     AggregateFunction,
@@ -26,6 +26,7 @@ from pyflink.datastream.state import (
     ListStateDescriptor,
     MapStateDescriptor,
     ReducingStateDescriptor,
+    StateTtlConfig,
     ValueStateDescriptor,
 )
 from pyflink.datastream.window import (
@@ -123,15 +124,26 @@ class Player(KeyedProcessFunction):
     def __init__(self, case: Case) -> None:
         self._timers = case["timers"]
         self._past = in_the_past(case)
+        self._ttl = case.get("ttl")
 
     def open(self, context: RuntimeContext) -> None:
         self.states = {
-            "value": context.get_state(ValueStateDescriptor("v", ANY)),
-            "list": context.get_list_state(ListStateDescriptor("l", ANY)),
-            "map": context.get_map_state(MapStateDescriptor("m", ANY, ANY)),
-            "reducing": context.get_reducing_state(ReducingStateDescriptor("r", _Plus(), ANY)),
-            "aggregating": context.get_aggregating_state(AggregatingStateDescriptor("a", _Mean(), ANY)),
+            "value": context.get_state(self._lasting(ValueStateDescriptor("v", ANY))),
+            "list": context.get_list_state(self._lasting(ListStateDescriptor("l", ANY))),
+            "map": context.get_map_state(self._lasting(MapStateDescriptor("m", ANY, ANY))),
+            "reducing": context.get_reducing_state(self._lasting(ReducingStateDescriptor("r", _Plus(), ANY))),
+            "aggregating": context.get_aggregating_state(self._lasting(AggregatingStateDescriptor("a", _Mean(), ANY))),
         }
+
+    def _lasting(self, descriptor: Any) -> Any:
+        """Return a descriptor with the time to live of the case."""
+        if self._ttl is not None:
+            ms, update = self._ttl
+            kind = StateTtlConfig.UpdateType.OnReadAndWrite if update else StateTtlConfig.UpdateType.OnCreateAndWrite
+            descriptor.enable_time_to_live(
+                StateTtlConfig.new_builder(Time.milliseconds(ms)).set_update_type(kind).build()
+            )
+        return descriptor
 
     def process_element(self, value: Any, ctx: Any) -> Iterator[Any]:
         for result in play(value, Call(self.states, ctx), self._past):

@@ -7,6 +7,7 @@ from datetime import timedelta
 from typing import Any, Literal
 
 from streamrt import Context, ProcessFunction, StreamingDataFrame, TimerContext
+from streamrt.state import StateTtl
 from streamrt.testing import TopologyTestDriver
 from streamrt.windows import (
     ContinuousEventTimeTrigger,
@@ -89,21 +90,26 @@ class Player(ProcessFunction):
     def __init__(self, case: Case) -> None:
         self._timers = case["timers"]
         self._past = in_the_past(case)
+        self._ttl = case.get("ttl")
 
     def process_element(self, value: Any, ctx: Context) -> Iterator[Any]:
         if value:
-            yield from filter(None, play(value, Call(ctx), self._past))
+            yield from filter(None, play(value, Call(ctx, self._ttl), self._past))
 
     def on_timer(self, timestamp: int, ctx: TimerContext) -> Iterator[Any]:
         yield ["timer", ctx.time_domain.name, ctx.current_watermark]
-        yield from filter(None, play(self._timers.get(str(timestamp), ()), Call(ctx), self._past))
+        yield from filter(None, play(self._timers.get(str(timestamp), ()), Call(ctx, self._ttl), self._past))
 
 
 class Call:
     """A call of StreamRT, as `play` needs it."""
 
-    def __init__(self, ctx: Context) -> None:
+    def __init__(self, ctx: Context, ttl: tuple[int, bool] | None = None) -> None:
         self._ctx = ctx
+        self._ttl: StateTtl | None = None
+        if ttl is not None:
+            ms, reads = ttl
+            self._ttl = StateTtl(timedelta(milliseconds=ms), "read-and-write" if reads else "write", "processing")
 
     def watermark(self) -> int:
         return self._ctx.current_watermark
@@ -124,19 +130,19 @@ class Call:
         getattr(self._ctx, f"delete_{domain}_time_timer")(time)
 
     def value(self) -> Any:
-        return self._ctx.state.value("v")
+        return self._ctx.state.value("v", ttl=self._ttl)
 
     def list(self) -> Any:
-        return self._ctx.state.list("l")
+        return self._ctx.state.list("l", ttl=self._ttl)
 
     def map(self) -> Any:
-        return _Map(self._ctx.state.map("m"))
+        return _Map(self._ctx.state.map("m", ttl=self._ttl))
 
     def reducing(self) -> Any:
-        return self._ctx.state.reducing("r", lambda one, other: one + other)
+        return self._ctx.state.reducing("r", lambda one, other: one + other, ttl=self._ttl)
 
     def aggregating(self) -> Any:
-        return self._ctx.state.aggregating("a", Mean())
+        return self._ctx.state.aggregating("a", Mean(), ttl=self._ttl)
 
     def side(self, value: Any) -> None:
         self._ctx.output("side", value)

@@ -155,6 +155,7 @@ def test_filter_leaves_the_frame_as_it_was(stage: Stage) -> None:
 # -- Branches --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.rows("PF-D8")
 def test_an_expanded_item_goes_through_all_branches_before_the_next_begins(stage: Stage) -> None:
     items = stage.sdf.apply(lambda value: value, expand=True)
     for name in ("b1", "b2", "b3"):

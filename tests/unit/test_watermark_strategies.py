@@ -196,7 +196,7 @@ def starts(stage: Stage, *records: tuple[Any, int]) -> list[list[int]]:
     return found
 
 
-@pytest.mark.rows("PF-J3")
+@pytest.mark.rows("PF-J3", "PF-J10")
 @in_both_modes
 def test_out_of_orderness_holds_windows_open_for_older_records() -> None:
     stage = Stage()

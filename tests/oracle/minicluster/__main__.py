@@ -50,10 +50,10 @@ def main() -> int:
     """Compare, and write the recorded results; return 1 if anything differs."""
     parser = argparse.ArgumentParser(prog="python -m tests.oracle.minicluster", description=__doc__)
     parser.add_argument("--flink", required=True, metavar="PYTHON", help="the Python of an environment with PyFlink")
-    parser.add_argument("--only", metavar="NAME", help="compare this scripted case alone")
+    parser.add_argument("--only", metavar="NAME", nargs="*", help="compare these scripted cases alone")
     parser.add_argument("--record", action="store_true", help=f"then write {FOLDER.name}/*.jsonl")
     options = parser.parse_args()
-    cases = {options.only: SCRIPTS[options.only]} if options.only else dict(SCRIPTS)
+    cases = {name: SCRIPTS[name] for name in options.only or SCRIPTS}
     if not options.only:
         cases |= {f"{kind} {seed}": generate(kind, seed) for kind, count in RANDOM.items() for seed in range(count)}
     results = dict(zip(cases, ask(options.flink, list(cases.values())), strict=True))

@@ -9,15 +9,19 @@ from __future__ import annotations
 import copyreg
 import json
 import sys
+import time
 from collections.abc import Iterator
 from typing import Any
 
-from pyflink.common import Configuration, Row, Types
-from pyflink.datastream import DataStream, OutputTag, RuntimeContext, StreamExecutionEnvironment
-from pyflink.datastream.functions import KeyedBroadcastProcessFunction, KeyedCoProcessFunction
+from pyflink.common import Configuration, Row, Time, Types
+from pyflink.datastream import AsyncDataStream, DataStream, OutputTag, RuntimeContext, StreamExecutionEnvironment
+from pyflink.datastream.async_retry_predicates import has_exception_predicate
+from pyflink.datastream.async_retry_strategies import NO_RETRY_STRATEGY, FixedDelayRetryStrategy
+from pyflink.datastream.functions import AsyncFunction, KeyedBroadcastProcessFunction, KeyedCoProcessFunction
 from pyflink.datastream.state import MapStateDescriptor
 from pyflink.table import Schema, StreamTableEnvironment
 
+from tests.oracle.actions import Answers
 from tests.oracle.flink import ANY, Player, Tuples, WindowResults, make_assigner, make_trigger, session_delay
 
 Case = dict[str, Any]
@@ -64,6 +68,9 @@ def _settings() -> Configuration:
     settings.set_string("python.client.executable", sys.executable)
     # A watermark waits until the workers have answered all elements before it: with bundles of one, for the last element.
     settings.set_string("python.fn-execution.bundle.size", "1")
+    # Workers would return what they have cached after it has expired.
+    for cache in ("state.cache-size", "map-state.read-cache-size", "map-state.write-cache-size"):
+        settings.set_string(f"python.{cache}", "0")
     # Watermarks follow each element, and not a clock: see `_elements`.
     settings.set_string("pipeline.auto-watermark-interval", "0")
     settings.set_string("taskmanager.memory.managed.size", "256m")
@@ -79,6 +86,8 @@ def _elements(env: Any, tables: Any, case: Case) -> DataStream:
     for side, *step in case["steps"]:
         if side == "c":
             rows.append(Row(side, "", step[0], "null"))
+        elif side == "w":
+            rows.append(Row(side, "", 0, json.dumps(step[0])))
         elif side in ("e", "o"):
             key, at, value = step
             rows.append(Row(side, key, at, json.dumps(value)))
@@ -105,7 +114,13 @@ def _side(elements: DataStream, side: str) -> DataStream:
         made.key = row[1]
         return made
 
-    return elements.filter(lambda row: row[0] == side).map(convert, output_type=ANY)
+    def is_of_side(row: Any) -> bool:
+        # What is before is processed meanwhile, and nothing behind it.
+        if row[0] == "w":
+            time.sleep(json.loads(row[3]) / 1000)
+        return bool(row[0] == side)
+
+    return elements.filter(is_of_side).map(convert, output_type=ANY)
 
 
 def _keyed(elements: DataStream, side: str = "e") -> Any:
@@ -186,6 +201,32 @@ def _broadcast(elements: DataStream, case: Case) -> list[DataStream]:
     return [main, main.get_side_output(OutputTag("side", ANY))]
 
 
+# -- Asynchronous functions --------------------------------------------------------------------------------------------
+
+
+class _Asking(AsyncFunction):
+    """Puts out the answers to elements, with their keys."""
+
+    def __init__(self) -> None:
+        self._answers = Answers()
+
+    async def async_invoke(self, value: Any) -> list[Any]:
+        return [["main", value.key, answer, None] for answer in await self._answers.answer(value)]
+
+    def timeout(self, value: Any) -> list[Any]:
+        return [["main", value.key, answer, None] for answer in self._answers.too_late(value)]
+
+
+def _asynchronous(elements: DataStream, case: Case) -> list[DataStream]:
+    wait = AsyncDataStream.ordered_wait_with_retry if case["ordered"] else AsyncDataStream.unordered_wait_with_retry
+    strategy = NO_RETRY_STRATEGY
+    if case["attempts"] > 1:
+        # PyFlink counts repetitions.
+        strategy = FixedDelayRetryStrategy(case["attempts"] - 1, 1, None, has_exception_predicate)
+    timeout = Time.milliseconds(case["timeout"])
+    return [wait(_side(elements, "e"), _Asking(), timeout, strategy, case["capacity"], ANY)]
+
+
 # -- Windows -----------------------------------------------------------------------------------------------------------
 
 
@@ -211,6 +252,7 @@ def _counted(elements: DataStream, case: Case) -> list[DataStream]:
 
 
 _BUILD = {
+    "async": _asynchronous,
     "process": _process,
     "connected": _connected,
     "broadcast": _broadcast,

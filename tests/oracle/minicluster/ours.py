@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
-from streamrt import BroadcastProcessFunction, Context, CoProcessFunction, StreamingDataFrame, TimerContext
+from streamrt import BroadcastProcessFunction, Context, CoProcessFunction, Retry, StreamingDataFrame, TimerContext
 from streamrt.testing import TopologyTestDriver
+from tests.oracle.actions import Answers
 from tests.oracle.ours import BUILD, TICKER, Clock, Player, gather
 from tests.unit.apps import application
 
@@ -23,15 +24,25 @@ def run(case: Case, **settings: Any) -> list[Any]:
     other = app.topic("other", key_deserializer="str", key_serializer="str")
     found: list[Any] = []
     sdf = app.dataframe(topic)
-    if case["kind"] in _FUNCTIONS:
+    if case["kind"] == "async":
+        _asynchronous(sdf, case, found)
+    elif case["kind"] in _FUNCTIONS:
         _two_inputs(sdf, app.dataframe(other), case, found)
     else:
         BUILD[case["kind"]](sdf, case, case["clock"], found)
     highest = -1
     with TopologyTestDriver(app) as driver:
+        if case["kind"] == "async":
+            # All at once: `pipe` waits for the call of each.
+            elements = [step for step in case["steps"] if step[0] == "e"]
+            (key,) = {key for _, key, _, _ in elements}
+            driver.pipe_all(topic, [value for *_, value in elements], key=key)
+            return found
         for kind, *step in case["steps"]:
             if kind == "end":
                 driver.end()
+            elif kind == "w":
+                driver.advance(step[0])
             elif kind == "c":
                 if step[0] > highest:
                     driver.pipe(topic, 0, key=TICKER, timestamp=step[0])
@@ -41,6 +52,20 @@ def run(case: Case, **settings: Any) -> list[Any]:
                 driver.pipe(topic if kind == "e" else other, value, key=key, timestamp=timestamp)
                 highest = max(highest, timestamp)
     return found
+
+
+def _asynchronous(sdf: StreamingDataFrame, case: Case, found: list[Any]) -> None:
+    answers = Answers()
+    frame = sdf.apply_async(
+        answers.answer,
+        timeout=timedelta(milliseconds=case["timeout"]),
+        capacity=case["capacity"],
+        ordered=case["ordered"],
+        expand=True,
+        retry=Retry(case["attempts"], backoff=0.001) if case["attempts"] > 1 else None,
+        on_timeout=answers.too_late,
+    )
+    gather(frame, found, lambda value, key, timestamp: ["main", key, value, None])
 
 
 class _Connected(CoProcessFunction):

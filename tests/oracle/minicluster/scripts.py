@@ -19,6 +19,16 @@ def _process(timers: dict[int, Any], steps: Steps, *, kind: str = "process", del
     return {"kind": kind, "clock": "watermark", "delay": delay, "timers": named, "steps": [*steps, ["end"]]}
 
 
+def _lasting(ttl_ms: int, *, reads: bool, steps: Steps) -> Case:
+    """Return a case whose state lives so long after each write, or after reads, too; `["w", ms]` waits by the wall clock."""
+    return {**_process({}, steps), "ttl": [ttl_ms, reads]}
+
+
+def _asked(steps: Steps, *, ordered: bool, capacity: int, attempts: int = 1, timeout: int = 60_000) -> Case:
+    settings = {"ordered": ordered, "capacity": capacity, "attempts": attempts, "timeout": timeout}
+    return {"kind": "async", "clock": "partition", "delay": 0, **settings, "steps": [*steps, ["end"]]}
+
+
 def _windows(assigner: list[Any], trigger: list[Any], steps: Steps, *, lateness: int = 0, fold: bool = False) -> Case:
     return {
         "kind": "triggered",
@@ -32,6 +42,26 @@ def _windows(assigner: list[Any], trigger: list[Any], steps: Steps, *, lateness:
     }
 
 
+_ALL_STATES: Steps = [
+    ["e", "a", 1000, [["set", 1], ["add-all", [2, 3]], ["put", "k", 4], ["reduce", 5], ["sum", 6]]],
+    ["w", 400],
+    ["e", "b", 1001, [["get"], ["list"], ["map"], ["reduced"], ["mean"]]],
+    ["e", "a", 1002, [["get"], ["list"], ["map"], ["look", "k"], ["keys"], ["reduced"], ["mean"]]],
+    ["e", "a", 1003, [["set", 7], ["add", 8], ["put", "l", 9], ["reduce", 10], ["sum", 11]]],
+    ["w", 400],
+    ["e", "a", 1004, [["get"], ["list"], ["map"], ["keys"], ["reduced"], ["mean"]]],
+    ["e", "a", 1005, [["unset"], ["drop"], ["remove", "k"], ["unreduce"], ["unsum"]]],
+    ["w", 400],
+    ["e", "a", 1006, [["get"], ["list"], ["map"], ["reduced"], ["mean"]]],
+]
+"""Writes, and reads at least 400 ms later."""
+_QUESTIONS: Steps = [
+    ["e", "a", 1000 + number, [pause, 0, results]]
+    for number, (pause, results) in enumerate(
+        [(25, [1]), (0, [2, 3]), (12, []), (3, [4]), (0, [5]), (40, [6, 7, 8]), (1, [9]), (0, []), (9, [10])]
+    )
+]
+"""Elements whose answers come after so many milliseconds, and are none, one or several."""
 _READINGS: Steps = [
     ["e", "a", 1003, 1],
     ["e", "b", 1004, 2],
@@ -177,6 +207,26 @@ SCRIPTS: dict[str, Case] = {
             ["e", "b", 1005, [["add", 2], ["event", 1300]]],
         ],
         kind="broadcast",
+    ),
+    "state that expires at once": _lasting(1, reads=False, steps=_ALL_STATES),
+    "state that expires at once, with reads that prolong": _lasting(1, reads=True, steps=_ALL_STATES),
+    "state that lives for a day": _lasting(86_400_000, reads=False, steps=_ALL_STATES),
+    "state that lives for a day, with reads that prolong": _lasting(86_400_000, reads=True, steps=_ALL_STATES),
+    "async, ordered": _asked(_QUESTIONS, ordered=True, capacity=3),
+    "async, one at a time": _asked(_QUESTIONS, ordered=True, capacity=1),
+    "async, unordered": _asked(_QUESTIONS, ordered=False, capacity=4),
+    "async with attempts that fail": _asked(
+        [["e", "a", 1000 + number, [0, number % 3, [number]]] for number in range(8)],
+        ordered=True,
+        capacity=3,
+        attempts=3,
+    ),
+    # An hour is longer than any time-out.
+    "async that takes too long": _asked(
+        [["e", "a", 1000 + number, [3_600_000, 0, [number]]] for number in range(3)],
+        ordered=True,
+        capacity=5,
+        timeout=50,
     ),
     "tumbling windows, and what is late": _windows(["tumbling", 10, 0], ["event"], _READINGS),
     "tumbling windows with an offset": _windows(["tumbling", 10, 4], ["event"], _READINGS, fold=True),
