@@ -60,22 +60,28 @@ class _History:
     def __init__(self) -> None:
         self.links = _Links()
         created = create(self.links, table_info("n BIGINT", partitions=2))
-        self.table = Table(created.info, Home(self.links, _TIMEOUT_S))
+        self.home = Home(self.links)
+        self.table = Table(created.info, self.home)
         self.number: list[int] = []
         self.writers: list[TableWriter] = []
         # Writes to another table, and has its state in the same topic.
-        self.others = Table(create(self.links, table_info("n BIGINT", "shop.others")).info, Home(self.links, 60.0))
+        self.others = create(self.links, table_info("n BIGINT", "shop.others"))
         self.other: TableWriter | None = None
         self.take_over()
 
     def take_over(self) -> None:
+        waits_s = self.home.timeout
+        # A transaction that is open may be before what there is to read.
+        self.home.timeout = waits_s if self.other is None else _TIMEOUT_S
         try:
             writer = self.table.writer(id="loader")
         except KafkaRequestError:
-            # The other one has left its transaction open behind, or before, what there is to read.
             assert self.other is not None
             self.end_other()
+            self.home.timeout = waits_s
             writer = self.table.writer(id="loader")
+        finally:
+            self.home.timeout = waits_s
         self.writers.append(writer)
         self.number.append(int(writer.state or 0))
 
