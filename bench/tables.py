@@ -10,6 +10,9 @@ medians count, and the ratio is that of the medians.
 Writes are of five columns as JSON. By hand, that is `orjson.dumps` of each dict, and a producer of confluent-kafka with the
 same options, whose delivery callback notes errors, because a writer tells lost rows, too.
 
+Latency is wall-clock time from before a row is written and flushed until a loop of another thread has it. By hand, that is a
+producer, and a consumer with its defaults.
+
     python -m bench.tables
     python -m bench.tables --rows 1000000 --format json
 """
@@ -18,7 +21,7 @@ import argparse
 import io
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import confluent_kafka
@@ -98,7 +101,7 @@ def compared(
     """Return a line: medians of both sides, which run in turn."""
     pairs = [(timed(ours, rows), timed(theirs, rows)) for _ in range(runs)]
     mine, hand = (common.median([pair[side] for pair in pairs]) for side in (0, 1))
-    return [row_format, what, mine, hand, round(mine / hand, 2)]
+    return [row_format, what, shown(mine), shown(hand), shown(mine / hand)]
 
 
 def decoder(table: Table, row_format: str) -> Decode:
@@ -154,49 +157,85 @@ def scans(catalog: Catalog, address: str, row_format: str, rows: int, runs: int)
     return [compared(row_format, what, *each, rows, runs) for what, each in sides.items()]
 
 
-def latency(catalog: Catalog) -> list[float]:
-    """Return milliseconds from `append` to the row in the loop of a subscription."""
-    table = catalog.create_table(f"default.{common.unique('latency').replace('-', '_')}", "sent BIGINT")
+def latency(catalog: Catalog, address: str) -> list[list[object]]:
+    """Return the lines of milliseconds from a write to the row in the loop of a reader."""
+    name = f"default.{common.unique('latency').replace('-', '_')}"
+    table = catalog.create_table(name, "sent BIGINT", num_partitions=1)
+    topic = str(table.info.topic)
+
+    with table.subscribe(start="earliest") as stream, table.writer(options={"linger.ms": 0}) as writer:
+
+        def append(sent: int) -> None:
+            writer.append([sent])
+            writer.flush()
+
+        mine = probed(append, (record.row["sent"] for record in stream))
+    producer = confluent_kafka.Producer({"bootstrap.servers": address, **DEFAULTS, "linger.ms": 0})
+    consumer = confluent_kafka.Consumer(
+        {"bootstrap.servers": address, "group.id": "bench", "enable.auto.commit": False}
+    )
+    consumer.assign([confluent_kafka.TopicPartition(topic, 0, PROBES)])
+
+    def produce(sent: int) -> None:
+        producer.produce(topic, orjson.dumps({"sent": sent}))
+        producer.flush()
+
+    def received() -> Iterator[int]:
+        while True:
+            message = consumer.poll(1.0)
+            if message is not None and message.error() is None:
+                yield orjson.loads(message.value() or b"")["sent"]
+
+    hand = probed(produce, received())
+    consumer.close()
+    sides = [(share, common.percentile(mine, share), common.percentile(hand, share)) for share in (0.5, 0.99)]
+    return [
+        ["json", f"append to row, ms, p{share * 100:.0f}", shown(ours), shown(theirs), shown(ours / theirs)]
+        for share, ours, theirs in sides
+    ]
+
+
+def probed(write: Callable[[int], None], read: Iterator[int]) -> list[float]:
+    """Return milliseconds from writes to reads, one after the other, without the first tenth."""
     found: list[float] = []
     ready = threading.Semaphore(0)
-    with table.subscribe(start="earliest") as stream:
 
-        def follow() -> None:
-            for record in stream:
-                found.append((time.perf_counter_ns() - record.row["sent"]) / 1e6)
-                ready.release()
+    def follow() -> None:
+        for _ in range(PROBES):
+            sent = next(read)
+            found.append((time.perf_counter_ns() - sent) / 1e6)
+            ready.release()
 
-        thread = threading.Thread(target=follow, daemon=True)
-        thread.start()
-        with table.writer(options={"linger.ms": 0}) as writer:
-            for _ in range(PROBES):
-                writer.append([time.perf_counter_ns()])
-                writer.flush()
-                ready.acquire(timeout=60)
-                time.sleep(0.005)
+    thread = threading.Thread(target=follow, daemon=True)
+    thread.start()
+    for _ in range(PROBES):
+        write(time.perf_counter_ns())
+        if not ready.acquire(timeout=60):
+            raise RuntimeError("a row did not arrive within 60 s")
+        time.sleep(0.005)
     thread.join()
     return found[PROBES // 10 :]
+
+
+def shown(number: float) -> str:
+    """Return a number with three digits or more."""
+    return f"{number:,.0f}" if number >= 100 else f"{number:,.2f}"
 
 
 def main() -> None:
     """Run the benchmark."""
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--runs", type=int, default=3, help="measured runs, of which medians are shown")
-    options.add_argument("--rows", type=int, default=400_000)
-    options.add_argument("--format", choices=FORMATS, action="append")
+    options.add_argument("--rows", type=int, default=400_000, help="rows of each table")
+    options.add_argument("--format", choices=FORMATS, action="append", help="format of scans; all by default")
     chosen = options.parse_args()
     with common.broker() as address, Catalog(address, store=MemoryCatalog()) as catalog:
-        lines = writes(catalog, address, chosen.rows, chosen.runs) + [
-            line
-            for each in chosen.format or FORMATS
-            for line in scans(catalog, address, each, chosen.rows, chosen.runs)
-        ]
-        common.show(
-            "Tables, rows per second of processor time", ["format", "what", "StreamRT", "by hand", "ratio"], lines
-        )
-        times = latency(catalog)
-        shown = [common.percentile(times, share) for share in (0.5, 0.99)]
-        common.show("Append to subscription, ms", ["p50", "p99"], [shown])
+        lines = writes(catalog, address, chosen.rows, chosen.runs)
+        for each in chosen.format or FORMATS:
+            lines += scans(catalog, address, each, chosen.rows, chosen.runs)
+        lines += latency(catalog, address)
+        title = f"Tables of {chosen.rows:,} rows: rows per second of processor time, or milliseconds"
+        common.show(title, ["format", "what", "StreamRT", "by hand", "StreamRT / by hand"], lines)
 
 
 if __name__ == "__main__":

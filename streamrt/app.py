@@ -526,7 +526,7 @@ class Application(DeclaringApplication):
         self, timeout: float = 0.0, count: int = 0, *, collect: bool = False, restart: RestartPolicy | None = None
     ) -> list[Output]:
         collected = collect and (timeout > 0 or count > 0 or self._until is not None)
-        with self._noting_usage(), log_context({"group": self._config.consumer_group}):
+        with self._naming_schemas(), self._noting_usage(), log_context({"group": self._config.consumer_group}):
             if not self.topology.sources:
                 self._attempts(restart, self._run_sources)
                 return []

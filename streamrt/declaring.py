@@ -14,8 +14,9 @@ from streamrt.collecting import CollectingApplication
 from streamrt.connectors import BaseSource, Instances, source_topic
 from streamrt.dataframe import StreamingDataFrame
 from streamrt.dataframe.branch import Branch
-from streamrt.errors import ArgumentTypeError, InvalidOperationError
+from streamrt.errors import ArgumentTypeError, ConsumerError, InvalidOperationError
 from streamrt.runtime.driver.reset import ResetReport, ResetTo
+from streamrt.runtime.driver.schema_changes import schema_change
 from streamrt.runtime.driver.table_usage import TableUsage
 from streamrt.topics import Topic
 from streamrt.topology import SourceOperator
@@ -217,6 +218,18 @@ class DeclaringApplication(CollectingApplication):
             yield
         finally:
             noting.join(_LAST_WAIT_S)
+
+    @contextlib.contextmanager
+    def _naming_schemas(self) -> Iterator[None]:
+        """Say of a record that is no row that its table has another schema by now, if that is so."""
+        try:
+            yield
+        except ConsumerError as error:
+            topics = self._definition.topics.topics.values()
+            change = schema_change(error, topics, lambda name: self.catalog.load(name))
+            if change is None:
+                raise
+            raise change from error
 
     def _change_usage(self, failed: str, change: Callable[[str], None]) -> None:
         group = self._definition.config.consumer_group

@@ -33,11 +33,12 @@ class TableTopic(Topic):
         table: name of the table.
         topic: the topic.
         key: function from a row to its key; None if the table has no key columns.
+        schema_version: version of the schema by which rows are read and written.
     """
 
-    __slots__ = ("_key", "_table")
+    __slots__ = ("_key", "_schema_version", "_table")
 
-    def __init__(self, table: str, topic: Topic, key: RowKey | None = None) -> None:
+    def __init__(self, table: str, topic: Topic, key: RowKey | None = None, schema_version: int = 1) -> None:
         super().__init__(
             topic.name,
             topic.config,
@@ -51,11 +52,17 @@ class TableTopic(Topic):
         )
         self._table = table
         self._key = key
+        self._schema_version = schema_version
 
     @property
     def table(self) -> str:
         """Name of the table, with its database."""
         return self._table
+
+    @property
+    def schema_version(self) -> int:
+        """Version of the schema by which rows are read and written."""
+        return self._schema_version
 
     @property
     def is_endpoint(self) -> bool:
@@ -73,7 +80,7 @@ class TableTopic(Topic):
         Args:
             config: the settings.
         """
-        return type(self)(self._table, super().with_config(config), self._key)
+        return type(self)(self._table, super().with_config(config), self._key, self._schema_version)
 
     def serialize(
         self,
@@ -165,4 +172,5 @@ def table_topic(info: TableInfo, home: _Formats, name: str | None = None) -> Tab
         KeylessSerializer() if keys is None else TableKeySerializer(keys),
         None if info.schema.time is None else TimeColumn(info.schema.time),
     )
-    return TableTopic(info.name, topic, None if keys is None else RowKey(info.schema, keys.columns))
+    row_key = None if keys is None else RowKey(info.schema, keys.columns)
+    return TableTopic(info.name, topic, row_key, info.schema_version)

@@ -37,6 +37,7 @@ from streamrt.runtime.driver.display import Display
 from streamrt.runtime.driver.event_time import EventTime
 from streamrt.runtime.driver.function_metrics import FunctionMetrics
 from streamrt.runtime.driver.lifecycle import ApplicationStatus
+from streamrt.runtime.driver.schema_changes import schema_change
 from streamrt.runtime.driver.state_queries import QueryTarget, StateQueries
 from streamrt.runtime.driver.stored_state import StoredState
 from streamrt.runtime.placement import StateSettings
@@ -550,7 +551,10 @@ class TopologyTestDriver(DriverState, DriverLife):
                 for offset in offsets:
                     self._on_message_processed(partition.topic, partition.partition, offset)
         if report.failure is not None:
-            raise report.failure.error() from report.failure.cause
+            error = report.failure.error()
+            topics = definition_of(self._app).topics.topics.values()
+            change = schema_change(error, topics, lambda name: self._app.catalog.load(name))
+            raise (change or error) from report.failure.cause
 
 
 def _test_record(topic: Topic, written: WrittenRecord) -> TestRecord:

@@ -71,7 +71,9 @@ def cases(draw: st.DrawFn, carries: Carries) -> Case:
 
 
 def as_frame(case: Case) -> pd.DataFrame:
-    return pd.DataFrame({name: pd.Series([row[name] for row in case.rows], dtype=object) for name in case.schema.names})
+    columns = {name: pd.Series([row[name] for row in case.rows], dtype=object) for name in case.schema.names}
+    made: pd.DataFrame = pd.DataFrame(columns)
+    return made
 
 
 def as_arrow(case: Case) -> pa.Table:
@@ -88,7 +90,10 @@ def one_by_one(rows: Callable[[Case], Sequence[Any]]) -> Callable[[Table, Case],
 
 
 def together(rows: Callable[[Case], Any]) -> Callable[[Table, Case], None]:
-    return lambda table, case: table.append(rows(case)) and None
+    def write(table: Table, case: Case) -> None:
+        table.append(rows(case))
+
+    return write
 
 
 WRITES: Mapping[str, Callable[[Table, Case], None]] = {

@@ -58,6 +58,7 @@ from streamrt.topics import Topic
 from tests.support import LONG
 from tests.table_home import Home, committed, create, table_info
 from tests.unit.test_schema_rows import _columns as columns_with_values
+from tests.unit.writer_histories import HISTORIES, TRIED, run_history
 
 EVENTS = "id INT, name STRING, score DOUBLE"
 LATEST = {"id": 3, "name": "Cy", "score": 91.0}
@@ -1202,69 +1203,10 @@ def copy_rows(source: Table, copy: Table, breaks_after: int) -> None:
         writer.checkpoint(str(stream.position))
 
 
-_ACTIONS = (
-    "append",
-    "append",
-    "frame",
-    "flush",
-    "checkpoint",
-    "checkpoint",
-    "takeover",
-    "close",
-    "lose-before",
-    "lose-after",
-)
-
-
-@settings(max_examples=2_000 if LONG else 60)
-@given(st.lists(st.tuples(st.sampled_from(_ACTIONS), st.integers(0, 3)), max_size=25))
+@settings(max_examples=TRIED)
+@given(HISTORIES)
 def test_rows_and_state_agree_whatever_happens(actions: list[tuple[str, int]]) -> None:
-    """Writers with one id, of which all but the last are zombies that go on; answers of brokers that are lost."""
-    links = MemoryLinks()
-    table = create(links, table_info("n BIGINT", partitions=2))
-    writers = [table.writer(id="loader")]
-    number = {0: 0}
-    for action, which in actions:
-        chosen = which % len(writers)
-        writer = writers[chosen]
-        if action == "takeover":
-            writers.append(table.writer(id="loader"))
-            number[len(writers) - 1] = int(writers[-1].state or 0)
-            continue
-        try:
-            if action == "append":
-                writer.append([number[chosen]])
-                number[chosen] += 1
-            elif action == "frame":
-                writer.append_arrow(pa.table({"n": [number[chosen], number[chosen] + 1]}))
-                number[chosen] += 2
-            elif action == "flush":
-                writer.flush()
-            elif action == "close":
-                writer.close(failed=bool(which % 2))
-            else:
-                with pytest.MonkeyPatch.context() as patch:
-                    lose_answer(patch, writer._sender, action)
-                    writer.checkpoint(str(number[chosen]))
-        except (TransactionError, InvalidOperationError):
-            # Of a zombie, of a writer that is closed, or of one that does not know what became of its checkpoint.
-            assert chosen < len(writers) - 1 or action.startswith("lose") or writer._life.value != "open"
-    with table.writer(id="loader") as last:
-        state = int(last.state or 0)
-    assert sorted(row["n"] for row in rows_in(links, table)) == list(range(state))
-
-
-def lose_answer(patch: pytest.MonkeyPatch, sender: RecordSender, action: str) -> None:
-    """Have the answer to a commit be lost, before or after it has happened."""
-    commit = type(sender).commit
-
-    def lost(sender: RecordSender) -> None:
-        if action == "lose-after":
-            commit(sender)
-        raise TransactionError("no answer")
-
-    if action.startswith("lose"):
-        patch.setattr(type(sender), "commit", lost)
+    run_history(actions)
 
 
 def test_position_of_a_row_does_not_wait_for_a_closed_writer() -> None:
