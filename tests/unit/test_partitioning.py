@@ -24,6 +24,7 @@ from streamrt.state.layout import (
     NO_KEY,
     collection_prefix,
     key_prefix,
+    name_key,
     pane_prefix,
     timer_key,
 )
@@ -277,6 +278,7 @@ def test_entries_of_all_kinds_follow_their_key() -> None:
         for partitions in (3, 7):
             assert {found.find(key, partitions) for key in keys} == {partition_for(name.encode(), partitions)}
     assert found.find(ARRIVAL_KEY, 3) is None
+    assert found.find(name_key("orders"), 3) is None
     with pytest.raises(SavepointError, match="has entries that belong to no key"):
         found.find(b"\x09x", 3)
     for keyless in (key_prefix(NO_KEY, b""), pane_prefix(key_prefix(NO_KEY, b""), 2, 0, 1_000)):
