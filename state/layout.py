@@ -183,6 +183,12 @@ def key_prefix(tag: int, key: bytes) -> bytes:
     return bytes((tag,)) + varint(len(key)) + key
 
 
+CONTENT: Final = 2
+"""Role of a pane's prefix: what the operator keeps, the content of the pane."""
+OPENED: Final = 3
+"""Role of what the operator keeps for all panes of a record key: open windows, and the elements. The window is empty."""
+
+
 def pane_prefix(prefix: bytes, role: int, start: int, end: int) -> bytes:
     r"""Return the prefix of a pane, without a space.
 
