@@ -1,4 +1,4 @@
-"""The settings that `streamrt run` gives an application: those of flags go before the environment, that before a file."""
+"""The settings that commands give an application: those of flags go before the environment, that before a file."""
 
 import contextlib
 import difflib
@@ -9,10 +9,12 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from streamrt.cli.control import TokenFileOption, read_token
+from streamrt.cli.loading import load_application
 from streamrt.config import ApplicationConfig
 from streamrt.errors import ConfigurationError
 
@@ -22,7 +24,10 @@ if TYPE_CHECKING:
 __all__ = [
     "TOKEN_VARIABLE",
     "Setting",
+    "SettingsOption",
+    "TokenFileOption",
     "chosen_settings",
+    "configured_application",
     "in_environment",
     "parse_flags",
     "read_settings",
@@ -32,6 +37,15 @@ __all__ = [
 TOKEN_VARIABLE = "STREAMRT_CONTROL_TOKEN"  # noqa: S105 - the name of a variable
 _SECRETS = ("password", "secret", "token", "credential", "_pem")
 _PAGE = "docs/configuration.md lists them"
+SettingsOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--settings",
+        envvar="STREAMRT_SETTINGS_FILE",
+        metavar="FILE",
+        help="TOML file with settings, named as the parameters of Application.",
+    ),
+]
 
 
 @dataclass(frozen=True)
@@ -74,6 +88,41 @@ class Setting:
     def text(self) -> str:
         """The value as a text in the environment."""
         return str(self.value).lower() if isinstance(self.value, bool) else str(self.value)
+
+
+@contextlib.contextmanager
+def configured_application(
+    context: typer.Context,
+    name: str,
+    settings: Path | None,
+    token_file: Path | None,
+    flags: Mapping[str, Setting] | None = None,
+) -> Iterator["Application"]:
+    """Load an application with settings, which are in the environment during the `with` block.
+
+    Args:
+        context: the context of the command, which has the option `--token-file`.
+        name: the application, as `module:app`.
+        settings: the option `--settings`.
+        token_file: the option `--token-file`.
+        flags: settings of options.
+
+    Raises:
+        ConfigurationError: if there is no such application, settings cannot be used, or one of a flag or of the file has no
+            effect.
+    """
+    chosen = chosen_settings(flags or {}, {} if settings is None else read_settings(settings), os.environ)
+    # Processes of tasks get this environment, too.
+    with in_environment({each.variable: each.text for each in chosen}):
+        token = {} if token_file is None else {TOKEN_VARIABLE: read_token(token_file)}
+        # Only the application needs the token, and reads it when it is made.
+        with in_environment(token):
+            app = load_application(name)
+        require_effect(app, chosen)
+        source = context.get_parameter_source("token_file")
+        if token and source is not None and source.name == "COMMANDLINE":
+            _require_token(app, token[TOKEN_VARIABLE])
+        yield app
 
 
 def read_settings(path: Path) -> dict[str, Setting]:
@@ -206,6 +255,23 @@ def require_effect(app: "Application", settings: Iterable[Setting]) -> None:
             )
     if problems:
         raise ConfigurationError(f"{'; '.join(problems)}: remove it in one of the two places")
+
+
+def _require_token(app: "Application", token: str) -> None:
+    """Refuse the token of `--token-file` if the control server does not take it.
+
+    Raises:
+        ConfigurationError: if there is no control server, or the program gives it another token.
+    """
+    from streamrt.app import control_token_of
+
+    if app.config.control is None:
+        raise ConfigurationError("--token-file has no effect without a control server: set control, too")
+    credential = control_token_of(app)
+    if credential is None or credential.reveal() != token:
+        raise ConfigurationError(
+            "--token-file has no effect, because the program passes control_token to Application: remove one of the two"
+        )
 
 
 def _unknown(name: str) -> str:
