@@ -121,7 +121,7 @@ class Routes:
         return Answer(described_status(self._app, self._inside))
 
     def _overview(self, call: Call) -> Answer:
-        return Answer(described_overview(self._app, self._inside, self._lag.sample, self._reasons()))
+        return Answer(described_overview(self._app, self._inside, self._lag.look(), self._reasons()))
 
     def _progress(self, call: Call) -> Answer:
         return Answer(self._app.progress().as_dict())
