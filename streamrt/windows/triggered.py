@@ -99,7 +99,8 @@ class _Execution:
         side = context.side_output(LATE.tag) if operator.by_event_time else None
         self._endings = Endings(operator.trigger.describe(), self._store)
         self._at_end = False
-        self._panes = Panes(operator, LateRecords(self._store, operator.on_late, side), outputs)
+        metrics = context.access(operator.store).metrics
+        self._panes = Panes(operator, LateRecords(self._store, operator.on_late, side), outputs, metrics)
         self.process: RecordHandler = self._process_of(node)
         self.tick: Callable[[Tick], None] = self._tick
 
