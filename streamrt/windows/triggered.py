@@ -132,7 +132,7 @@ class _Execution:
         context.watch(LATE_RECORDS, self._store, lambda: late.count)
         self._fired = 0
         context.watch(TIMERS, self._store, lambda: self._fired)
-        self._panes = Panes(operator, late, outputs)
+        self._panes = Panes(operator, late, outputs, context.access(operator.store).metrics)
         self.process: RecordHandler = self._process_of(node)
         self.tick: Callable[[Tick], None] = self._tick
 
