@@ -64,6 +64,22 @@ def test_outputs_go_to_the_partition_that_is_chosen(mode: ProcessingMode, guaran
     assert seen == [(value, b"k%d" % value, 3) for value in range(4)]
 
 
+@pytest.mark.parametrize("mode", PROCESSING_MODES)
+def test_outputs_go_to_the_partitions_in_turn(mode: ProcessingMode) -> None:
+    stage = Stage(out=THREE, processing_mode=mode)
+    stage.sdf.to_topic(stage.out, key=lambda value: b"same", partition="rebalance")
+    out = stage.out
+    stage.sdf.to_topic(lambda *record: out, partition="rebalance")
+    driver = stage.drive()
+    for value in range(4):
+        driver.pipe(stage.source, value, key="other")
+    assert [record.partition for record in driver.read(stage.out) if record.key == b"same"] == [0, 1, 2, 0]
+    with pytest.raises(
+        ArgumentValueError, match=r"to_topic\(partition='shuffle'\): it must be 'rebalance', or a function"
+    ):
+        stage.sdf.to_topic(stage.out, partition="shuffle")  # type: ignore[arg-type]
+
+
 def test_without_a_partitioner_the_key_decides() -> None:
     stage = Stage()
     stage.sdf.to_topic(stage.out)
