@@ -4,6 +4,7 @@ import contextlib
 import difflib
 import importlib
 import inspect
+import logging
 import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -15,7 +16,8 @@ import typer
 
 from streamrt.cli.control import TokenFileOption, read_token
 from streamrt.cli.loading import load_application
-from streamrt.config import ApplicationConfig
+from streamrt.common.logs import JsonFormatter
+from streamrt.config import LOGGER_NAME, NONE_WORD, ApplicationConfig
 from streamrt.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -87,6 +89,8 @@ class Setting:
     @property
     def text(self) -> str:
         """The value as a text in the environment."""
+        if self.value is None:
+            return NONE_WORD
         return str(self.value).lower() if isinstance(self.value, bool) else str(self.value)
 
 
@@ -226,14 +230,14 @@ def in_environment(variables: Mapping[str, str]) -> Iterator[None]:
 
 
 def require_effect(app: "Application", settings: Iterable[Setting]) -> None:
-    """Refuse settings that have no effect, because the program fixes others.
+    """Refuse settings that have no effect, because the program fixes others, or has configured the logger itself.
 
     Args:
         app: the application, made with the settings in its environment.
         settings: those of flags and of a file.
 
     Raises:
-        ConfigurationError: if there are some; the message names each, and what the program passes.
+        ConfigurationError: if there are some; the message names each, and what the program has instead.
     """
     from streamrt.app import environment_of
 
@@ -253,8 +257,29 @@ def require_effect(app: "Application", settings: Iterable[Setting]) -> None:
                 f"{each.name}={each.value} of {each.origin} has no effect, because the program passes a spark_session to "
                 "Application"
             )
+        elif logged := _logged_otherwise(each):
+            problems.append(
+                f"{each.name}={each.value} of {each.origin} has no effect in this process, because {logged}"
+            )
     if problems:
         raise ConfigurationError(f"{'; '.join(problems)}: remove it in one of the two places")
+
+
+def _logged_otherwise(setting: Setting) -> str:
+    """Return how the program has configured the logger otherwise than a setting says; an empty text if it has not.
+
+    A logger that has handlers when the application is made stays as it is.
+    """
+    logger = logging.getLogger(LOGGER_NAME)
+    if setting.name == "loglevel" and setting.value is not None:
+        wanted = setting.value if isinstance(setting.value, int) else logging.getLevelName(setting.value)
+        if logger.level != wanted:
+            return f"the program gives the logger {LOGGER_NAME!r} the level {logging.getLevelName(logger.level)}"
+    if setting.name == "log_format":
+        as_json = [isinstance(handler.formatter, JsonFormatter) for handler in logger.handlers]
+        if any(each is not (setting.value == "json") for each in as_json):
+            return f"the program gives the logger {LOGGER_NAME!r} handlers with another format"
+    return ""
 
 
 def _require_token(app: "Application", token: str) -> None:
