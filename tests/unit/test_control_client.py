@@ -1,6 +1,8 @@
 """The client of a control server has the object model of `Application`, and waits as it does."""
 
+import contextlib
 import inspect
+import socket
 import threading
 from typing import Any
 
@@ -113,7 +115,7 @@ def test_the_end_of_the_process_is_an_end(app: Played) -> None:
         waiter = threading.Thread(target=lambda: ended.append(client.wait()))
         waiter.start()
         assert app._server is not None
-        under_way = app._server._routes._calls
+        under_way = app._server._routes._waits
         wait_until(lambda: under_way._under_way > 0)
         close_server(app)
         waiter.join(60)
@@ -164,3 +166,29 @@ def test_too_many_requests_say_when_to_come_back(app: Played, http: httpx.Client
     assert answer.json()["retriable"] is True
     app._server._routes._calls._under_way = 0
     assert http.get("/status").status_code == 200
+
+
+def test_many_requests_that_wait_leave_room_for_probes_and_end_with_their_clients(app: Played) -> None:
+    assert app._server is not None
+    waits = app._server._routes._waits
+    app.kafka.at = 2
+    paths = [
+        "/end?wait=3600",
+        "/idle?wait=3600&idle_interval=0.05&poll_interval=0.01",
+        "/completion?sources=true&wait=3600",
+        f"/completion?token={Offsets({PARTITION: 5})}&wait=3600",
+    ]
+    location = httpx.URL(str(app.location))
+    with contextlib.ExitStack() as clients:
+        for number in range(32):
+            client = clients.enter_context(socket.create_connection((location.host, location.port or 0)))
+            request = f"GET {paths[number % 4]} HTTP/1.1\r\nHost: {location.host}\r\n\r\n"
+            client.sendall(request.encode())
+        wait_until(lambda: waits._under_way == 32)
+        with httpx.Client(base_url=location, trust_env=False) as http:
+            assert http.get("/idle?wait=60").status_code == 503
+            for path in ("/ready", "/status", "/metrics", "/end"):
+                assert http.get(path).is_success
+            assert http.post("/checkpoint").is_success
+    wait_until(lambda: waits._under_way == 0)
+    assert app.status is S.RUNNING
