@@ -4,6 +4,7 @@ import contextlib
 import inspect
 import socket
 import threading
+from collections.abc import Mapping
 from typing import Any
 
 import httpx
@@ -122,6 +123,36 @@ def test_the_end_of_the_process_is_an_end(app: Played) -> None:
         assert ended == [True]
         with pytest.raises(ControlUnavailableError):
             client.wait()
+
+
+def test_an_end_behind_a_proxy_that_drops_slow_requests(app: Played, monkeypatch: pytest.MonkeyPatch) -> None:
+    waits: list[float] = []
+    ended = threading.Event()
+    with Client(str(app.location)) as client:
+        send = client._send
+
+        def through_a_proxy(method: str, path: str, query: Mapping[str, str], wait_s: float) -> httpx.Response:
+            if path != "/end" or not wait_s or len(waits) >= 3:
+                return send(method, path, query, wait_s)
+            waits.append(wait_s)
+            if len(waits) == 2:
+                return httpx.Response(504, html="<h1>504 Gateway Time-out</h1>")
+            raise ControlUnavailableError("no application answers")
+
+        monkeypatch.setattr(client, "_send", through_a_proxy)
+
+        def wait() -> None:
+            if client.wait():
+                ended.set()
+
+        waiter = threading.Thread(target=wait)
+        waiter.start()
+        wait_until(lambda: len(waits) == 3)
+        assert not ended.is_set()
+        app.stop(wait=True)
+        waiter.join(60)
+    assert ended.is_set()
+    assert max(waits) == 30
 
 
 def test_idle_and_complete(app: Played, client: Client) -> None:
