@@ -6,6 +6,7 @@ from typing import Any
 from streamrt.errors import ConfigurationError, InvalidOperationError, SchemaError, TopicNotFoundError
 from streamrt.schema import Schema
 from streamrt.serializers.row_formats import KeyFormat, RowFormat
+from streamrt.tables.feed_options import refusal_of
 from streamrt.tables.info import TableInfo
 from streamrt.tables.links import TableLinks
 from streamrt.tables.positions import TopicPositions
@@ -23,8 +24,6 @@ _MAX_BYTES = 1_000_000
 _REFUSED_OPTIONS = {
     "transactional.id": "give the writer an id instead: table.writer(id=...)",
     "partitioner": "rows of a key are where all programs look for them",
-    "bootstrap.servers": "the catalogue has the connection",
-    "metadata.broker.list": "the catalogue has the connection",
     "delivery.report.only.error": "flush() needs to know what was delivered",
     "on_delivery": "append() returns the outcome of each row",
     "dr_msg_cb": "append() returns the outcome of each row",
@@ -106,8 +105,9 @@ def _assigner_of(assigner: object, info: TableInfo) -> str:
 
 
 def _refuse_options(options: Mapping[str, Any]) -> None:
-    for name, advice in _REFUSED_OPTIONS.items():
-        if name in options:
+    for name in options:
+        advice = _REFUSED_OPTIONS.get(name) or refusal_of(name)
+        if advice is not None:
             raise ConfigurationError(f"writer(options=...): {name} is not supported: {advice}")
     for name in ("acks", "request.required.acks"):
         if str(options.get(name)) == "0":

@@ -1,5 +1,6 @@
 """`TopicWatch`: notices that a topic was created again, before its records are returned, or rows counted as written."""
 
+import contextlib
 import logging
 import time
 
@@ -35,6 +36,9 @@ class TopicWatch:
         self.topic_id = topic_id
         self._stale = False
         self._unanswered_since: float | None = None
+        # Since when brokers have said that the topic does not exist, without another outcome, and when they last did.
+        self._absent_since: float | None = None
+        self._absent_at = 0.0
 
     def require_same(self) -> None:
         """Refuse a topic that is known to be another one; brokers are not asked.
@@ -61,9 +65,8 @@ class TopicWatch:
         """
         try:
             self._compare()
-            self._unanswered_since = None
         except TopicNotFoundError:
-            if not patient or self._is_unanswered_for(min(_ABSENT_S, self._positions.timeout)):
+            if not patient or self._is_absent():
                 raise
         except KafkaRequestError:
             pass
@@ -79,7 +82,7 @@ class TopicWatch:
         try:
             self._compare()
         except TopicNotFoundError:
-            if self._is_unanswered_for(min(_ABSENT_S, self._positions.timeout)):
+            if self._is_absent():
                 raise
             return False
         except KafkaRequestError as error:
@@ -93,30 +96,62 @@ class TopicWatch:
                     error,
                 )
             return False
-        self._unanswered_since = None
         return True
 
-    def insist(self) -> None:
+    def insist(self, timeout: float | None = None) -> None:
         """Ask whether the records that came before this call are of the topic, until brokers answer.
+
+        Args:
+            timeout: seconds to wait for the answer, with a tenth of a second at least; by default, those of the catalogue.
 
         Raises:
             StaleTokenError: if the topic was created again.
             TopicNotFoundError: if it does not exist, for several seconds.
-            KafkaRequestError: if brokers do not answer for as long as the catalogue waits for answers.
+            KafkaRequestError: if brokers do not say in time whether it is the same; calling it again makes sense then.
         """
+        deadline = None if timeout is None else time.monotonic() + timeout
+        self._ask_until(deadline, self._positions.timeout)
+
+    def conclude(self) -> None:
+        """Ask as `insist` does, for the last time. That brokers do not answer means nothing.
+
+        Raises:
+            StaleTokenError: if the topic was created again.
+            TopicNotFoundError: if it does not exist, for several seconds.
+        """
+        with contextlib.suppress(KafkaRequestError):
+            self._ask_until(None, _ANSWER_S)
+
+    def _ask_until(self, deadline: float | None, answer_s: float) -> None:
+        if time.monotonic() - self._absent_at > _ABSENT_S:
+            # What brokers said before, and may have said otherwise meanwhile, does not count.
+            self._absent_since = None
         while True:
+            left = answer_s if deadline is None else max(_AGAIN_S, deadline - time.monotonic())
             try:
-                self._compare(self._positions.timeout)
-            except TopicNotFoundError:
-                if self._is_unanswered_for(min(_ABSENT_S, self._positions.timeout)):
+                return self._compare(min(answer_s, left))
+            except TopicNotFoundError as error:
+                if self._is_absent():
                     raise
+                if deadline is not None and time.monotonic() >= deadline:
+                    raise KafkaRequestError(
+                        f"brokers did not know topic {self._positions.topic!r} of table {self._positions.table!r} in "
+                        "time, as after a start: call it again with a longer timeout",
+                        retriable=True,
+                    ) from error
                 time.sleep(_AGAIN_S)
-            else:
-                self._unanswered_since = None
-                return
+
+    def _is_absent(self) -> bool:
+        """Note that brokers do not know the topic; return whether they have not for so long that it does not exist."""
+        now = self._absent_at = time.monotonic()
+        since = self._absent_since = self._absent_since or now
+        if now - since <= min(_ABSENT_S, self._positions.timeout):
+            return False
+        self._absent_since = None
+        return True
 
     def _is_unanswered_for(self, seconds: float) -> bool:
-        """Return whether brokers have not told the id for so long; then it is counted anew."""
+        """Return whether brokers have not answered for so long; the count begins again then."""
         now = time.monotonic()
         since = self._unanswered_since = self._unanswered_since or now
         if now - since <= seconds:
@@ -127,7 +162,14 @@ class TopicWatch:
     def _compare(self, timeout: float = _ANSWER_S) -> None:
         self.require_same()
         if self.topic_id is not None:
-            found = self._positions.topic_id(min(timeout, self._positions.timeout))
+            try:
+                found = self._positions.topic_id(min(timeout, self._positions.timeout))
+            except TopicNotFoundError:
+                raise
+            except BaseException:
+                self._absent_since = None
+                raise
+            self._unanswered_since = self._absent_since = None
             self._stale = found != self.topic_id
             self.require_same()
 

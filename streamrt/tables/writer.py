@@ -304,7 +304,8 @@ class TableWriter:
                 DeliveryTimeoutError says that some are still on their way.
             StaleTokenError: if the topic was deleted and created again while the writer was open: make a new one.
             TopicNotFoundError: if the topic was deleted.
-            KafkaRequestError: if brokers do not say in time whether it is the same; call it again.
+            KafkaRequestError: if brokers do not say in the rest of the time, or a tenth of a second if that is longer,
+                whether it is the same; call it again.
             TransactionError: if the transaction of a writer with an id has failed.
         """
         require_amounts("flush", timeout=timeout)
@@ -390,7 +391,7 @@ class TableWriter:
                     raise self._deliveries.broken(0)
                 if self._uncommitted:
                     # That brokers do not answer means nothing: the rows are delivered.
-                    self._watch.look()
+                    self._watch.conclude()
 
     def __enter__(self) -> Self:
         return self
@@ -541,12 +542,11 @@ class TableWriter:
             self._spent = False
 
     def _flush(self, timeout: float) -> Offsets:
-        left = 1
+        left, deadline = 1, time.monotonic() + timeout
         if self._transactions is None:
             left = self._sender.flush(timeout)
         else:
             # The sender's own flush would wait as long as the transaction may last.
-            deadline = time.monotonic() + timeout
             while self._deliveries.outstanding > 0:
                 self._sender.poll(min(_SERVE_S, timeout))
                 if time.monotonic() >= deadline:
@@ -564,15 +564,15 @@ class TableWriter:
             raise self._deliveries.unreported(outstanding)
         if outstanding > 0:
             raise self._deliveries.late(outstanding, timeout)
-        self._require_same_topic()
+        self._require_same_topic(deadline - time.monotonic())
         if self._transactions is None:
             self._uncommitted = 0
         return self._deliveries.token()
 
-    def _require_same_topic(self) -> None:
+    def _require_same_topic(self, timeout: float) -> None:
         """Fail if the topic is another one. After rows are delivered, the answer means the topic that they are in."""
         try:
-            self._watch.insist()
+            self._watch.insist(timeout)
         except (StaleTokenError, TopicNotFoundError) as error:
             self._fail(error)
             raise

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from streamrt.errors import ArgumentTypeError, ConfigurationError
+from streamrt.kafka.connection import ConnectionConfig
 from streamrt.tables.links import RecordFeed, RecordSender
 from streamrt.tables.table import Table
 from streamrt.testing.memory_topics import MemoryLinks
@@ -134,6 +135,8 @@ def test_options_of_scans_are_merged_over_the_defaults(links: RecordingLinks, ev
         ("sasl.password", "the catalogue has the connection"),
         ("ssl.key.pem", "the catalogue has the connection"),
         ("logger", "the log of StreamRT has what the client says"),
+        ("plugin.library.paths", "clients of tables run no code but their own"),
+        ("stats_cb", "clients of tables run no code but their own"),
     ],
 )
 @READERS
@@ -146,6 +149,46 @@ def test_options_that_readers_refuse(
         read(events, {name: "hidden"})
     assert str(error.value).startswith(f"{method}(options=...): {name} is not supported: {why}")
     assert "hidden" not in str(error.value)
+    assert not links.given
+
+
+def test_options_of_the_connection_are_the_catalogues(links: RecordingLinks, events: Table) -> None:
+    connection = [
+        "oauth_cb" if field == "oauth_cb" else field.replace("_", ".") for field in ConnectionConfig.model_fields
+    ]
+    # Names of librdkafka that no field has, or another one.
+    others = ["metadata.broker.list", "sasl.mechanisms", "https.ca.location", "https.ca.pem", "enable.ssl.anything"]
+    assert "enable.ssl.certificate.verification" in connection
+    for name in (*connection, *others):
+        with pytest.raises(ConfigurationError, match="is not supported: the catalogue has the connection"):
+            events.scan(options={name: False})
+        with pytest.raises(ConfigurationError, match="is not supported: the catalogue has the connection"):
+            events.writer(options={name: False})
+    assert not links.given
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "background_event_cb",
+        "closesocket_cb",
+        "connect_cb",
+        "consume_cb",
+        "oauthbearer_token_refresh_cb",
+        "offset_commit_cb",
+        "open_cb",
+        "rebalance_cb",
+        "resolve_cb",
+        "socket_cb",
+        "ssl.certificate.verify_cb",
+        "throttle_cb",
+    ],
+)
+def test_callbacks_are_refused(links: RecordingLinks, events: Table, name: str) -> None:
+    with pytest.raises(ConfigurationError, match=rf"{name} is not supported: "):
+        events.scan(options={name: print})
+    with pytest.raises(ConfigurationError, match=rf"{name} is not supported: "):
+        events.writer(options={name: print})
     assert not links.given
 
 
