@@ -207,3 +207,30 @@ def test_pickles_restore_no_secret() -> None:
         sent = pickle.loads(_dump(Failed(error))).error
         assert (type(sent), CANARY in everything(sent)) == (RunnerError, False)
         assert str(sent) == "Restoring: insert ***"
+
+
+def test_which_options_are_secrets() -> None:
+    found = {
+        "ssl.key.pem": "-----BEGIN KEY-----",
+        "ssl.key.password": "key-password",
+        "sasl.oauthbearer.config": "principal=shop scope=orders",
+        "sasl.oauthbearer.client.secret": "the-client-secret",
+        "sasl.oauthbearer.assertion.private.key.passphrase": "a-passphrase",
+    }
+    of_spark = {
+        "spark.hadoop.fs.s3a.secret.key": "the-secret-key",
+        "spark.kubernetes.authenticate.submission.oauthToken": "the-oauth-token",
+        "spark.ssl.keyPassword": "password-of-spark",
+    }
+    no_secrets = {"sasl.oauthbearer.token.endpoint.url": "https://login.example", "ssl.key.location": "/etc/shop.pem"}
+    none_of_spark = {
+        "spark.hadoop.fs.s3a.aws.credentials.provider": "org.example.ShopProvider",
+        "spark.kubernetes.authenticate.oauthTokenFile": "/run/oauth/token-of-shop",
+        "spark.shop.token.url": "https://tokens.example",
+        "spark.shop.password.class": "org.example.Passwords",
+    }
+    Played(control=None, producer_extra_config={**found, **no_secrets}, spark_config={**of_spark, **none_of_spark})
+    for text in [*found.values(), *of_spark.values()]:
+        assert masked(f"refused: {text}") == "refused: ***"
+    for text in [*no_secrets.values(), *none_of_spark.values()]:
+        assert masked(f"ClassNotFoundException: {text}") == f"ClassNotFoundException: {text}"
