@@ -13,7 +13,7 @@ from streamrt.connectors.sinks.serializing import Serializers, decode_key
 from streamrt.connectors.sources.acknowledging import Delivery
 from streamrt.errors import ConfigurationError, InvalidOperationError, SchemaMismatchError, SerializationError
 from streamrt.schema import Schema
-from streamrt.secret import Secret, SecretRef
+from streamrt.secret import Secret, SecretRef, conceal
 from streamrt.serializers import MessageField, SerializationContext
 from streamrt.serializers.row_formats import RowFormat
 from streamrt.tables.connectors import HTTPSSE, Connector, SinkTable, SourceTable, SQSQueue, table_connector
@@ -342,10 +342,17 @@ def _made(info: TableInfo, name: str, given: Mapping[str, Any], base: type) -> A
 
 
 def _argument(value: Any) -> Any:
+    return credential(value) if isinstance(value, SecretRef) else _with_secrets(value)
+
+
+def _with_secrets(value: Any) -> Any:
+    """Return a value with the secrets that references inside it mean: connectors take no functions there."""
     if isinstance(value, SecretRef):
-        return credential(value)
+        text = value.resolve().reveal()
+        conceal(text)
+        return text
     if isinstance(value, Mapping):
-        return {name: _argument(each) for name, each in value.items()}
+        return {name: _with_secrets(each) for name, each in value.items()}
     if isinstance(value, list):
-        return [_argument(each) for each in value]
+        return [_with_secrets(each) for each in value]
     return value

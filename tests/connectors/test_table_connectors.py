@@ -2,6 +2,7 @@
 
 import decimal
 import json
+import pickle
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 from streamrt import Application
 from streamrt.connectors import ListSink
 from streamrt.errors import ConfigurationError, InvalidOperationError, SinkError
-from streamrt.secret import SecretRef
+from streamrt.secret import SecretRef, masked
 from streamrt.tables import Catalog, MemoryCatalog, SinkTable, SourceTable
 from streamrt.testing import TopologyTestDriver
 from streamrt.testing.connectors import MemorySourceStore
@@ -138,6 +139,33 @@ def test_a_sink_has_secrets_by_reference(service: Rides, catalog: Catalog) -> No
     TopologyTestDriver(app).pipe("trips", {"id": 7})
     assert "sesame" not in json.dumps(service.posted)
     assert '"id": 7, "km": null' in json.dumps(service.posted)
+
+
+def test_secrets_inside_arguments(
+    service: Rides, catalog: Catalog, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    bearer = tmp_path / "bearer"
+    bearer.write_text("Bearer sesame\n")
+    sink = SinkTable(
+        "WebhookSink", {"url": "${env:TEST_RIDES_URL}/rides", "headers": {"Authorization": SecretRef.file(str(bearer))}}
+    )
+    catalog.create_table("city.posts", "id BIGINT NOT NULL", connector=sink)
+    source = SourceTable(
+        "HTTPPollingSource", {"url": "http://unused/", "headers": {"X-Api-Key": SecretRef.env("TEST_RIDES_KEY")}}
+    )
+    catalog.create_table("city.rides", "id BIGINT NOT NULL", connector=source)
+    app = make_app(catalog)
+    app.dataframe("city.trips")[["id"]].to_table("city.posts")
+    (made,) = app.topology.sinks.values()
+    assert b"sesame" not in pickle.dumps(made)
+    assert "sesame" not in f"{app.describe()} {catalog.export()}"
+    TopologyTestDriver(app).pipe("trips", {"id": 7})
+    assert service.posted
+    assert masked("it was Bearer sesame") == "it was ***"
+    with pytest.raises(ConfigurationError, match=r"the environment variable TEST_RIDES_KEY with a secret is not set"):
+        app.dataframe("city.rides")
+    monkeypatch.setenv("TEST_RIDES_KEY", "abracadabra")
+    assert app.dataframe("city.rides").topics
 
 
 def test_a_row_that_does_not_fit_is_rejected_by_the_sink(catalog: Catalog, tmp_path: Path) -> None:
