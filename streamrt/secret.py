@@ -9,7 +9,7 @@ import os
 import pickle
 import secrets
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,9 +18,19 @@ from typing import Any, Literal, TypeVar
 import cloudpickle
 from typing_extensions import Self
 
-from streamrt.errors import ConfigurationError
+from streamrt.errors import ConfigurationError, RunnerError, StreamRTError
 
-__all__ = ["Secret", "SecretRef", "accept_secrets", "collect_secrets", "conceal", "concealed", "masked"]
+__all__ = [
+    "Secret",
+    "SecretRef",
+    "accept_secrets",
+    "collect_secrets",
+    "conceal",
+    "concealed",
+    "masked",
+    "masked_text",
+    "stand_in",
+]
 
 E = TypeVar("E", bound=BaseException)
 
@@ -198,7 +208,8 @@ def concealed(error: E, *, sent: bool = False) -> E | None:
         sent: whether another process receives it. Its pickle may restore what was masked, so it is looked at, too.
 
     Returns:
-        The exception; None if it shows a secret that is no part of its arguments. Such a cause is cut off.
+        The exception; None if it shows a secret that is no part of its arguments, or cannot be changed. Such a cause is
+        cut off.
 
     Example:
         >>> accept_secrets({"reference": "open-sesame"})
@@ -208,10 +219,59 @@ def concealed(error: E, *, sent: bool = False) -> E | None:
     return error if _conceal_in(error, set(), sent) else None
 
 
+def stand_in(error: BaseException) -> StreamRTError:
+    """Return an exception for one that shows secrets: with its text, masked, and of its nearest class of StreamRT.
+
+    Args:
+        error: the exception.
+
+    Returns:
+        The exception; a `RunnerError` if no class of StreamRT fits.
+
+    Example:
+        >>> class NoLogin(ConfigurationError):
+        ...     __module__ = "shop"
+        >>> accept_secrets({"reference": "open-sesame"})
+        >>> stand_in(NoLogin("refused: open-sesame"))
+        ConfigurationError('NoLogin: refused: ***')
+    """
+    text = masked_text(error)
+    for kind in type(error).__mro__:
+        if issubclass(kind, StreamRTError) and kind.__module__.partition(".")[0] == "streamrt":
+            # Some classes take something else than a text.
+            with suppress(Exception):
+                made = kind(text)
+                if str(made) == text:
+                    return made
+    return RunnerError(text)
+
+
+def masked_text(error: BaseException) -> str:
+    """Return class and text of an exception, without secrets.
+
+    Example:
+        >>> accept_secrets({"reference": "open-sesame"})
+        >>> masked_text(ConnectionError("refused: open-sesame"))
+        'ConnectionError: refused: ***'
+    """
+    name = type(error).__name__
+    try:
+        return masked(f"{name}: {error}")
+    except Exception:  # noqa: BLE001 - of a user's class
+        return name
+
+
 def _conceal_in(error: BaseException, seen: set[int], sent: bool) -> bool:
     if id(error) in seen:
         return True
     seen.add(id(error))
+    try:
+        return _is_concealed(error, seen, sent)
+    except Exception:  # noqa: BLE001 - a user's class may refuse to be changed
+        return False
+
+
+def _is_concealed(error: BaseException, seen: set[int], sent: bool) -> bool:
     if error.__cause__ is not None and not _conceal_in(error.__cause__, seen, sent):
         error.__cause__ = None
     if error.__context__ is not None and not _conceal_in(error.__context__, seen, sent):
@@ -220,7 +280,8 @@ def _conceal_in(error: BaseException, seen: set[int], sent: bool) -> bool:
     if isinstance(grouped, tuple) and not all(_conceal_in(each, seen, sent) for each in grouped):
         return False
     if notes := getattr(error, "__notes__", None):
-        notes[:] = [masked(str(note)) for note in notes]
+        # The class of the notes may not allow to change them.
+        error.__notes__ = [masked(str(note)) for note in notes]  # type: ignore[attr-defined]
     if not _shows_none(error):
         error.args = tuple(masked(each) if isinstance(each, str) else each for each in error.args)
         if not _shows_none(error):

@@ -26,7 +26,7 @@ import cloudpickle
 
 from streamrt.errors import RunnerError
 from streamrt.runtime.link import BatchDone, Failed, FromTask, LinkClosed, ProgressUpdate, ToTask
-from streamrt.secret import concealed, masked
+from streamrt.secret import concealed, stand_in
 from streamrt.spark.reports import portable, travels
 
 __all__ = ["DriverLink", "LinkAddress", "LinkListener", "TaskLink"]
@@ -347,7 +347,7 @@ def _dump(message: FromTask) -> bytes:
         # Before it leaves the process that may have the secrets.
         error = concealed(message.error, sent=True)
         if error is None or not travels(error):
-            error = RunnerError(masked(f"{type(message.error).__name__}: {message.error}"))
+            error = stand_in(message.error)
         message = Failed(error)
     data: bytes = cloudpickle.dumps(message)
     return data

@@ -6,15 +6,16 @@ from typing import Any
 
 import pytest
 
-from streamrt import Application, ApplicationStatus, ConnectionConfig
+import streamrt.errors
+from streamrt import Application, ApplicationStatus, ConnectionConfig, RestartPolicy
 from streamrt.connectors import BatchingSink
 from streamrt.connectors.credentials import Credential
-from streamrt.errors import RunnerError, StateError, StreamRTError, TransactionError
+from streamrt.errors import ConfigurationError, RunnerError, StateError, StreamRTError, TransactionError
 from streamrt.runtime.driver.source_process import failure_report
 from streamrt.runtime.link import Failed
 from streamrt.runtime.report import Failure, Report
 from streamrt.runtime.tasks.troubles import note_trouble
-from streamrt.secret import Secret, collect_secrets, conceal, concealed, masked
+from streamrt.secret import Secret, collect_secrets, conceal, concealed, masked, stand_in
 from streamrt.serializers import SchemaRegistryClientConfig
 from streamrt.spark.launch import spark_cause
 from streamrt.spark.link import _dump
@@ -200,7 +201,7 @@ def test_pickles_restore_no_secret() -> None:
     assert masked_before is not None
     assert Failure("processing", TASK, 7, "failed", masked_before).cause is None
     assert concealed(outer, sent=True) is outer
-    assert outer.__cause__ is None
+    assert everything(outer.__cause__) == ""
     fine = Restoring("insert 5")
     assert Failure("processing", TASK, 7, "failed", fine).cause is fine
     for error in (Restoring(f"insert {CANARY}"), masked_before):
@@ -234,3 +235,85 @@ def test_which_options_are_secrets() -> None:
         assert masked(f"refused: {text}") == "refused: ***"
     for text in [*no_secrets.values(), *none_of_spark.values()]:
         assert masked(f"ClassNotFoundException: {text}") == f"ClassNotFoundException: {text}"
+
+
+class OfUserError(ConfigurationError):
+    """Its text is made of an attribute."""
+
+    def __init__(self) -> None:
+        super().__init__("no table")
+        self.login = CANARY
+
+    def __str__(self) -> str:
+        return f"no table for {self.login}"
+
+
+class FixedError(ConnectionError):
+    """Its arguments cannot be changed."""
+
+    @property
+    def args(self) -> Any:  # type: ignore[override]
+        return (f"refused: {CANARY}",)
+
+    def __str__(self) -> str:
+        return f"refused: {CANARY}"
+
+
+def test_what_is_not_masked_in_place_keeps_its_class_and_is_not_restarted(caplog: pytest.LogCaptureFixture) -> None:
+    starts: list[int] = []
+
+    class Failing(Played):
+        def _execute(self, *args: Any, restart: RestartPolicy | None = None, **options: Any) -> Any:
+            def attempt() -> None:
+                starts.append(1)
+                raise OfUserError
+
+            return self._attempts(restart, attempt)
+
+    app = Failing(control=None)
+    with pytest.raises(ConfigurationError, match=r"OfUserError: no table for \*\*\*") as raised:
+        app.start(restart=RestartPolicy(max_failures=2))
+    assert len(starts) == 1
+    assert CANARY not in everything(raised.value) + everything(app.error) + caplog.text
+
+
+def noted() -> Exception:
+    error = ConnectionError("refused")
+    error.__notes__ = (f"with {CANARY}",)  # type: ignore[attr-defined]
+    return error
+
+
+@pytest.mark.parametrize("failure", [FixedError(), noted()])
+def test_a_run_ends_with_an_error_that_refuses_to_be_changed(failure: Exception) -> None:
+    class Failing(Played):
+        def _execute(self, *args: Any, **options: Any) -> Any:
+            def attempt() -> None:
+                self._control.works()
+                raise failure
+
+            return self._attempts(None, attempt)
+
+    app = Failing(control=None)
+    with pytest.raises(Exception, match="refused") as raised:
+        app.run()
+    assert app.status is ApplicationStatus.FAILED
+    assert CANARY not in everything(raised.value) + str(getattr(raised.value, "__notes__", ""))
+
+
+@pytest.mark.parametrize(("error", "kind"), [(OfUserError(), ConfigurationError), (FixedError(), RunnerError)])
+def test_stand_ins_have_the_nearest_class(error: Exception, kind: type[Exception]) -> None:
+    assert concealed(error) is None
+    made = stand_in(error)
+    assert type(made) is kind
+    assert type(pickle.loads(_dump(Failed(error))).error) is kind
+    assert CANARY not in everything(made)
+
+
+@pytest.mark.parametrize("name", streamrt.errors.__all__)
+def test_stand_ins_of_each_class_have_the_text(name: str) -> None:
+    kind = getattr(streamrt.errors, name)
+    error = kind.__new__(kind)
+    error.args = (f"refused: {CANARY}",)
+    made = stand_in(error)
+    assert isinstance(made, StreamRTError)
+    assert CANARY not in everything(made)

@@ -11,14 +11,16 @@ import pytest
 from typing_extensions import override
 
 from streamrt import Application, Context, ProcessFunction, TimerContext
+from streamrt.app import definition_of
 from streamrt.connectors import BaseSink, BatchingSink, SinkBatch
 from streamrt.connectors.retries import Retries, retry_counts
 from streamrt.dataframe.joins.lookups import SQLiteLookup, SQLiteLookupField
 from streamrt.errors import SinkBackpressureError
-from streamrt.models import Headers
+from streamrt.models import Headers, RawRecord
 from streamrt.runtime.driver.recent import Recent
 from streamrt.runtime.report import FailedRecord, Failure, Pause, Report
 from streamrt.runtime.tasks import operator_times, task_registry
+from streamrt.runtime.tasks.failed_records import FailedRecords
 from streamrt.runtime.tasks.operator_times import OperatorTimes
 from streamrt.secret import accept_secrets
 from streamrt.state import MemoryStore, RocksDBStore, Stamp, StoreIdentity
@@ -304,6 +306,28 @@ def test_the_first_failed_record_of_a_kind_is_reported(policy: str) -> None:
         assert (failed.kind, failed.stage, failed.topic, failed.offset) == ("skipped record", "process", "in", 1)
         assert failed.operator.startswith("apply-1")
         assert failed.message == "ZeroDivisionError: integer division or modulo by zero"
+
+
+def test_a_skipped_record_that_is_not_noted_is_not_made() -> None:
+    app = application(on_processing_error=lambda *_: True)
+    app.dataframe(app.topic("in")).apply(lambda value: 1 // value)
+    now, made = [0.0], list[int]()
+    failed = FailedRecords(definition_of(app).task_spec(), lambda: now[0])
+    node = app.topology.nodes[1]
+
+    def record() -> RawRecord:
+        made.append(1)
+        return RawRecord("in", 0, 7, None, b"0", 0, 1, None)
+
+    for at in (0.0, 1.0, 9.9, 10.0, 11.0):
+        now[0] = at
+        failed.skip_quietly("process", ZeroDivisionError("no"), record, node)
+    assert failed.take() == (5, 0)
+    assert [(each.offset, each.operator, each.more) for each in failed.take_noted("in")] == [
+        (7, str(node), 0),
+        (7, str(node), 2),
+    ]
+    assert len(made) == 2
 
 
 @modes

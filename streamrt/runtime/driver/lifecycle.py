@@ -20,8 +20,8 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from datetime import datetime, timezone
 
-from streamrt.errors import ApplicationStateError, RunnerError
-from streamrt.secret import concealed, masked
+from streamrt.errors import ApplicationStateError
+from streamrt.secret import concealed, stand_in
 
 __all__ = ["ApplicationStatus", "LifeCycle", "RunControl", "Wish", "require_active", "without_secrets"]
 
@@ -226,9 +226,9 @@ def without_secrets(error: BaseException) -> BaseException:
         error: the error; its texts are changed in place.
 
     Returns:
-        The error, or another one with its text if it shows secrets that cannot be masked in place.
+        The error, or another one of its nearest class of StreamRT if it shows secrets that cannot be masked in place.
     """
-    return concealed(error) or RunnerError(masked(f"{type(error).__name__}: {error}"))
+    return concealed(error) or stand_in(error)
 
 
 @dataclass(frozen=True)

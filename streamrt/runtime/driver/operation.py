@@ -386,7 +386,7 @@ class OperatedApplication(abc.ABC):
                 except BaseException as raised:
                     error = without_secrets(raised)
                     self._note_source_errors()
-                    delay = None if self._stop_request.is_set() else failures.delay_after(error, self._life.steady_s)
+                    delay = None if self._stop_request.is_set() else failures.delay_after(raised, self._life.steady_s)
                     if delay is None or not self._restart_after(error, delay):
                         self._end_run(error)
                         if error is raised:

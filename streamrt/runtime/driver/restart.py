@@ -20,6 +20,7 @@ from streamrt.errors import (
     UnpicklableOperatorError,
 )
 from streamrt.kafka import KafkaRequestError
+from streamrt.secret import masked_text
 
 __all__ = ["STEADY_S", "Failures", "RestartPolicy", "may_pass", "require_policy"]
 
@@ -119,7 +120,7 @@ class Failures:
         policy = self._policy
         if policy is None or not isinstance(error, Exception):
             return None
-        shown = f"{type(error).__name__}: {error}"
+        shown = masked_text(error)
         if not may_pass(error):
             logger.error(
                 "the application has failed (%s); it is not restarted, because a restart would not help", shown

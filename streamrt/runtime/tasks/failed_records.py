@@ -14,7 +14,7 @@ from streamrt.runtime.spec import TaskSpec
 from streamrt.runtime.tasks.clients import RecordWriter
 from streamrt.secret import masked
 from streamrt.topics import DeadLetter, ErrorStage
-from streamrt.topology import TaskId
+from streamrt.topology import Node, TaskId
 
 __all__ = ["DeadLetterRefused", "FailedRecords", "RejectedRecords"]
 
@@ -46,7 +46,7 @@ class FailedRecords:
         self._group = spec.group
         self._clock = clock
         # When a kind of error was last noted, and how many have come since.
-        self._told: dict[tuple[str, str, str], tuple[float, int]] = {}
+        self._told: dict[tuple[str, int | None, str], tuple[float, int]] = {}
         self._noted: list[FailedRecord] = []
         self.skipped = 0
         self.dead_letters = 0
@@ -70,18 +70,27 @@ class FailedRecords:
         """Return whether what fails at a stage becomes a dead letter."""
         return stage in self._policies.topics
 
-    def skip(self, stage: ErrorStage, error: BaseException, record: RawRecord, operator: str) -> None:
-        """Skip a record, or an output of it."""
-        self.skipped += 1
-        self._tell(stage, error, record, operator, "skipping it")
+    def skip(self, stage: ErrorStage, error: BaseException, record: Callable[[], RawRecord], node: Node | None) -> None:
+        """Skip a record, or an output of it.
 
-    def skip_quietly(self, stage: ErrorStage, error: BaseException, record: RawRecord, operator: str) -> None:
-        """Skip a record because a callback said so; the callback logs what it wants."""
+        Args:
+            stage: where it failed.
+            error: the error.
+            record: returns the record, as Kafka has it; called only for a record that is noted.
+            node: the operator that failed; None if it was none.
+        """
         self.skipped += 1
-        self._note("skipped record", stage, error, record, operator)
+        self._tell(stage, error, record, node, "skipping it")
+
+    def skip_quietly(
+        self, stage: ErrorStage, error: BaseException, record: Callable[[], RawRecord], node: Node | None
+    ) -> None:
+        """Skip a record because a callback said so; the callback logs what it wants. The arguments are those of `skip`."""
+        self.skipped += 1
+        self._note("skipped record", stage, error, record, node)
 
     def keep(
-        self, stage: ErrorStage, error: BaseException, record: RawRecord, operator: str, writer: RecordWriter
+        self, stage: ErrorStage, error: BaseException, record: RawRecord, node: Node | None, writer: RecordWriter
     ) -> None:
         """Write a record to the topic for dead letters.
 
@@ -89,13 +98,13 @@ class FailedRecords:
             stage: where it failed.
             error: the error.
             record: the record, as Kafka has it.
-            operator: the operator that failed; empty if it was none.
+            node: the operator that failed; None if it was none.
             writer: the writer of the task: the dead letter is committed with the record's offset.
 
         Raises:
             DeadLetterRefused: if the dead letter cannot be written.
         """
-        kind = type(error)
+        kind, operator = type(error), _name_of(node)
         module = "" if kind.__module__ == "builtins" else f"{kind.__module__}."
         where = record.topic(), record.partition(), record.offset()
         letter = DeadLetter(stage, f"{module}{kind.__qualname__}", masked(str(error)), operator, *where, self._group)
@@ -111,19 +120,22 @@ class FailedRecords:
                 f"it cannot be written to {topic}, the topic for dead letters: {refusal}"
             ) from refusal
         self.dead_letters += 1
-        self._tell(stage, error, record, operator, f"writing it to {topic}")
+        self._tell(stage, error, lambda: record, node, f"writing it to {topic}")
 
-    def _tell(self, stage: str, error: BaseException, record: RawRecord, operator: str, consequence: str) -> None:
+    def _tell(
+        self, stage: str, error: BaseException, record: Callable[[], RawRecord], node: Node | None, consequence: str
+    ) -> None:
         """Log the first error of each kind, and then one in a while."""
         kind = "skipped record" if stage in self._policies.skipped else "dead letter"
-        since = self._note(kind, stage, error, record, operator)
+        since = self._note(kind, stage, error, record, node)
         if since is None:
             return
+        failed, operator = record(), _name_of(node)
         logger.warning(
             "%s[%d] at offset %d failed (%s%s: %s); %s%s",
-            record.topic(),
-            record.partition(),
-            record.offset(),
+            failed.topic(),
+            failed.partition(),
+            failed.offset(),
             f"{operator}: " if operator else "",
             type(error).__name__,
             masked(str(error)),
@@ -131,25 +143,32 @@ class FailedRecords:
             f"; {since} more since the last message like this" if since else "",
         )
 
-    def _note(self, what: str, stage: str, error: BaseException, record: RawRecord, operator: str) -> int | None:
+    def _note(
+        self, what: str, stage: str, error: BaseException, record: Callable[[], RawRecord], node: Node | None
+    ) -> int | None:
         """Note the first error of each kind for the report, and then one in a while: there may be thousands in a second.
 
         Returns:
             How many have come since the last one that was noted; None if this one is not.
         """
-        kind, now = (stage, operator, type(error).__name__), self._clock()
+        kind, now = (stage, None if node is None else node.id, type(error).__name__), self._clock()
         told, since = self._told.get(kind, (-_SILENCE_S, 0))
         if now - told < _SILENCE_S:
             self._told[kind] = told, since + 1
             return None
         self._told[kind] = now, 0
         if len(self._noted) < _MOST_NOTED:
-            task, sink = TaskId("", record.partition()), error.sink if isinstance(error, SinkError) else ""
+            failed, sink = record(), error.sink if isinstance(error, SinkError) else ""
+            task, operator = TaskId("", failed.partition()), _name_of(node) or sink
             message = one_line(masked(f"{type(error).__name__}: {error}"))
             self._noted.append(
-                FailedRecord(task, what, stage, record.topic(), record.offset(), operator or sink, message, since)
+                FailedRecord(task, what, stage, failed.topic(), failed.offset(), operator, message, since)
             )
         return since
+
+
+def _name_of(node: Node | None) -> str:
+    return "" if node is None else str(node)
 
 
 @dataclass

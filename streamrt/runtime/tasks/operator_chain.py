@@ -461,7 +461,7 @@ class OperatorChain:
         wrapped.__cause__ = error
         callback = self._callbacks.consumer
         if callback is not None and self._ask("on_consumer_error", callback, wrapped, raw):
-            self.failed.skip_quietly("deserialize", wrapped, raw, "")
+            self.failed.skip_quietly("deserialize", wrapped, lambda: raw, None)
         elif not self._tolerate("deserialize", wrapped, None):
             advice = (
                 "skip such records with on_consumer_error, keep them with on_error, or set another deserializer for the "
@@ -505,7 +505,7 @@ class OperatorChain:
         callback = self._callbacks.processing
         record = Record(value, key, timestamp, headers, self.message_context())
         if callback is not None and self._ask("on_processing_error", callback, cause, record, node):
-            self.failed.skip_quietly("process", cause, self._raw(), "" if node is None else str(node))
+            self.failed.skip_quietly("process", cause, self._raw, node)
         elif not self._tolerate("process", cause, node):
             location = user_frame(error.__traceback__)
             message = (
@@ -520,7 +520,7 @@ class OperatorChain:
         callback = self._callbacks.producer
         record = Record(value, key, timestamp, headers, self.message_context())
         if callback is not None and self._ask("on_producer_error", callback, error, record):
-            self.failed.skip_quietly("produce", error, self._raw(), "")
+            self.failed.skip_quietly("produce", error, self._raw, None)
             return True
         # A dead letter is the whole record, so its remaining outputs are not made.
         return self.failed.skips("produce") and self._tolerate("produce", error, None)
@@ -531,19 +531,18 @@ class OperatorChain:
         Raises:
             TaskFailed: if the dead letter cannot be written.
         """
-        operator = "" if node is None else str(node)
-        with log_context({} if node is None else {"operator": operator}):
-            return self._skip_or_keep(stage, error, operator)
+        with log_context({} if node is None else {"operator": str(node)}):
+            return self._skip_or_keep(stage, error, node)
 
-    def _skip_or_keep(self, stage: ErrorStage, error: Exception, operator: str) -> bool:
+    def _skip_or_keep(self, stage: ErrorStage, error: Exception, node: Node | None) -> bool:
         if self.failed.skips(stage):
-            self.failed.skip(stage, error, self._raw(), operator)
+            self.failed.skip(stage, error, self._raw, node)
             return True
         # What fails in a tick is no record.
         if not self.failed.keeps(stage) or self._ticking:
             return False
         try:
-            self.failed.keep(stage, error, self._raw(), operator, self.collector.writer)
+            self.failed.keep(stage, error, self._raw(), node, self.collector.writer)
         except DeadLetterRefused as refusal:
             message = f"{type(error).__name__}: {error}; the record must be kept, and {refusal}"
             raise TaskFailed(self._failure("producer", message, error)) from error
