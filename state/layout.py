@@ -25,7 +25,7 @@ A store has data, maps and lists, by `StoreTransaction`, with timers, by `Proces
 The **names of handles** belong to the store, not to a record key. The first use of a name writes its type (`value`,
 `list`, `map`, `reducing`, `aggregating`), with flag 0, so that no later program reads one type as another. At most 1,000
 names of a store partition are kept. Stores of versions before this space have no names, and get them with the next use.
-Such versions keep the entries, and ignore them.
+Such versions keep the entries, and ignore them, except for `streamrt repartition`, which refuses them.
 
 Other spaces are free. 0x02 to 0xEF go into the changelog. 0xF0 to 0xFE are local to the store and can be rebuilt from
 the others. No key is empty: a store may use the empty key for its own data.
@@ -181,6 +181,12 @@ def key_prefix(tag: int, key: bytes) -> bytes:
         b'\x01\x02ab'
     """
     return bytes((tag,)) + varint(len(key)) + key
+
+
+CONTENT: Final = 2
+"""Role of a pane's prefix: what the operator keeps, the content of the pane."""
+OPENED: Final = 3
+"""Role of what the operator keeps for all panes of a record key: open windows, and the elements. The window is empty."""
 
 
 def pane_prefix(prefix: bytes, role: int, start: int, end: int) -> bytes:

@@ -5,28 +5,37 @@ keys: their order, index and restore need nothing else.
 """
 
 from collections.abc import Callable
-from typing import Any, ClassVar, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from streamrt.state.encoding import exact_of, packing_of
 from streamrt.state.keyed_state import KeyedState
-from streamrt.state.layout import DATA_SPACE, LIST_SPACE, PANE_KEY, pane_prefix, split_pane
+from streamrt.state.layout import CONTENT, DATA_SPACE, LIST_SPACE, OPENED, PANE_KEY, pane_prefix, split_pane
 from streamrt.state.options import RocksDBOptions
 from streamrt.state.process import ProcessTransaction
 from streamrt.state.store import StorePartition
 
-__all__ = ["CONTENT", "TRIGGER", "WINDOW", "PaneTransaction"]
+__all__ = ["TRIGGER", "WINDOW", "PaneTransaction", "contents_of"]
 
 TRIGGER: Final = 0
 """Role of a pane's prefix: the state and the timers of the trigger."""
 WINDOW: Final = 1
 """The state of the window function."""
-CONTENT: Final = 2
-"""What the operator keeps: the content of the pane."""
-# What the operator keeps for all panes of a key; the window is empty.
-_KEY: Final = 3
 
 Element = tuple[bytes, int, Any]
 """Key in the store, event time in milliseconds, and value."""
+
+
+def contents_of(prefix: bytes) -> bytes:
+    r"""Return the beginning of the store keys of the contents of all panes of a record key.
+
+    Args:
+        prefix: prefix of the record key, without a space.
+
+    Example:
+        >>> contents_of(b"\x01\x02ab")
+        b'\x01\x04\x15\x01\x02ab\x02'
+    """
+    return _data(pane_prefix(prefix, CONTENT, 0, 0))[:-16]
 
 
 class _Packing(NamedTuple):
@@ -52,8 +61,6 @@ class PaneTransaction(ProcessTransaction):
     """
 
     __slots__ = ("_dumps_exact", "_loads_exact", "packing")
-
-    queryable: ClassVar[bool] = False
 
     def __init__(
         self, partition: StorePartition, options: RocksDBOptions | None = None, changelog: bool = True
@@ -86,13 +93,13 @@ class PaneTransaction(ProcessTransaction):
 
     def opened(self, prefix: bytes) -> list[list[int]]:
         """Return start and end of the windows that `set_opened` has stored for a record key."""
-        payload = self.payload(_data(pane_prefix(prefix, _KEY, 0, 0)))
+        payload = self.payload(_data(pane_prefix(prefix, OPENED, 0, 0)))
         return [] if payload is None else self._loads_exact(payload)
 
     def set_opened(self, prefix: bytes, windows: list[list[int]]) -> None:
         """Store the open windows of a record key, which may merge."""
         entry = b"".join((self._dumps_exact(windows), b"")) if windows else None
-        self.put(_data(pane_prefix(prefix, _KEY, 0, 0)), entry)
+        self.put(_data(pane_prefix(prefix, OPENED, 0, 0)), entry)
 
     def encode_element(self, timestamp: int, value: Any) -> bytes:
         """Return the stored form of an element.
@@ -154,7 +161,7 @@ class PaneTransaction(ProcessTransaction):
         return super().key_of(split_pane(prefix)[0] if prefix[0] == PANE_KEY else prefix)
 
     def _list(self, prefix: bytes, number: int) -> Any:
-        return self.collections.overlay(LIST_SPACE, pane_prefix(prefix, _KEY, 0, 0), str(number))
+        return self.collections.overlay(LIST_SPACE, pane_prefix(prefix, OPENED, 0, 0), str(number))
 
     @staticmethod
     def _content_key(prefix: bytes, start: int, end: int) -> bytes:

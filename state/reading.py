@@ -10,10 +10,23 @@ from itertools import islice
 
 from streamrt.errors import StateError
 from streamrt.state.identity import Stamp
-from streamrt.state.layout import HEAD_SPACE, ITEM_SPACE, JSON_KEY, after_prefix, key_prefix, split_key
+from streamrt.state.layout import (
+    CONTENT,
+    DATA_SPACE,
+    HEAD_SPACE,
+    ITEM_SPACE,
+    JSON_KEY,
+    LIST_SPACE,
+    OPENED,
+    PANE_KEY,
+    after_prefix,
+    key_prefix,
+    pane_prefix,
+    split_key,
+)
 from streamrt.state.store import StorePartition
 
-__all__ = ["KeyRange", "StoreRead", "StoredRows", "read_rows"]
+__all__ = ["KeyRange", "PaneRange", "StoreRead", "StoredRows", "read_rows"]
 
 _MOST_VISITED = 2_000
 """Keys that one read may look at: some milliseconds of the task."""
@@ -66,6 +79,24 @@ class KeyRange:
 
 
 @dataclass(frozen=True)
+class PaneRange:
+    """The contents of the panes of record keys.
+
+    Attributes:
+        keys: the record keys; None for all.
+    """
+
+    keys: KeyRange | None
+
+    def next_key(self, key: bytes) -> bytes | None:
+        """Return None if a store key matches; else `key`, for the one after it."""
+        _, pane, rest = split_key(key)
+        if rest or pane[-17] != CONTENT:
+            return key
+        return None if self.keys is None or self.keys.next_key(key[:1] + pane[:-17]) is None else key
+
+
+@dataclass(frozen=True)
 class StoreRead:
     """A read of one store partition.
 
@@ -74,13 +105,13 @@ class StoreRead:
         end: the end, exclusive.
         limit: maximum number of rows.
         keys: the wanted record keys; None for all between start and end.
-        items: for each head, also the items of its timeline.
+        items: for each head, also the items of its timeline; for each pane, the elements of all panes of its record key.
     """
 
     start: bytes
     end: bytes | None
     limit: int
-    keys: KeyRange | None = None
+    keys: KeyRange | PaneRange | None = None
     items: bool = False
 
     @classmethod
@@ -88,6 +119,12 @@ class StoreRead:
         """Return the read of all record keys, or of a range of them."""
         start = bytes((space,)) if keys is None else bytes((space, keys.tag))
         return cls(start, after_prefix(start), limit, keys, items)
+
+    @classmethod
+    def of_panes(cls, limit: int, keys: KeyRange | None = None, *, items: bool = False) -> "StoreRead":
+        """Return the read of the panes of all record keys, or of a range of them."""
+        start = bytes((DATA_SPACE, PANE_KEY))
+        return cls(start, after_prefix(start), limit, PaneRange(keys), items)
 
     def continued(self, start: bytes) -> "StoreRead":
         """Return the read of the rest."""
@@ -120,6 +157,7 @@ def read_rows(partition: StorePartition, read: StoreRead) -> StoredRows:
     rows: list[Row] = []
     items: list[Row] = []
     visited = size = 0
+    former: bytes | None = None
     at: bytes | None = read.start
     while at is not None:
         jump: bytes | None = None
@@ -135,8 +173,10 @@ def read_rows(partition: StorePartition, read: StoreRead) -> StoredRows:
                 continue
             rows.append((key, value))
             size += len(key) + len(value)
-            if read.items and key[0] == HEAD_SPACE:
-                found = _items(partition, key[1:])
+            beside = _beside(key) if read.items else None
+            if beside is not None and beside != former:
+                former = beside
+                found = _items(partition, beside)
                 items += found
                 visited += len(found)
                 size += sum(len(name) + len(item) for name, item in found)
@@ -144,8 +184,17 @@ def read_rows(partition: StorePartition, read: StoreRead) -> StoredRows:
     return StoredRows(tuple(rows), tuple(items), partition.stamp)
 
 
-def _items(partition: StorePartition, prefix: bytes) -> list[Row]:
-    start = bytes((ITEM_SPACE,)) + prefix
+def _beside(key: bytes) -> bytes | None:
+    """Return the beginning of the keys of the items that belong to a row; None if it has none."""
+    if key[0] == HEAD_SPACE:
+        return bytes((ITEM_SPACE,)) + key[1:]
+    tag, pane, _ = split_key(key)
+    if tag != PANE_KEY:
+        return None
+    return bytes((LIST_SPACE,)) + pane_prefix(pane[:-17], OPENED, 0, 0)
+
+
+def _items(partition: StorePartition, start: bytes) -> list[Row]:
     found = list(islice(partition.scan(start, after_prefix(start)), _MOST_ITEMS + 1))
     if len(found) > _MOST_ITEMS:
         raise StateError(f"the windows of a key hold more than {_MOST_ITEMS} collected values, too many for a query")

@@ -15,7 +15,7 @@ wall clock have an index of their own, `expiry.py`; within a transaction that cl
 
 from collections.abc import Callable, Iterable
 from itertools import chain
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
 from streamrt.errors import SerializationError, StateError
 from streamrt.state.base import BEFORE_ALL, Change, Transaction
@@ -91,9 +91,6 @@ class StoreTransaction(Transaction):
         >>> transaction.status
         <TransactionStatus.COMPLETE: 'complete'>
     """
-
-    queryable: ClassVar[bool] = True
-    """Whether queries may read its `State`."""
 
     __slots__ = (
         "_changes",

@@ -41,7 +41,7 @@ from streamrt.errors import (
     InvalidOperationError,
 )
 from streamrt.kafka import ConnectionConfig, Consumer, Producer, TopicAdmin, TopicConfig
-from streamrt.kafka.connection import connection_of
+from streamrt.kafka.connection import connection_of, is_secret_option
 from streamrt.kafka.java import java_client_options
 from streamrt.runtime.driver.definition import ApplicationDefinition, Environment, MessageProcessedCallback
 from streamrt.runtime.driver.directory import clear
@@ -69,6 +69,9 @@ if TYPE_CHECKING:
 __all__ = ["Application", "ApplicationConfig", "MessageProcessedCallback"]
 
 logger = logging.getLogger("streamrt")
+
+# Ends of names of Spark's options that say where a secret is, or which class finds it.
+_ABOUT_SECRETS = ("provider", "url", "file", "class")
 
 
 class Application(DeclaringApplication):
@@ -265,10 +268,8 @@ class Application(DeclaringApplication):
                 "consumer_extra_config: isolation.level='read_uncommitted' reads records of aborted transactions, so "
                 "it cannot be combined with processing_guarantee='exactly-once'"
             )
-        for options in (consumer_extra_config or {}, producer_extra_config or {}, spark_config or {}):
-            for name, value in options.items():
-                if names_secret(name) and isinstance(value, str):
-                    conceal(value)
+        _conceal_options(is_secret_option, consumer_extra_config, producer_extra_config)
+        _conceal_options(_is_secret_of_spark, spark_config)
         self._consumer_extra_config = dict(consumer_extra_config or {})
         producer = producer_options(producer_extra_config)
         refuse_long_transactions(self._config, producer)
@@ -556,6 +557,18 @@ class Application(DeclaringApplication):
     def __repr__(self) -> str:
         group, brokers = self._config.consumer_group, self._environment.connection.bootstrap_servers
         return f"Application(consumer_group={group!r}, broker_address={brokers!r})"
+
+
+def _conceal_options(is_secret: Callable[[str], bool], *given: Mapping[str, Any] | None) -> None:
+    for options in given:
+        for name, value in (options or {}).items():
+            if is_secret(name) and isinstance(value, str):
+                conceal(value)
+
+
+def _is_secret_of_spark(option: str) -> bool:
+    """Return whether an option of Spark or Hadoop holds a secret, and not where one is, or what finds it."""
+    return names_secret(option) and not option.lower().endswith(_ABOUT_SECRETS)
 
 
 def definition_of(app: Application) -> ApplicationDefinition:

@@ -23,6 +23,8 @@ NoProgress = Literal["report", "fail"]
 LogLevel = Literal["CRITICAL", "ERROR", "WARNING", "INFO", "DEBUG", "NOTSET"]
 
 LOGGER_NAME = "streamrt"
+NONE_WORD = "none"
+"""None as a text, for the environment and for TOML, which have no such value."""
 DEFAULT_CONSUMER_GROUP = "streamrt-default"
 DEFAULT_STATE_DIR = ".streamrt/state"
 DEFAULT_TRANSACTION_INTERVAL_S = 0.1
@@ -37,13 +39,15 @@ _BESIDE: dict[str, dict[str, Any]] = {
     "on_no_progress": {"progress_timeout": DEFAULT_PROGRESS_TIMEOUT_S},
 }
 """For each setting that is validated against others: values of those with which each of its own is possible."""
+_MAY_BE_NONE = frozenset({"loglevel", "processing_timeout", "state_cleanup_delay", "control", "progress_timeout"})
+"""The settings of which None is a choice. `broker_address` has it only where it is missing."""
 
 
 class ApplicationConfig(BaseSettings):
     """Settings of an application; `streamrt.Application` describes each one.
 
     A setting that is not passed is read from the environment variable `STREAMRT_<NAME>`, such as
-    `STREAMRT_CONSUMER_GROUP`; if that is unset, the default applies.
+    `STREAMRT_CONSUMER_GROUP`; if that is unset, the default applies. The text "none" is None where a setting may be None.
 
     Example:
         >>> ApplicationConfig(consumer_group="readings").commit_interval
@@ -81,6 +85,11 @@ class ApplicationConfig(BaseSettings):
     progress_timeout: float | None = Field(default=DEFAULT_PROGRESS_TIMEOUT_S, gt=0)
     # After the setting that it is validated against.
     on_no_progress: NoProgress = "report"
+
+    @field_validator(*sorted(_MAY_BE_NONE), mode="before")
+    @classmethod
+    def _none_as_a_text(cls, value: object) -> object:
+        return None if isinstance(value, str) and value.lower() == NONE_WORD else value
 
     @field_validator("*", mode="before")
     @classmethod
@@ -197,6 +206,8 @@ class ApplicationConfig(BaseSettings):
         Example:
             >>> ApplicationConfig.parse("commit_interval", "0.5"), ApplicationConfig.parse("auto_create_topics", False)
             (0.5, False)
+            >>> ApplicationConfig.parse("progress_timeout", "none") is None
+            True
         """
         # All are given, so that nothing comes from the environment.
         given = {**cls._defaults(), **_BESIDE.get(name, {}), name: value}

@@ -6,6 +6,7 @@ them before it unpickles.
 """
 
 import os
+import pickle
 import secrets
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -14,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
+import cloudpickle
 from typing_extensions import Self
 
 from streamrt.errors import ConfigurationError
@@ -188,11 +190,12 @@ def masked(text: str) -> str:
     return text
 
 
-def concealed(error: E) -> E | None:
+def concealed(error: E, *, sent: bool = False) -> E | None:
     """Mask the secrets in the texts of an exception, of its causes and of its notes, in place.
 
     Args:
         error: the exception.
+        sent: whether another process receives it. Its pickle may restore what was masked, so it is looked at, too.
 
     Returns:
         The exception; None if it shows a secret that is no part of its arguments. Such a cause is cut off.
@@ -202,28 +205,36 @@ def concealed(error: E) -> E | None:
         >>> concealed(ConnectionError("refused: open-sesame"))
         ConnectionError('refused: ***')
     """
-    return error if _conceal_in(error, set()) else None
+    return error if _conceal_in(error, set(), sent) else None
 
 
-def _conceal_in(error: BaseException, seen: set[int]) -> bool:
+def _conceal_in(error: BaseException, seen: set[int], sent: bool) -> bool:
     if id(error) in seen:
         return True
     seen.add(id(error))
-    if error.__cause__ is not None and not _conceal_in(error.__cause__, seen):
+    if error.__cause__ is not None and not _conceal_in(error.__cause__, seen, sent):
         error.__cause__ = None
-    if error.__context__ is not None and not _conceal_in(error.__context__, seen):
+    if error.__context__ is not None and not _conceal_in(error.__context__, seen, sent):
         error.__context__ = None
     grouped = getattr(error, "exceptions", ())
-    if isinstance(grouped, tuple) and not all(_conceal_in(each, seen) for each in grouped):
+    if isinstance(grouped, tuple) and not all(_conceal_in(each, seen, sent) for each in grouped):
         return False
     if notes := getattr(error, "__notes__", None):
         notes[:] = [masked(str(note)) for note in notes]
-    if _shows_none(error):
-        return True
-    error.args = tuple(masked(each) if isinstance(each, str) else each for each in error.args)
     if not _shows_none(error):
-        error.args = (masked(str(error)),)
-    return _shows_none(error)
+        error.args = tuple(masked(each) if isinstance(each, str) else each for each in error.args)
+        if not _shows_none(error):
+            error.args = (masked(str(error)),)
+    return _shows_none(error) and not (sent and _restores(error))
+
+
+def _restores(error: BaseException) -> bool:
+    """Return whether the pickle of an exception restores a secret, as one of its attributes that become arguments again."""
+    try:
+        restored = pickle.loads(cloudpickle.dumps(error))
+    except Exception:  # noqa: BLE001 - what cannot be pickled reaches no other process
+        return False
+    return not _shows_none(restored)
 
 
 def _shows_none(error: BaseException) -> bool:

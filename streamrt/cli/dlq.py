@@ -161,8 +161,13 @@ def replay(
     """
     if to is not None and through is not None:
         raise typer.BadParameter("give one of --to and --through", param_hint="--through")
+    if to == topic:
+        raise typer.BadParameter(
+            f"{topic} is the topic that they are in: they would come back to it without their reasons; name another topic",
+            param_hint="--to",
+        )
     if through is not None:
-        to = _input_of(through)
+        to = _input_of(through, topic)
     with open_cluster(broker, config, timeout) as cluster:
         queue = _queue(cluster.connection, topic, timeout)
         selection = _selection(from_topic, stage, error, operator, at)
@@ -208,17 +213,23 @@ def drop(
         note(f"Deleted {plural(handled.done, 'dead letter')}, left {handled.left}.")
 
 
-def _input_of(name: str) -> str:
+def _input_of(name: str, letters: str) -> str:
     """Return the topic that an application reads.
 
     Args:
         name: the application, as `module:app`.
+        letters: the topic for dead letters.
 
     Raises:
-        ConfigurationError: if it reads none, or several.
+        ConfigurationError: if it reads none, or several, or the topic for dead letters.
     """
     topology = load_application(name).topology
     inputs = sorted(topic for topic in topology.sources if topic not in topology.exchanges)
+    if inputs == [letters]:
+        raise ConfigurationError(
+            f"{name} reads {letters} itself, so it gets dead letters without a replay, which would send them there again "
+            "without their reasons: run it, or choose another topic with --to TOPIC"
+        )
     if len(inputs) == 1:
         return inputs[0]
     found = f"the topics {', '.join(inputs)}" if inputs else "no topic"

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from streamrt.cli.loading import ApplicationArgument, load_application
+from streamrt.cli.loading import ApplicationArgument
 from streamrt.cli.output import JsonOption, examples, plural, print_json, print_table
+from streamrt.cli.run_settings import SettingsOption, TokenFileOption, configured_application
 
 if TYPE_CHECKING:
     from streamrt.spark.plan import DeploymentPlan
@@ -48,11 +49,17 @@ def _group() -> None:
 @app.command(
     "show",
     epilog=examples(
-        "streamrt plan shop:app", "streamrt plan shop:app --format mermaid", "streamrt plan shop:app --json"
+        "streamrt plan shop:app",
+        "streamrt plan shop:app --settings production.toml",
+        "streamrt plan shop:app --format mermaid",
+        "streamrt plan shop:app --json",
     ),
 )
 def show(
+    context: typer.Context,
     application: ApplicationArgument,
+    settings: SettingsOption = None,
+    token_file: TokenFileOption = None,
     form: Annotated[Format, typer.Option("--format", help="Text, a Mermaid flowchart, or JSON.")] = Format.text,
     as_json: JsonOption = False,
 ) -> None:
@@ -60,8 +67,8 @@ def show(
     from streamrt.app import definition_of, environment_of
     from streamrt.runtime.driver.outline import Outline
 
-    loaded = load_application(application)
-    outline = Outline.of(definition_of(loaded), environment_of(loaded).connection.bootstrap_servers)
+    with configured_application(context, application, settings, token_file) as loaded:
+        outline = Outline.of(definition_of(loaded), environment_of(loaded).connection.bootstrap_servers)
     if as_json or form is Format.json:
         print_json(outline.as_dict())
         return
@@ -85,12 +92,15 @@ def show(
     "diff",
     epilog=examples(
         "streamrt plan diff shop:app",
-        "streamrt plan diff shop:app --all",
+        "streamrt plan diff shop:app --settings production.toml --all",
         "streamrt plan diff shop:app --json | jq '.findings[] | select(.kind != \"ok\")'",
     ),
 )
 def diff(
+    context: typer.Context,
     application: ApplicationArgument,
+    settings: SettingsOption = None,
+    token_file: TokenFileOption = None,
     every: Annotated[bool, typer.Option("--all", help="Also print what stays as it is.")] = False,
     allow_loss: Annotated[
         bool, typer.Option("--allow-loss", help="Exit with 0 although state would be lost, unless a start is refused.")
@@ -108,10 +118,11 @@ def diff(
     """
     from streamrt.app import definition_of, environment_of
 
-    loaded = load_application(application)
-    from streamrt.spark.plan import plan_deployment
+    with configured_application(context, application, settings, token_file) as loaded:
+        # After the application, which may name an error in less time.
+        from streamrt.spark.plan import plan_deployment
 
-    plan = plan_deployment(definition_of(loaded), environment_of(loaded), timeout)
+        plan = plan_deployment(definition_of(loaded), environment_of(loaded), timeout)
     if as_json:
         print_json(plan.as_dict())
     else:

@@ -5,8 +5,9 @@ from typing import TYPE_CHECKING, Annotated, Literal, cast
 
 import typer
 
-from streamrt.cli.loading import ApplicationArgument, load_application
+from streamrt.cli.loading import ApplicationArgument
 from streamrt.cli.output import JsonOption, examples
+from streamrt.cli.run_settings import SettingsOption, TokenFileOption, configured_application
 
 if TYPE_CHECKING:
     from streamrt.runtime.driver.reset import ResetTo
@@ -17,6 +18,7 @@ EXAMPLES = examples("streamrt reset shop:app --dry-run", "streamrt reset shop:ap
 
 
 def reset(
+    context: typer.Context,
     application: ApplicationArgument,
     to: Annotated[
         str,
@@ -25,6 +27,8 @@ def reset(
             "a zone), or offsets as str(checkpoint.offsets) has them."
         ),
     ] = "earliest",
+    settings: SettingsOption = None,
+    token_file: TokenFileOption = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be done.")] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
     as_json: JsonOption = False,
@@ -35,14 +39,14 @@ def reset(
     """
     start = _start(to)
 
-    app = load_application(application)
-    report = app.reset(start, dry_run=True)
-    if not dry_run:
-        if not yes:
-            for line in report.lines():
-                typer.echo(line, err=as_json)
-            typer.confirm(f"Reset consumer group {report.group!r}?", abort=True, err=as_json)
-        report = app.reset(start)
+    with configured_application(context, application, settings, token_file) as app:
+        report = app.reset(start, dry_run=True)
+        if not dry_run:
+            if not yes:
+                for line in report.lines():
+                    typer.echo(line, err=as_json)
+                typer.confirm(f"Reset consumer group {report.group!r}?", abort=True, err=as_json)
+            report = app.reset(start)
     if as_json:
         import orjson
 

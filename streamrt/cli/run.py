@@ -1,27 +1,15 @@
 """`streamrt run`: runs an application of a module, with settings of flags, of the environment, and of a file."""
 
-import os
 from enum import Enum
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from streamrt.cli.control import TokenFileOption, read_token
-from streamrt.cli.loading import ApplicationArgument, load_application
+from streamrt.cli.loading import ApplicationArgument
 from streamrt.cli.output import examples
-from streamrt.cli.run_settings import (
-    TOKEN_VARIABLE,
-    chosen_settings,
-    in_environment,
-    parse_flags,
-    read_settings,
-    require_effect,
-)
-from streamrt.errors import ConfigurationError
+from streamrt.cli.run_settings import SettingsOption, TokenFileOption, configured_application, parse_flags
 
 if TYPE_CHECKING:
-    from streamrt.app import Application
     from streamrt.runtime.driver.restart import RestartPolicy
 
 __all__ = ["EXAMPLES", "run"]
@@ -44,15 +32,7 @@ class UntilChoice(str, Enum):
 def run(
     context: typer.Context,
     application: ApplicationArgument,
-    settings: Annotated[
-        Path | None,
-        typer.Option(
-            "--settings",
-            envvar="STREAMRT_SETTINGS_FILE",
-            metavar="FILE",
-            help="TOML file with settings, named as the parameters of Application.",
-        ),
-    ] = None,
+    settings: SettingsOption = None,
     sets: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="NAME=VALUE", help="A setting, before all others; may be repeated."),
@@ -118,17 +98,7 @@ def run(
     if policy is not None and (timeout > 0 or count > 0):
         raise typer.BadParameter("not with --timeout or --count, which end the run", param_hint="--restart")
     flags = parse_flags(sets or (), {"broker_address": ("--broker", broker), "control": ("--control", control)})
-    chosen = chosen_settings(flags, {} if settings is None else read_settings(settings), os.environ)
-    # Processes of tasks get this environment, too.
-    with in_environment({each.variable: each.text for each in chosen}):
-        token = {} if token_file is None else {TOKEN_VARIABLE: read_token(token_file)}
-        # Only the application needs the token, and reads it when it is made.
-        with in_environment(token):
-            app = load_application(application)
-        require_effect(app, chosen)
-        source = context.get_parameter_source("token_file")
-        if token and source is not None and source.name == "COMMANDLINE":
-            _require_token(app, token[TOKEN_VARIABLE])
+    with configured_application(context, application, settings, token_file, flags) as app:
         app.run(
             timeout=timeout, count=count, collect=False, restart=policy, until=None if until is None else until.value
         )
@@ -148,20 +118,3 @@ def _policy(restart: bool, parts: dict[str, Any]) -> "RestartPolicy | None":
     for name in given:
         raise typer.BadParameter("it has no effect without --restart", param_hint=f"--{name.replace('_', '-')}")
     return None
-
-
-def _require_token(app: "Application", token: str) -> None:
-    """Refuse the token of `--token-file` if the control server does not take it.
-
-    Raises:
-        ConfigurationError: if there is no control server, or the program gives it another token.
-    """
-    from streamrt.app import control_token_of
-
-    if app.config.control is None:
-        raise ConfigurationError("--token-file has no effect without a control server: pass --control PORT, too")
-    credential = control_token_of(app)
-    if credential is None or credential.reveal() != token:
-        raise ConfigurationError(
-            "--token-file has no effect, because the program passes control_token to Application: remove one of the two"
-        )

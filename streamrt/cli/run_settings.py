@@ -1,19 +1,23 @@
-"""The settings that `streamrt run` gives an application: those of flags go before the environment, that before a file."""
+"""The settings that commands give an application: those of flags go before the environment, that before a file."""
 
 import contextlib
 import difflib
 import importlib
 import inspect
+import logging
 import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from streamrt.config import ApplicationConfig
+from streamrt.cli.control import TokenFileOption, read_token
+from streamrt.cli.loading import load_application
+from streamrt.common.logs import JsonFormatter
+from streamrt.config import LOGGER_NAME, NONE_WORD, ApplicationConfig
 from streamrt.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -22,7 +26,10 @@ if TYPE_CHECKING:
 __all__ = [
     "TOKEN_VARIABLE",
     "Setting",
+    "SettingsOption",
+    "TokenFileOption",
     "chosen_settings",
+    "configured_application",
     "in_environment",
     "parse_flags",
     "read_settings",
@@ -32,6 +39,15 @@ __all__ = [
 TOKEN_VARIABLE = "STREAMRT_CONTROL_TOKEN"  # noqa: S105 - the name of a variable
 _SECRETS = ("password", "secret", "token", "credential", "_pem")
 _PAGE = "docs/configuration.md lists them"
+SettingsOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--settings",
+        envvar="STREAMRT_SETTINGS_FILE",
+        metavar="FILE",
+        help="TOML file with settings, named as the parameters of Application.",
+    ),
+]
 
 
 @dataclass(frozen=True)
@@ -73,7 +89,44 @@ class Setting:
     @property
     def text(self) -> str:
         """The value as a text in the environment."""
+        if self.value is None:
+            return NONE_WORD
         return str(self.value).lower() if isinstance(self.value, bool) else str(self.value)
+
+
+@contextlib.contextmanager
+def configured_application(
+    context: typer.Context,
+    name: str,
+    settings: Path | None,
+    token_file: Path | None,
+    flags: Mapping[str, Setting] | None = None,
+) -> Iterator["Application"]:
+    """Load an application with settings, which are in the environment during the `with` block.
+
+    Args:
+        context: the context of the command, which has the option `--token-file`.
+        name: the application, as `module:app`.
+        settings: the option `--settings`.
+        token_file: the option `--token-file`.
+        flags: settings of options.
+
+    Raises:
+        ConfigurationError: if there is no such application, settings cannot be used, or one of a flag or of the file has no
+            effect.
+    """
+    chosen = chosen_settings(flags or {}, {} if settings is None else read_settings(settings), os.environ)
+    # Processes of tasks get this environment, too.
+    with in_environment({each.variable: each.text for each in chosen}):
+        token = {} if token_file is None else {TOKEN_VARIABLE: read_token(token_file)}
+        # Only the application needs the token, and reads it when it is made.
+        with in_environment(token):
+            app = load_application(name)
+        require_effect(app, chosen)
+        source = context.get_parameter_source("token_file")
+        if token and source is not None and source.name == "COMMANDLINE":
+            _require_token(app, token[TOKEN_VARIABLE])
+        yield app
 
 
 def read_settings(path: Path) -> dict[str, Setting]:
@@ -177,14 +230,14 @@ def in_environment(variables: Mapping[str, str]) -> Iterator[None]:
 
 
 def require_effect(app: "Application", settings: Iterable[Setting]) -> None:
-    """Refuse settings that have no effect, because the program fixes others.
+    """Refuse settings that have no effect, because the program fixes others, or has configured the logger itself.
 
     Args:
         app: the application, made with the settings in its environment.
         settings: those of flags and of a file.
 
     Raises:
-        ConfigurationError: if there are some; the message names each, and what the program passes.
+        ConfigurationError: if there are some; the message names each, and what the program has instead.
     """
     from streamrt.app import environment_of
 
@@ -204,8 +257,46 @@ def require_effect(app: "Application", settings: Iterable[Setting]) -> None:
                 f"{each.name}={each.value} of {each.origin} has no effect, because the program passes a spark_session to "
                 "Application"
             )
+        elif logged := _logged_otherwise(each):
+            problems.append(
+                f"{each.name}={each.value} of {each.origin} has no effect in this process, because {logged}"
+            )
     if problems:
         raise ConfigurationError(f"{'; '.join(problems)}: remove it in one of the two places")
+
+
+def _logged_otherwise(setting: Setting) -> str:
+    """Return how the program has configured the logger otherwise than a setting says; an empty text if it has not.
+
+    A logger that has handlers when the application is made stays as it is.
+    """
+    logger = logging.getLogger(LOGGER_NAME)
+    if setting.name == "loglevel" and setting.value is not None:
+        wanted = setting.value if isinstance(setting.value, int) else logging.getLevelName(setting.value)
+        if logger.level != wanted:
+            return f"the program gives the logger {LOGGER_NAME!r} the level {logging.getLevelName(logger.level)}"
+    if setting.name == "log_format":
+        as_json = [isinstance(handler.formatter, JsonFormatter) for handler in logger.handlers]
+        if any(each is not (setting.value == "json") for each in as_json):
+            return f"the program gives the logger {LOGGER_NAME!r} handlers with another format"
+    return ""
+
+
+def _require_token(app: "Application", token: str) -> None:
+    """Refuse the token of `--token-file` if the control server does not take it.
+
+    Raises:
+        ConfigurationError: if there is no control server, or the program gives it another token.
+    """
+    from streamrt.app import control_token_of
+
+    if app.config.control is None:
+        raise ConfigurationError("--token-file has no effect without a control server: set control, too")
+    credential = control_token_of(app)
+    if credential is None or credential.reveal() != token:
+        raise ConfigurationError(
+            "--token-file has no effect, because the program passes control_token to Application: remove one of the two"
+        )
 
 
 def _unknown(name: str) -> str:

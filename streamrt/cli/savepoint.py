@@ -5,8 +5,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from streamrt.cli.broker import BrokerOption, ConfigOption, TimeoutOption, open_cluster
-from streamrt.cli.loading import ApplicationArgument, load_application
+from streamrt.cli.loading import ApplicationArgument
 from streamrt.cli.output import JsonOption, examples, print_json, print_table
+from streamrt.cli.run_settings import SettingsOption, TokenFileOption, configured_application
 
 if TYPE_CHECKING:
     from streamrt.cli.broker import Cluster
@@ -28,15 +29,19 @@ def _group() -> None:
 
 @app.command("create", epilog=examples("streamrt savepoint create shop:app before-2.0"))
 def create(
+    context: typer.Context,
     application: ApplicationArgument,
     name: NameArgument,
+    settings: SettingsOption = None,
+    token_file: TokenFileOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Copy everything that an application has committed. Stop all instances first.
 
     The version must be the one that has run last.
     """
-    made = load_application(application).savepoint(name)
+    with configured_application(context, application, settings, token_file) as loaded:
+        made = loaded.savepoint(name)
     _print(made, as_json=as_json)
 
 

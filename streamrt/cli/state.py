@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from streamrt.cli.broker import BrokerOption, ConfigOption, TimeoutOption, open_cluster
 from streamrt.cli.output import JsonOption, examples, print_json
 from streamrt.cli.state_queries import register
 from streamrt.config import DEFAULT_STATE_DIR
@@ -30,36 +31,31 @@ def forget(
         typer.Option(help="The topic of the store; give the option once for each topic if several were merged."),
     ],
     store: Annotated[str, typer.Option(help="The name of the store.")],
-    broker_address: Annotated[
-        str, typer.Option(envvar="STREAMRT_BROKER_ADDRESS", help="host:port of a broker.")
-    ] = "localhost:9092",
+    broker: BrokerOption = None,
+    config: ConfigOption = None,
+    timeout: TimeoutOption = 30.0,
     state_dir: Annotated[
         Path, typer.Option(envvar="STREAMRT_STATE_DIR", file_okay=False, help="The state directory.")
     ] = Path(DEFAULT_STATE_DIR),
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Delete one store, so that it starts empty at the committed offsets; the rest of the application does not change.
-
-    For clusters that need a login, use Application.forget_store().
-    """
-    from streamrt.kafka import TopicAdmin
+    """Delete one store, so that it starts empty at the committed offsets; the rest of the application does not change."""
     from streamrt.runtime.driver.forget import StoreToForget
 
-    admin = TopicAdmin(broker_address)
-    admin.wait_for_broker(30.0)
     directory = state_dir.absolute()
-    found = StoreToForget.find(admin, group, topic, store, directory)
-    if not (yes and as_json):
-        typer.echo(
-            f"Store {store!r} of {found.scope}, consumer group {group!r}. This will be deleted permanently:",
-            err=as_json,
-        )
-        for line in found.lines():
-            typer.echo(f"  {line}", err=as_json)
-    if not yes:
-        typer.confirm("Delete it?", abort=True, err=as_json)
-    found.forget(admin, directory)
+    with open_cluster(broker, config, timeout) as cluster:
+        found = StoreToForget.find(cluster.admin, group, topic, store, directory, timeout)
+        if not (yes and as_json):
+            typer.echo(
+                f"Store {store!r} of {found.scope}, consumer group {group!r}. This will be deleted permanently:",
+                err=as_json,
+            )
+            for line in found.lines():
+                typer.echo(f"  {line}", err=as_json)
+        if not yes:
+            typer.confirm("Delete it?", abort=True, err=as_json)
+        found.forget(cluster.admin, directory, timeout)
     if as_json:
         offsets = {str(partition): offset for partition, offset in sorted(found.offsets.items())}
         files = [str(path) for path in found.files]

@@ -29,6 +29,7 @@ R = TypeVar("R")
 _LONGEST_WAIT_S = 3600.0
 _CALLS_AT_ONCE = 32
 _AGAIN_S = 1
+_LOOK_S = 0.5
 _TEXT = "text/plain; charset=utf-8"
 
 
@@ -42,6 +43,7 @@ class Call:
         accept: the header Accept.
         known: whether the caller has the token, or needs none.
         target: path and parameters, as they were sent.
+        left: set when a client that waits has disconnected.
     """
 
     path: Mapping[str, Any]
@@ -49,6 +51,7 @@ class Call:
     accept: str = ""
     known: bool = True
     target: str = ""
+    left: threading.Event = field(default_factory=threading.Event, compare=False)
 
     @property
     def wait_s(self) -> float | None:
@@ -121,9 +124,15 @@ Handler = Callable[[Call], Answer]
 
 
 class Calls:
-    """Makes routes of functions from a `Call` to an `Answer`. A function runs in a thread, so it may wait."""
+    """Makes routes of functions from a `Call` to an `Answer`. A function runs in a thread, so it may wait.
 
-    def __init__(self) -> None:
+    Args:
+        waits: counts the requests with the parameter `wait`, so that many of them leave room for others; None counts them
+            here.
+    """
+
+    def __init__(self, waits: "Calls | None" = None) -> None:
+        self._waits = waits
         self._under_way = 0
 
     def get(self, path: str, handler: Handler, *parameters: str) -> Route:
@@ -168,6 +177,21 @@ class Calls:
             if name not in parameters:
                 known = f"it takes {', '.join(parameters)}" if parameters else "it takes none"
                 raise bad_request(f"{request.url.path} has no parameter {one_line(name)!r}: {known}")
+        sent = (request.scope.get("raw_path") or quote(request.url.path).encode()).decode("latin-1")
+        target = sent + (f"?{request.url.query}" if request.url.query else "")
+        accept = request.headers.get("accept", "")
+        call = Call(request.path_params, dict(query), accept, request.state.known, target)
+        if self._waits is None or not call.wait_s:
+            return await self._counted(lambda: handler(call))
+        watcher = asyncio.create_task(_watch(request, call.left))
+        try:
+            return await self._waits._counted(lambda: handler(call))
+        finally:
+            watcher.cancel()
+            # The server may be closed while it waits.
+            call.left.set()
+
+    async def _counted(self, work: Callable[[], Answer]) -> Answer:
         if self._under_way >= _CALLS_AT_ONCE:
             raise Problem(
                 503,
@@ -177,15 +201,18 @@ class Calls:
                 retriable=True,
                 retry_after_s=_AGAIN_S,
             )
-        sent = (request.scope.get("raw_path") or quote(request.url.path).encode()).decode("latin-1")
-        target = sent + (f"?{request.url.query}" if request.url.query else "")
-        accept = request.headers.get("accept", "")
-        call = Call(request.path_params, dict(query), accept, request.state.known, target)
         self._under_way += 1
         try:
-            return await _in_thread(lambda: handler(call))
+            return await _in_thread(work)
         finally:
             self._under_way -= 1
+
+
+async def _watch(request: Request, left: threading.Event) -> None:
+    """Set an event when the client of a request has disconnected."""
+    while not await request.is_disconnected():
+        await asyncio.sleep(_LOOK_S)
+    left.set()
 
 
 async def _in_thread(work: Callable[[], R]) -> R:

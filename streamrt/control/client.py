@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 from streamrt.config import require_amounts
 from streamrt.control.client_state import StateClient, name_of
-from streamrt.control.connection import LONGEST_WAIT_S, LOOK_S, checked_wait_s
+from streamrt.control.connection import LONGEST_WAIT_S, LOOK_S, checked_wait_s, decoded
 from streamrt.control.problems import error_of
 from streamrt.errors import ApplicationTimeoutError, ControlUnavailableError, StreamRTError
 from streamrt.kafka.token import Offsets
@@ -22,6 +22,10 @@ from streamrt.topics import Topic
 from streamrt.topology.diagram import TopologyData
 
 __all__ = ["Client"]
+
+_WAIT_S = 30.0
+"""Seconds that one of the requests of `wait` takes at most: proxies drop those that take a minute."""
+_DROPPED = (502, 503, 504)
 
 
 class Client(StateClient):
@@ -316,18 +320,37 @@ class Client(StateClient):
         wait_s = 0.0
         while True:
             try:
-                found = self._document(self._ask("GET", "/end", {"wait": f"{wait_s:g}"}, wait_s))
+                found = self._end(wait_s)
             except StreamRTError:
                 # The first request does not wait. A server that closes during a later one may answer anything.
                 time.sleep(LOOK_S)
                 if not wait_s or self.status is not ApplicationStatus.UNREACHABLE:
                     raise
                 return True
+            if found is None:
+                time.sleep(LOOK_S)
+                if self.status is ApplicationStatus.UNREACHABLE:
+                    return True
+                found = {"error": None, "ended": False}
             if found["error"] is not None:
                 raise error_of(500, found["error"])
             if found["ended"] or deadline.over:
                 return bool(found["ended"])
-            wait_s = max(LOOK_S, min(deadline.left, LONGEST_WAIT_S))
+            wait_s = max(LOOK_S, min(deadline.left, _WAIT_S))
+
+    def _end(self, wait_s: float) -> dict[str, Any] | None:
+        """Return what `/end` answers; None if a proxy drops a request that waits, or the server has no room for it now."""
+        try:
+            answer = self._send("GET", "/end", {"wait": f"{wait_s:g}"}, wait_s)
+        except ControlUnavailableError:
+            if not wait_s:
+                raise
+            return None
+        if wait_s and answer.status_code in _DROPPED:
+            return None
+        if not answer.is_success:
+            raise error_of(answer.status_code, decoded(answer.text))
+        return self._document(answer)
 
     def wait_for_idle(
         self, idle_interval: float = 5.0, timeout: float | None = 600.0, poll_interval: float = 0.2

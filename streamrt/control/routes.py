@@ -25,6 +25,7 @@ from streamrt.errors import ApplicationStateError, ApplicationTimeoutError, Argu
 from streamrt.runtime.driver.checkpoints import Checkpoint
 from streamrt.runtime.driver.lag import LagSampler
 from streamrt.runtime.driver.lifecycle import ApplicationStatus
+from streamrt.runtime.driver.waits import ended_by
 from streamrt.topology.diagram import TopologyData
 
 __all__ = ["Routes"]
@@ -52,9 +53,10 @@ class Routes:
         self._may_restart = may_restart
         self._metrics = ApplicationMetrics(app, inside, lambda: lag.sample, lambda: not self._reasons())
         self._restarting = threading.Lock()
-        self._calls = Calls()
-        # Apart, so that many state queries that wait leave room for probes.
+        # Apart, so that many requests that wait leave room for probes.
+        self._waits = Calls()
         self._reads = Calls()
+        self._calls = Calls(self._waits)
         self._state = StateRoutes(app)
 
     def table(self) -> list[Route]:
@@ -85,7 +87,7 @@ class Routes:
             post("/restart", self._restart, "wait"),
             post("/topics/{topic}/pause", partial(self._move, self._app.pause), "wait"),
             post("/topics/{topic}/resume", partial(self._move, self._app.resume), "wait"),
-            post("/sources/{source:path}/pause", partial(self._move_source, self._app.pause_source)),
+            self._waits.post("/sources/{source:path}/pause", partial(self._move_source, self._app.pause_source)),
             post("/sources/{source:path}/resume", partial(self._move_source, self._app.resume_source)),
         ]
 
@@ -121,7 +123,7 @@ class Routes:
         return Answer(described_status(self._app, self._inside))
 
     def _overview(self, call: Call) -> Answer:
-        return Answer(described_overview(self._app, self._inside, self._lag.sample, self._reasons()))
+        return Answer(described_overview(self._app, self._inside, self._lag.look(), self._reasons()))
 
     def _progress(self, call: Call) -> Answer:
         return Answer(self._app.progress().as_dict())
@@ -139,8 +141,8 @@ class Routes:
                 "all sources"
             )
         if token is None:
-            return _waited(lambda: self._app.wait_for_completion(timeout=wait_s))
-        return _waited(lambda: self._app.wait_for(token, timeout=wait_s))
+            return _waited(call, lambda: self._app.wait_for_completion(timeout=wait_s))
+        return _waited(call, lambda: self._app.wait_for(token, timeout=wait_s))
 
     def _idle(self, call: Call) -> Answer:
         """Tell whether everything is processed, and nothing has come for some time."""
@@ -148,15 +150,14 @@ class Routes:
         if wait_s is None:
             raise bad_request("wait is missing: give the seconds to wait, idle_interval or more")
         idle_s, poll_s = call.seconds("idle_interval", 5.0), call.seconds("poll_interval", 0.2)
-        return _waited(lambda: self._app.wait_for_idle(idle_s, wait_s, poll_s))
+        return _waited(call, lambda: self._app.wait_for_idle(idle_s, wait_s, poll_s))
 
     def _end(self, call: Call) -> Answer:
         """Tell whether the application has ended, and is not being restarted."""
         until = time.monotonic() + (call.wait_s or 0.0)
         while not self._has_ended():
-            if time.monotonic() >= until:
+            if time.monotonic() >= until or call.left.wait(_LOOK_S):
                 return Answer({"ended": False, "error": None}, 202)
-            time.sleep(_LOOK_S)
         return Answer({"ended": True, "error": described_status(self._app, self._inside)["error"]})
 
     def _has_ended(self) -> bool:
@@ -275,10 +276,11 @@ class Routes:
         return Answer(body, 200 if done else 202)
 
 
-def _waited(wait: Callable[[], None]) -> Answer:
-    """Return whether a wait has ended before its time was over, and why not."""
+def _waited(call: Call, wait: Callable[[], None]) -> Answer:
+    """Return whether a wait has ended before its time was over, and why not. It ends when its client disconnects."""
     try:
-        wait()
+        with ended_by(call.left):
+            wait()
     except ApplicationTimeoutError as error:
         return Answer({"done": False, "reason": one_line(error)}, 202)
     return Answer({"done": True, "reason": ""})

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from streamrt.dataframe.branch import Frame
+from streamrt.errors import ArgumentValueError
 from streamrt.operators import ToTopic
 from streamrt.operators.functions import require_callable
 from streamrt.operators.partitioning import Partitioner
@@ -18,7 +19,7 @@ def to_topic(
     self: F,
     topic: Topic | Callable[[Any, Any, int, Any], Topic],
     key: Callable[[Any], Any] | None = None,
-    partition: Partitioner | None = None,
+    partition: Partitioner | Literal["rebalance"] | None = None,
 ) -> F:
     """Produce the current value to a topic.
 
@@ -31,13 +32,14 @@ def to_topic(
         key: function from the value to the key of the output, which may be None; by default the record's key.
         partition: function of the value, the key of the output and the number of partitions of the topic, which returns
             the partition, from 0. By default the key determines it, as Kafka's clients do. The number is that of the start of
-            the application: partitions that are added later are not used before the next start.
+            the application: partitions that are added later are not used before the next start. "rebalance": one
+            partition after the other, whatever the keys are.
 
     Returns:
         This frame; no assignment is needed.
 
     Raises:
-        InvalidOperationError: if `topic` is neither a Topic nor callable.
+        InvalidOperationError: if `topic` is neither a Topic nor callable, or `partition` neither callable nor "rebalance".
 
     Example:
         ```python
@@ -50,6 +52,8 @@ def to_topic(
         require_callable("to_topic() takes a Topic or a function that returns one; it", topic)
     if key is not None:
         require_callable("to_topic(key=...)", key)
-    if partition is not None:
+    if partition is not None and partition != "rebalance":
+        if isinstance(partition, str):
+            raise ArgumentValueError(f"to_topic(partition={partition!r}): it must be 'rebalance', or a function")
         require_callable("to_topic(partition=...)", partition)
     return self._in_place(ToTopic(topic, key, partition))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import abc
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any, Generic, NoReturn, TypeVar, cast
@@ -48,6 +48,7 @@ __all__ = [
 
 _NAME = re.compile(r"[A-Za-z0-9_-]+", re.ASCII)
 
+_NOT_DEFINED = "say what it computes, such as .count(), and when it is emitted, by .final() or .current()"
 _NOT_EMITTED = "say when it is emitted, by .final() or .current(), and continue with the returned frame"
 
 T = TypeVar("T")
@@ -61,16 +62,26 @@ AddWindow = Callable[..., F]
 returns the new frame."""
 
 
-def _unfinished(advice: str) -> Callable[[type[T]], type[T]]:
+_NOT_COUNTED = (
+    "for a function or a trigger of a number of records, use "
+    "sdf.global_window().process(function).trigger(PurgingTrigger(CountTrigger(n))), with count() or another aggregation "
+    "in place of process()"
+)
+
+
+def _unfinished(advice: str, never: Mapping[str, str] | None = None) -> Callable[[type[T]], type[T]]:
     """Return a class decorator: the use of an object as a dataframe raises an error with advice.
 
     Args:
         advice: the methods to call first.
+        never: advice for methods that such an object never has, by name.
     """
 
     def missing_attribute(self: Any, name: str) -> NoReturn:
         if name.startswith("_"):
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
+        if never and name in never:
+            raise UnfinishedWindowError(f"a count window has no {name}: {never[name]}")
         raise UnfinishedWindowError(f"a window has no {name} yet: {advice}")
 
     def missing_column(self: Any, *item: Any) -> NoReturn:
@@ -89,7 +100,7 @@ def _unfinished(advice: str) -> Callable[[type[T]], type[T]]:
     return decorate
 
 
-@_unfinished("say what it computes, such as .count(), and when it is emitted, by .final() or .current()")
+@_unfinished(_NOT_DEFINED)
 class _Definition(abc.ABC, Generic[F, W]):
     """The definition of which records are in a window. Next, say what to compute.
 
@@ -246,6 +257,7 @@ class TimeWindowDefinition(_Definition[F, "TimeWindow[F]"], Generic[F]):
         return TimeWindow(self._add_window, store, replace(template, aggregation=aggregation))
 
 
+@_unfinished(_NOT_DEFINED, dict.fromkeys(("process", "trigger"), _NOT_COUNTED))
 class CountWindowDefinition(_Definition[F, "CountWindow[F]"], Generic[F]):
     """A window of a number of records. Next, say what to compute. Each method returns a `CountWindow`.
 
@@ -399,7 +411,7 @@ class TimeWindow(Generic[F]):
         return self._add_window(self._store, replace(self._operator, final=final), chosen)
 
 
-@_unfinished(_NOT_EMITTED)
+@_unfinished(_NOT_EMITTED, dict.fromkeys(("process", "trigger"), _NOT_COUNTED))
 class CountWindow(Generic[F]):
     """A window of a number of records with its aggregation. Next, say when to emit it."""
 

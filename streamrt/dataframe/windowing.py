@@ -234,6 +234,8 @@ def sliding_window(
     grace_ms: int | timedelta = 0,
     name: str | None = None,
     on_late: OnLate | None = None,
+    *,
+    offset_ms: None = None,
 ) -> TimeWindowDefinition[F]:
     """Aggregate, for each record, the records in the time before it.
 
@@ -245,12 +247,13 @@ def sliding_window(
         name: as for `tumbling_window`.
         on_late: called for each record that is too late for the window that ends at its time. Later windows may
             still count it.
+        offset_ms: refused, because such a window has no start that could be moved.
 
     Returns:
         The definition of a window, as from `tumbling_window`.
 
     Raises:
-        ConfigurationError: if a duration is too short, or `name` is not allowed.
+        ConfigurationError: if a duration is too short, `name` is not allowed, or `offset_ms` is given.
         InvalidOperationError: if `on_late` is not a function.
 
     Example:
@@ -258,6 +261,11 @@ def sliding_window(
         last_minute = sdf.sliding_window(timedelta(minutes=1)).agg(mean=Mean("celsius"), n=Count()).current()
         ```
     """
+    if offset_ms is not None:
+        raise ArgumentValueError(
+            "sliding_window() has no offset_ms: its windows end at each record, so they have no start that could be moved; "
+            "leave it out, or use tumbling_window() or hopping_window()"
+        )
     duration = _length("sliding_window", "duration_ms", duration_ms)
     template = SlidingWindow(
         **_times("sliding_window", grace_ms, on_late),

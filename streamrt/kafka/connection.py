@@ -23,6 +23,10 @@ OAuthCallback = Callable[[str], tuple[Any, ...]]
 _MASK = "***"
 _ALIASES = {"sasl.mechanisms": "sasl.mechanism", "metadata.broker.list": "bootstrap.servers"}
 _UNDERSCORED = frozenset({"oauth_cb"})
+# Secrets of librdkafka that are no settings of a connection here.
+_MORE_SECRETS = frozenset(
+    {"sasl.oauthbearer.assertion.private.key.pem", "sasl.oauthbearer.assertion.private.key.passphrase"}
+)
 
 
 _NO_URL = "the address of a broker is host:port, without http:// in front of it"
@@ -310,6 +314,19 @@ def field_of(option: str) -> str | None:
     option = _ALIASES.get(option, option)
     field = option.replace(".", "_")
     return field if field in ConnectionConfig.model_fields and _option_of(field) == option else None
+
+
+def is_secret_option(option: str) -> bool:
+    """Return whether librdkafka's `option` holds a secret.
+
+    Example:
+        >>> is_secret_option("ssl.key.pem"), is_secret_option("sasl.oauthbearer.token.endpoint.url")
+        (True, False)
+    """
+    field = field_of(option)
+    if field is None:
+        return option in _MORE_SECRETS
+    return SecretStr in get_args(ConnectionConfig.model_fields[field].annotation)
 
 
 def _option_of(field: str) -> str:

@@ -2,8 +2,8 @@
 
 The lease is the only partition of a topic, in a consumer group of its own. The group hands it from one member to the
 next, and never to two members that the brokers hear of. A member that the brokers no longer hear of holds it until it
-hears from them: whoever must not work beside its successor is fenced by a transactional id, too, or calls `confirm`
-before each step. A process that was frozen finds there that it may have missed its end, and asks the brokers.
+hears from them. Work that must not go on beside that of a successor needs a transactional id, too, which is fenced, or calls
+`confirm` before each step: there a process that was frozen asks the brokers whether it has missed its end.
 
 ```
              start                  assigned                       the work has ended
@@ -250,11 +250,14 @@ class GroupLease:
     def _end(self, consumer: ConfluentConsumer, partitions: list[ConfluentTopicPartition], *, lost: bool) -> None:
         held = self._held
         self._set(held=False, lost=lost)
+        # The work may take its time to end, and this thread waits for it.
+        self._ran_at = math.inf
         try:
             if held:
                 self._on_end()
         except Exception as error:  # noqa: BLE001 - the lease must pass on
             self._fail(streamrt_error(error))
+        self._ran_at = time.monotonic()
         consumer.incremental_unassign(partitions)
 
     def _fail(self, error: Exception) -> None:

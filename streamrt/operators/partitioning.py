@@ -7,9 +7,9 @@ from typing import Any, ClassVar
 from streamrt.operators.functions import function_name
 from streamrt.records import Headers
 from streamrt.topics import Topic
-from streamrt.topology import ExchangeOperator, Node, Operator, OperatorContext, RecordHandler
+from streamrt.topology import ExchangeOperator, Node, Operator, OperatorContext, PartitionSender, RecordHandler
 
-__all__ = ["KeyPartitioner", "Partitioner", "PassOn", "Rebalance", "checked_partition"]
+__all__ = ["KeyPartitioner", "Partitioner", "PassOn", "Rebalance", "checked_partition", "in_turn"]
 
 Partitioner = Callable[[Any, Any, int], int]
 """Function of value, key and the number of partitions of the topic; returns the partition, from 0."""
@@ -52,6 +52,24 @@ def checked_partition(chosen: Any, count: int, partitioner: Any, topic: str) -> 
     return int(chosen)
 
 
+def in_turn(send: PartitionSender, count: int, node: Node) -> RecordHandler:
+    """Return the function that produces records to one partition after the other.
+
+    Args:
+        send: produces a record to a partition.
+        count: number of partitions.
+        node: the node of the operator.
+    """
+    last = -1
+
+    def run(value: Any, key: Any, timestamp: int, headers: Headers | None, *, _node: Node = node) -> None:
+        nonlocal last
+        last = (last + 1) % count
+        send(value, key, timestamp, headers, last)
+
+    return run
+
+
 @dataclass(frozen=True)
 class Rebalance(ExchangeOperator):
     """Produces the records to the partitions of a repartition topic in turn, whatever their keys are.
@@ -70,15 +88,7 @@ class Rebalance(ExchangeOperator):
     group: str
 
     def build(self, child: RecordHandler, node: Node, context: OperatorContext) -> RecordHandler:  # noqa: D102
-        send, count = context.partition_sender(self.topic)
-        last = -1
-
-        def run(value: Any, key: Any, timestamp: int, headers: Headers | None, *, _node: Node = node) -> None:
-            nonlocal last
-            last = (last + 1) % count
-            send(value, key, timestamp, headers, last)
-
-        return run
+        return in_turn(*context.partition_sender(self.topic), node)
 
     def in_memory(self) -> Operator:  # noqa: D102
         return PassOn(self.group)

@@ -2,10 +2,10 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from streamrt.operators.functions import function_name
-from streamrt.operators.partitioning import Partitioner, checked_partition
+from streamrt.operators.partitioning import Partitioner, checked_partition, in_turn
 from streamrt.records import Headers
 from streamrt.topics import Topic
 from streamrt.topology import Node, Operator, OperatorContext, RecordHandler
@@ -20,15 +20,15 @@ class ToTopic(Operator):
     Attributes:
         topic: the output topic, or a function of value, key, timestamp and headers that returns it.
         key: function from the value to the key of the output; None keeps the record's key.
-        partition: function from the value, the key of the output and the number of partitions to the partition; None for
-            the partition of the key.
+        partition: function from the value, the key of the output and the number of partitions to the partition;
+            "rebalance" for the partitions in turn; None for the partition of the key.
     """
 
     name: ClassVar[str] = "to_topic"
     in_place: ClassVar[bool] = True
     topic: Topic | TopicSelector
     key: Callable[[Any], Any] | None = None
-    partition: Partitioner | None = None
+    partition: Partitioner | Literal["rebalance"] | None = None
 
     def build(self, child: RecordHandler, node: Node, context: OperatorContext) -> RecordHandler:  # noqa: D102
         make_key = self.key
@@ -54,7 +54,7 @@ class ToTopic(Operator):
 def _dynamic(
     select: TopicSelector,
     make_key: Callable[[Any], Any] | None,
-    partitioner: Partitioner | None,
+    partitioner: Partitioner | Literal["rebalance"] | None,
     child: RecordHandler,
     node: Node,
     context: OperatorContext,
@@ -75,12 +75,16 @@ def _dynamic(
     return send
 
 
-def _placing(topic: Topic, partitioner: Partitioner | None, node: Node, context: OperatorContext) -> RecordHandler:
+def _placing(
+    topic: Topic, partitioner: Partitioner | Literal["rebalance"] | None, node: Node, context: OperatorContext
+) -> RecordHandler:
     """Return the function that produces a record to the partition that the partitioner chooses."""
     if partitioner is None:
         return context.sender(topic)
-    choose, name = partitioner, topic.name
     send, count = context.partition_sender(topic)
+    if partitioner == "rebalance":
+        return in_turn(send, count, node)
+    choose, name = partitioner, topic.name
 
     def place(value: Any, key: Any, timestamp: int, headers: Headers | None, *, _node: Node = node) -> None:
         send(value, key, timestamp, headers, checked_partition(choose(value, key, count), count, choose, name))

@@ -83,7 +83,7 @@ class Failure:
         # Here, in the process that may have the secrets.
         object.__setattr__(self, "message", masked(self.message))
         object.__setattr__(self, "traceback", masked(self.traceback))
-        object.__setattr__(self, "cause", None if self.cause is None else concealed(self.cause))
+        object.__setattr__(self, "cause", None if self.cause is None else concealed(self.cause, sent=True))
 
     def error(self) -> StreamRTError:
         """Return the exception for `run()`; for state errors, of the most specific class."""

@@ -345,7 +345,7 @@ def _dump(message: FromTask) -> bytes:
         message = replace(message, report=portable(message.report))
     elif isinstance(message, Failed):
         # Before it leaves the process that may have the secrets.
-        error = concealed(message.error)
+        error = concealed(message.error, sent=True)
         if error is None or not travels(error):
             error = RunnerError(masked(f"{type(message.error).__name__}: {message.error}"))
         message = Failed(error)

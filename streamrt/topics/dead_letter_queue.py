@@ -5,7 +5,7 @@ import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from streamrt.errors import TopicNotFoundError
+from streamrt.errors import ArgumentValueError, TopicNotFoundError
 from streamrt.kafka import ConnectionConfig, TopicAdmin
 from streamrt.kafka.stored import StoredReader, StoredRecord
 from streamrt.kafka.transactions import KafkaTransactionalWriter
@@ -94,15 +94,18 @@ class DeadLetterQueue:
 
         Args:
             selected: which of them; by default all.
-            to: another topic, whose partitions their keys decide.
+            to: another topic, whose partitions their keys decide; not the topic for dead letters itself.
             most_attempts: leave those that have failed as often; 0 for no limit.
             limit: number of dead letters after which to stop; 0 for no limit.
 
         Raises:
+            ArgumentValueError: if they would be sent to the topic for dead letters itself.
             TopicNotFoundError: if a topic does not exist.
             KafkaRequestError: if the brokers refuse or do not answer.
             TransactionError: if the transaction fails, for example since another process handles the dead letters, too.
         """
+        if to == self._topic:
+            raise self._own_topic()
         handled = Handled()
 
         def wanted(letter: Letter) -> bool:
@@ -215,9 +218,17 @@ class DeadLetterQueue:
         return found
 
     def _require(self, targets: dict[str, int]) -> None:
+        if self._topic in targets:
+            raise self._own_topic()
         for name, config in self._admin.inspect_topics(list(targets), self._timeout).items():
             if config is None:
                 raise TopicNotFoundError(f"there is no topic {name!r}, which {targets[name]} dead letters are for")
+
+    def _own_topic(self) -> ArgumentValueError:
+        return ArgumentValueError(
+            f"dead letters cannot be sent to {self._topic}, the topic that they are in: they would come back to it without "
+            "their reasons; name another topic"
+        )
 
     def _writer(self) -> KafkaTransactionalWriter:
         """Return a writer that no other process can use at the same time."""

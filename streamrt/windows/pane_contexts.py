@@ -10,7 +10,7 @@ from streamrt.state.base import BEFORE_ALL
 from streamrt.state.keyed_state import KeyedState
 from streamrt.state.layout import LATEST_EXPIRY, pane_prefix
 from streamrt.state.panes import TRIGGER, WINDOW, PaneTransaction
-from streamrt.topology import RecordHandler
+from streamrt.topology import Metrics, RecordHandler
 from streamrt.windows.window import END_OF_TIME, Window
 
 __all__ = ["EvictorContext", "MergeContext", "TriggerContext", "WindowContext", "watermark_of"]
@@ -25,12 +25,24 @@ def watermark_of(transaction: PaneTransaction) -> int:
 class _Moment:
     """What all contexts have; valid during one call."""
 
-    __slots__ = ("_states", "_transaction")
+    __slots__ = ("_metrics", "_states", "_transaction")
 
-    def __init__(self, transaction: PaneTransaction) -> None:
+    def __init__(self, transaction: PaneTransaction, metrics: Metrics) -> None:
         self._transaction: PaneTransaction | None = transaction
+        self._metrics = metrics
         # They end with the call.
         self._states: list[KeyedState] = []
+
+    @property
+    def metrics(self) -> Metrics:
+        """Counters, gauges and distributions of the window, by name; see `Context.metrics` of process functions.
+
+        Example:
+            ```python
+            ctx.metrics.counter("early").inc()
+            ```
+        """
+        return self._metrics
 
     @property
     def current_watermark(self) -> int:
@@ -72,8 +84,10 @@ class TriggerContext(_Moment):
 
     __slots__ = ("_pane", "_prefix", "_state", "_timestamp", "_window", "used")
 
-    def __init__(self, transaction: PaneTransaction, prefix: bytes, window: Window, timestamp: int) -> None:
-        super().__init__(transaction)
+    def __init__(
+        self, transaction: PaneTransaction, metrics: Metrics, prefix: bytes, window: Window, timestamp: int
+    ) -> None:
+        super().__init__(transaction, metrics)
         self._prefix = prefix
         self._window = window
         self._timestamp = timestamp
@@ -145,9 +159,15 @@ class MergeContext(TriggerContext):
     __slots__ = ("merged",)
 
     def __init__(
-        self, transaction: PaneTransaction, prefix: bytes, window: Window, timestamp: int, merged: tuple[Window, ...]
+        self,
+        transaction: PaneTransaction,
+        metrics: Metrics,
+        prefix: bytes,
+        window: Window,
+        timestamp: int,
+        merged: tuple[Window, ...],
     ) -> None:
-        super().__init__(transaction, prefix, window, timestamp)
+        super().__init__(transaction, metrics, prefix, window, timestamp)
         self.merged = merged
 
     @property
@@ -175,7 +195,7 @@ class WindowContext(_Moment):
     def __init__(
         self, call: "WindowCall", transaction: PaneTransaction, prefix: bytes, key: Any, window: Window, timestamp: int
     ) -> None:
-        super().__init__(transaction)
+        super().__init__(transaction, call.metrics)
         self._call = call
         self._prefix = prefix
         self._key = key
@@ -232,6 +252,7 @@ class WindowCall:
         clear: calls its method `clear`; None if it has none.
         merging: whether windows may merge.
         outputs: what takes the records of its side outputs, by tag; None where nothing reads them.
+        metrics: the metrics of the window.
     """
 
     def __init__(
@@ -241,9 +262,11 @@ class WindowCall:
         clear: Callable[[WindowContext], None] | None,
         merging: bool,
         outputs: Mapping[str, RecordHandler | None],
+        metrics: Metrics,
     ) -> None:
         self.function = function
         self.call = call
         self.clear = clear
         self.merging = merging
         self.outputs = outputs
+        self.metrics = metrics

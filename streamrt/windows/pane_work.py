@@ -9,7 +9,7 @@ from streamrt.records import Headers
 from streamrt.state.layout import LATEST_EXPIRY, pane_prefix
 from streamrt.state.panes import TRIGGER, WINDOW, PaneTransaction
 from streamrt.state.timers import Timers
-from streamrt.topology import RecordHandler
+from streamrt.topology import Metrics, RecordHandler
 from streamrt.windows.aggregation import Aggregation
 from streamrt.windows.assigners import MergingWindowAssigner, WindowAssigner, merged_groups
 from streamrt.windows.evictors import Evictor
@@ -76,9 +76,17 @@ class Panes:
         operator: the rules.
         late: what late records are reported to.
         outputs: what takes the records of the side outputs of the window function, by tag; None where nothing reads them.
+        metrics: the metrics of triggers, window functions and evictors.
     """
 
-    def __init__(self, operator: PaneRules, late: LateRecords, outputs: Mapping[str, RecordHandler | None]) -> None:
+    def __init__(
+        self,
+        operator: PaneRules,
+        late: LateRecords,
+        outputs: Mapping[str, RecordHandler | None],
+        metrics: Metrics,
+    ) -> None:
+        self._metrics = metrics
         self._assigner = operator.assigner
         self._merging = operator.assigner if isinstance(operator.assigner, MergingWindowAssigner) else None
         self._by_event_time = operator.by_event_time
@@ -99,7 +107,7 @@ class Panes:
             call: Any = function.process if isinstance(function, ProcessWindowFunction) else function
             has_clear = own and type(function).clear is not ProcessWindowFunction.clear  # type: ignore[union-attr]
             clear: Any = function.clear if has_clear else None  # type: ignore[union-attr]
-            self._call = WindowCall(name, call, clear, self._merging is not None, outputs)
+            self._call = WindowCall(name, call, clear, self._merging is not None, outputs, metrics)
 
     # -- Records -------------------------------------------------------------------------------------------------------
 
@@ -203,7 +211,7 @@ class Panes:
         contents = self._contents
         panes = [contents.read(transaction, prefix, each) for each in others]
         merged = contents.merged(transaction, panes)
-        context = MergeContext(transaction, prefix, result, timestamp, tuple(others))
+        context = MergeContext(transaction, self._metrics, prefix, result, timestamp, tuple(others))
         try:
             self._trigger.on_merge(result, context)
         finally:
@@ -234,7 +242,7 @@ class Panes:
         timestamp: int,
     ) -> list[Output]:
         """Ask the trigger about a record, and add it; return what is emitted."""
-        context = TriggerContext(transaction, prefix, window, timestamp)
+        context = TriggerContext(transaction, self._metrics, prefix, window, timestamp)
         try:
             result = self._trigger.on_element(value, timestamp, window, context)
         finally:
@@ -292,7 +300,7 @@ class Panes:
             # Windows that merge always have a pane.
             return []
         pane = Pane(lists=[]) if known is None else known
-        context = TriggerContext(transaction, prefix, window, time)
+        context = TriggerContext(transaction, self._metrics, prefix, window, time)
         try:
             result = self._checked(ask(time, window, context), ask.__name__)
         finally:
@@ -333,7 +341,7 @@ class Panes:
         self, transaction: PaneTransaction, prefix: bytes, window: Window, time: int, pane: Pane | None
     ) -> None:
         """Delete timers and state of the trigger."""
-        context = TriggerContext(transaction, prefix, window, time)
+        context = TriggerContext(transaction, self._metrics, prefix, window, time)
         try:
             self._trigger.clear(window, context)
         finally:
@@ -352,7 +360,7 @@ class Panes:
         timestamp = _timestamp(window, pane, time)
         evictor, eviction, values = self._evictor, None, []
         if evictor is not None:
-            moment = EvictorContext(transaction)
+            moment = EvictorContext(transaction, self._metrics)
             eviction = self._contents.evicted(evictor, moment, transaction, prefix, window, pane)
             values = [value for _, value in eviction.elements]
         elif self._keeps:

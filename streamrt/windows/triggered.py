@@ -21,6 +21,7 @@ from streamrt.topology.tallies import LATE_RECORDS, TIMERS
 from streamrt.windows.closing import Closing, checked_time, log_no_key
 from streamrt.windows.late import LATE, LateRecords, OnLate
 from streamrt.windows.pane_work import Output, PaneRules, Panes
+from streamrt.windows.panes import Contents
 from streamrt.windows.window import END_OF_TIME, Window
 
 __all__ = ["DELAY_MS", "TriggeredWindow"]
@@ -74,6 +75,33 @@ class TriggeredWindow(PaneRules, Operator):
         """Results have the start of their window as timestamp, with no bound on its age."""
         return None
 
+    @property
+    def collects(self) -> bool:
+        """Whether the values of open windows are kept, one by one."""
+        return self.keeps_elements
+
+    def read(self, transaction: PaneTransaction, prefix: bytes, window: Window) -> tuple[Window, Any] | None:
+        """Return a window as it would be emitted now, without evictor and window function; nothing is changed.
+
+        Args:
+            transaction: a transaction with the content of the window, and the elements of its record key.
+            prefix: prefix of the record key, without a space.
+            window: the window.
+
+        Returns:
+            The window, for a global window the bounds of its records, and the aggregate; without an aggregation a list of
+            the values. None if the window has no records.
+        """
+        plan = None if self.aggregation is None else self.aggregation.plan()
+        contents = Contents(plan, keeps=self.collects, stays=False)
+        pane = contents.read(transaction, prefix, window)
+        if pane is None or not pane.count:
+            return None
+        values = [value for _, value in contents.elements(transaction, prefix, pane)]
+        if window.end == END_OF_TIME:
+            window = Window(pane.low or 0, pane.high or 0)
+        return window, values if plan is None else plan.aggregate(pane.state, values, transaction.packing)
+
     def resumes(self) -> bool:  # noqa: D102
         return True
 
@@ -104,7 +132,7 @@ class _Execution:
         context.watch(LATE_RECORDS, self._store, lambda: late.count)
         self._fired = 0
         context.watch(TIMERS, self._store, lambda: self._fired)
-        self._panes = Panes(operator, late, outputs)
+        self._panes = Panes(operator, late, outputs, context.access(operator.store).metrics)
         self.process: RecordHandler = self._process_of(node)
         self.tick: Callable[[Tick], None] = self._tick
 

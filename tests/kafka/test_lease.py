@@ -1,5 +1,6 @@
 """The lease among processes, with a broker; `test_sources.py` has processes that are frozen and killed."""
 
+import threading
 import time
 
 import pytest
@@ -30,3 +31,25 @@ def test_brokers_are_asked_only_if_the_process_may_have_missed_its_end(kafka: Ka
         assert lease.confirm()
         assert asked()
     reader.close()
+
+
+def test_work_that_takes_long_to_end_may_go_on_meanwhile(kafka: Kafka) -> None:
+    """The lease's thread waits for it, for longer than the session timeout."""
+    topic, group = kafka.topic(), unique("group")
+    ending, over = threading.Event(), threading.Event()
+
+    def end() -> None:
+        ending.set()
+        assert over.wait(60)
+
+    lease = GroupLease(kafka.address, group, topic, on_end=end, options={"session.timeout.ms": 6_000})
+    lease.start()
+    assert lease.acquire(60)
+    lease._session_timeout_s = 0.001
+    closing = threading.Thread(target=lease.close)
+    closing.start()
+    assert ending.wait(60)
+    lease._in_doubt = False
+    assert all(lease.confirm() and not lease._in_doubt for _ in range(1000))
+    over.set()
+    closing.join()

@@ -23,6 +23,7 @@ from streamrt.runtime.resident.parking import Parked
 from streamrt.runtime.resident.pausing import Pausing
 from streamrt.runtime.resident.turns import Turns
 from streamrt.runtime.tasks.commit import ExactlyOnceCommit
+from streamrt.runtime.tasks.cycle_commits import CycleCommits
 from streamrt.runtime.tasks.foreign import EpochFilter
 from streamrt.runtime.tasks.operator_chain import Limits
 from streamrt.runtime.tasks.restore import RestorePlan
@@ -58,7 +59,7 @@ _REAL_SETTLE = ResidentLoop._settle
 _REAL_REWIND = ResidentLoop._rewind
 _REAL_OBEY = ResidentLoop._obey
 _REAL_FOLLOW = ResidentLoop._follow
-_REAL_ABORT = WorkCycle._abort
+_REAL_ABORT = CycleCommits.abort
 _REAL_START = plan_start
 _REAL_TAKE = Turns.run
 _REAL_READ = SinkPositions.read
@@ -139,7 +140,7 @@ def _plan_without_age(*args: Any, longest_absence_ms: int, **options: Any) -> Re
     return _REAL_PLAN(*args, longest_absence_ms=1 << 62, **options)
 
 
-def _settle_before_flush(self: WorkCycle) -> None:
+def _settle_before_flush(self: CycleCommits) -> None:
     prepared, self._prepared = self._prepared, []
     for task in prepared:
         self._commit(task, task.publish)
@@ -186,7 +187,7 @@ def _rewind_without_seeking(self: ResidentLoop, cycle: WorkCycle) -> None:
 
 
 def _rewind_and_keep_what_is_left(self: ResidentLoop, cycle: WorkCycle) -> None:
-    aborted = {task.id for task in cycle.aborted}
+    aborted = {task.id for task in cycle._commits.aborted}
     left = {task: chunks for task, chunks in self._turns._queue.items() if task in aborted}
     _REAL_REWIND(self, cycle)
     self._turns._queue.update(left)
@@ -240,7 +241,7 @@ def _work_while_parked(self: ResidentLoop) -> bool:
     return _REAL_FOLLOW(self) or self._parked is not None
 
 
-def _abort_and_go_on(self: WorkCycle, task: StreamTask) -> None:
+def _abort_and_go_on(self: CycleCommits, task: StreamTask) -> None:
     """Take the work back but for the state: the same stores, with all that was read and written, serve the next attempt."""
     stores = task.stores
     close, stores.close = stores.close, lambda: None  # type: ignore[method-assign]
@@ -403,7 +404,7 @@ MUTANTS: Mapping[str, tuple[str, bool, tuple[Patch, ...]]] = {
     "at least once, progress is reported before the flush": (
         "",
         False,
-        ((WorkCycle, "_settle_prepared", _settle_before_flush),),
+        ((CycleCommits, "settle_prepared", _settle_before_flush),),
     ),
     "resident, a task goes on with a producer that is spent": (
         "",
@@ -432,7 +433,7 @@ MUTANTS: Mapping[str, tuple[str, bool, tuple[Patch, ...]]] = {
         True,
         ((ResidentLoop, "_rewind", _rewind_and_keep_what_is_left),),
     ),
-    "resident, state that was given up is used": ("", True, ((WorkCycle, "_abort", _abort_and_go_on),)),
+    "resident, state that was given up is used": ("", True, ((CycleCommits, "abort", _abort_and_go_on),)),
     "resident, an answer of any assignment is heard": (
         "",
         True,
@@ -471,7 +472,7 @@ MUTANTS: Mapping[str, tuple[str, bool, tuple[Patch, ...]]] = {
     "resident, at least once, progress is reported before the flush": (
         "",
         False,
-        ((WorkCycle, "_settle_prepared", _settle_before_flush),),
+        ((CycleCommits, "settle_prepared", _settle_before_flush),),
     ),
     "resident, transactions are left open when an offset is moved behind deleted records": ("gap", True, ()),
     "partitions that were added begin at their ends": (

@@ -1,7 +1,8 @@
 """`streamrt run`: which value a setting gets, and what is refused. A run of a process is in tests/spark."""
 
+import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,8 @@ from tests.command_line import Outcome, streamrt
 from tests.support import unique
 
 PROGRAM = """
+import logging
+
 from streamrt import Application, ConnectionConfig
 
 
@@ -27,6 +30,19 @@ def login():
 
 def guarded():
     return Application("kafka:9092", loglevel=None, control_token="canary-of-program")
+
+
+def logs():
+    logger = logging.getLogger("streamrt")
+    logger.addHandler(logging.NullHandler())
+    logger.setLevel("ERROR")
+    return Application("kafka:9092")
+
+
+def plain():
+    app = Application("kafka:9092")
+    print(app.config.loglevel, app.config.progress_timeout, app.config.control)
+    return app
 
 
 def session():
@@ -89,6 +105,40 @@ def test_a_flag_or_file_that_the_program_overrules_is_refused(
     shown(run("login", "--broker", "kafka:9093"))
     assert "passes broker_address=kafka:9093" in run("login", "--broker", "other:9092").sentence
     assert "passes a spark_session" in run("session", "--set", "spark_master=local[1]").sentence
+
+
+@pytest.fixture
+def logger() -> Iterator[logging.Logger]:
+    """The package's logger, as if nothing had configured it."""
+    package = logging.getLogger("streamrt")
+    before = (package.handlers[:], package.level, package.propagate)
+    package.handlers[:] = []
+    yield package
+    package.handlers[:], package.level, package.propagate = before
+
+
+def test_logging_that_the_program_has_configured_is_not_overruled_in_silence(run: Run, logger: logging.Logger) -> None:
+    of_logger = "has no effect in this process, because the program gives the logger 'streamrt'"
+    assert run("logs", "--set", "loglevel=debug", "--set", "log_format=json").sentence == (
+        f"streamrt: loglevel=DEBUG of --set {of_logger} the level ERROR; "
+        f"log_format=json of --set {of_logger} handlers with another format: remove it in one of the two places"
+    )
+    shown(run("logs", "--set", "loglevel=error", "--set", "log_format=text"))
+    shown(run("logs", "--set", "loglevel=none"))
+    logger.handlers[:] = []
+    shown(run("plain", "--set", "loglevel=debug", "--set", "log_format=json"))
+    assert logger.level == logging.DEBUG
+
+
+def test_none_is_a_word_of_files_and_flags(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, logger: logging.Logger
+) -> None:
+    path = tmp_path / "settings.toml"
+    path.write_text('loglevel = "none"\nprogress_timeout = "None"\n')
+    monkeypatch.setenv("STREAMRT_CONTROL", "7070")
+    assert shown(run("plain", "--settings", path, "--set", "control=none")) == "None None None"
+    assert logger.handlers == []
+    assert "passes commit_every=7" in run("make", "--set", "loglevel=none", "--set", "commit_every=1").sentence
 
 
 @pytest.mark.parametrize(

@@ -192,6 +192,32 @@ def test_every_command_has_json_or_the_page_says_why() -> None:
     assert set(re.findall(r"`streamrt ([a-z ]+)`", told)) == without
 
 
+def test_every_command_with_a_broker_takes_logins() -> None:
+    reasons = {
+        "run": "the application has its own login",
+        "dev run": "the program has its own login; the broker is one for development",
+    }
+    options = {words: {name for each in command.params for name in each.opts} for words, command in every_command()}
+    with_broker = {words for words, names in options.items() if names & {"--broker", "--broker-address"}}
+    assert {"consume", "state forget", "table copy"} <= with_broker
+    assert {words for words in with_broker if "--config" not in options[words]} == reasons.keys()
+    # They have all of the shared ones.
+    assert {words for words in with_broker - reasons.keys() if not {"--broker", "--timeout"} <= options[words]} == set()
+
+
+def test_a_store_is_forgotten_at_the_broker_of_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("STREAMRT_BROKER_ADDRESS", raising=False)
+    store = ["state", "forget", "--group", "shop", "--topic", "orders", "--store", "default", "--timeout", "0.1"]
+    assert "the address of a broker is missing" in streamrt(*store).sentence
+    path = tmp_path / "connection.properties"
+    path.write_text("bootstrap.servers=127.0.0.1:1\n")
+    assert "127.0.0.1:1" in streamrt(*store, "--config", path).sentence
+    path.write_text("sasl.pasword=canary\n")
+    sentence = streamrt(*store, "--config", path).sentence
+    assert "sasl.pasword is not a connection option" in sentence
+    assert "canary" not in sentence
+
+
 def test_the_shell_can_complete(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     # As the script of bash calls the command.
     monkeypatch.setenv("_STREAMRT_COMPLETE", "complete_bash")

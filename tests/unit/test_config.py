@@ -4,7 +4,7 @@ import logging
 import re
 import socket
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, cast, get_args
 
 import pytest
 
@@ -99,6 +99,29 @@ def test_a_setting_can_come_from_the_environment(name: str, monkeypatch: pytest.
     assert ApplicationConfig.create().model_dump() == {**DEFAULTS, name: value}
     # An application hands over every setting, most of them at their defaults.
     assert getattr(ApplicationConfig.create(**DEFAULTS), name) == value
+
+
+MAY_BE_NONE = ["loglevel", "processing_timeout", "state_cleanup_delay", "control", "progress_timeout"]
+
+
+@pytest.mark.parametrize("name", MAY_BE_NONE)
+def test_none_is_a_word_where_none_is_a_choice(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(f"STREAMRT_{name.upper()}", "None")
+    assert getattr(ApplicationConfig.create(), name) is None
+    assert ApplicationConfig.parse(name, "none") is None
+    # A program can say it where the environment says something else.
+    monkeypatch.setenv(f"STREAMRT_{name.upper()}", "9")
+    assert getattr(ApplicationConfig.create(**{name: "none"}), name) is None
+
+
+def test_none_is_no_word_for_other_settings() -> None:
+    optional = {
+        name for name, field in ApplicationConfig.model_fields.items() if type(None) in get_args(field.annotation)
+    }
+    assert {"loglevel", *optional} == {"broker_address", *MAY_BE_NONE}
+    assert ApplicationConfig.parse("consumer_group", "none") == "none"
+    with pytest.raises(ConfigurationError, match="commit_interval"):
+        ApplicationConfig.parse("commit_interval", "none")
 
 
 @pytest.mark.parametrize("name", OTHERS)

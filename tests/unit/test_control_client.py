@@ -1,7 +1,10 @@
 """The client of a control server has the object model of `Application`, and waits as it does."""
 
+import contextlib
 import inspect
+import socket
 import threading
+from collections.abc import Mapping
 from typing import Any
 
 import httpx
@@ -113,13 +116,43 @@ def test_the_end_of_the_process_is_an_end(app: Played) -> None:
         waiter = threading.Thread(target=lambda: ended.append(client.wait()))
         waiter.start()
         assert app._server is not None
-        under_way = app._server._routes._calls
+        under_way = app._server._routes._waits
         wait_until(lambda: under_way._under_way > 0)
         close_server(app)
         waiter.join(60)
         assert ended == [True]
         with pytest.raises(ControlUnavailableError):
             client.wait()
+
+
+def test_an_end_behind_a_proxy_that_drops_slow_requests(app: Played, monkeypatch: pytest.MonkeyPatch) -> None:
+    waits: list[float] = []
+    ended = threading.Event()
+    with Client(str(app.location)) as client:
+        send = client._send
+
+        def through_a_proxy(method: str, path: str, query: Mapping[str, str], wait_s: float) -> httpx.Response:
+            if path != "/end" or not wait_s or len(waits) >= 3:
+                return send(method, path, query, wait_s)
+            waits.append(wait_s)
+            if len(waits) == 2:
+                return httpx.Response(504, html="<h1>504 Gateway Time-out</h1>")
+            raise ControlUnavailableError("no application answers")
+
+        monkeypatch.setattr(client, "_send", through_a_proxy)
+
+        def wait() -> None:
+            if client.wait():
+                ended.set()
+
+        waiter = threading.Thread(target=wait)
+        waiter.start()
+        wait_until(lambda: len(waits) == 3)
+        assert not ended.is_set()
+        app.stop(wait=True)
+        waiter.join(60)
+    assert ended.is_set()
+    assert max(waits) == 30
 
 
 def test_idle_and_complete(app: Played, client: Client) -> None:
@@ -164,3 +197,29 @@ def test_too_many_requests_say_when_to_come_back(app: Played, http: httpx.Client
     assert answer.json()["retriable"] is True
     app._server._routes._calls._under_way = 0
     assert http.get("/status").status_code == 200
+
+
+def test_many_requests_that_wait_leave_room_for_probes_and_end_with_their_clients(app: Played) -> None:
+    assert app._server is not None
+    waits = app._server._routes._waits
+    app.kafka.at = 2
+    paths = [
+        "/end?wait=3600",
+        "/idle?wait=3600&idle_interval=0.05&poll_interval=0.01",
+        "/completion?sources=true&wait=3600",
+        f"/completion?token={Offsets({PARTITION: 5})}&wait=3600",
+    ]
+    location = httpx.URL(str(app.location))
+    with contextlib.ExitStack() as clients:
+        for number in range(32):
+            client = clients.enter_context(socket.create_connection((location.host, location.port or 0)))
+            request = f"GET {paths[number % 4]} HTTP/1.1\r\nHost: {location.host}\r\n\r\n"
+            client.sendall(request.encode())
+        wait_until(lambda: waits._under_way == 32)
+        with httpx.Client(base_url=location, trust_env=False) as http:
+            assert http.get("/idle?wait=60").status_code == 503
+            for path in ("/ready", "/status", "/metrics", "/end"):
+                assert http.get(path).is_success
+            assert http.post("/checkpoint").is_success
+    wait_until(lambda: waits._under_way == 0)
+    assert app.status is S.RUNNING

@@ -140,15 +140,17 @@ def test_partitions_of_other_instances_have_owners(http: httpx.Client, app: Play
     assert app._server is not None
     lag = app._server._lag
     lag.close()
-    lag._all_instances = True
+    lag.look()
     members = (
         ListedMember("m-1", "streamrt@10.0.0.6:7070", "10.0.0.6", (TopicPartition("orders", 0),)),
         ListedMember("m-2", "streamrt@:7070", "10.0.0.7", (TopicPartition("orders", 1),)),
         ListedMember("m-3", "streamrt", "10.0.0.8", (TopicPartition("prices", 1),)),
     )
     admin: Any = Answers(members)
-    app._progress.assigned({TopicPartition("orders", 0): 3})
-    lag._ask(admin, {TopicPartition("orders", 0): 3})
+    own = {TopicPartition("orders", 0): 3}
+    app._progress.assigned(own)
+    lag._ask(admin, own)
+    lag._ask_for_others(admin, own)
     found = http.get("/overview").json()
     assert [(row["topic"], row["partition"], row["lag"]) for row in found["partitions"]] == [("orders", 0, 4)]
     known = {"committed": 5, "end": 9, "lag": 4}
@@ -158,7 +160,9 @@ def test_partitions_of_other_instances_have_owners(http: httpx.Client, app: Play
     ]
     # A coordinator that does not answer takes nothing else away.
     admin.members = None
-    lag._ask(admin, {TopicPartition("orders", 0): 3})
+    lag._others_at = 0.0
+    lag._ask(admin, own)
+    lag._ask_for_others(admin, own)
     found = http.get("/overview").json()
     assert [row["lag"] for row in found["partitions"]] == [4]
     assert found["other_partitions"] == []

@@ -10,11 +10,13 @@ from typing import Any
 
 import pytest
 
-from streamrt.kafka import ConnectionConfig
+from streamrt.errors import NoProgressError
+from streamrt.kafka import ConnectionConfig, KafkaRequestError
 from streamrt.kafka.groups import ListedMember
 from streamrt.records import TopicPartition
 from streamrt.runtime.driver import lag
 from streamrt.runtime.driver.lag import LagSampler, LoopWatch, ProgressWatch
+from tests.support import wait_until
 
 ENDS = """
 from streamrt import Application
@@ -134,6 +136,75 @@ def test_the_process_ends_only_with_the_setting(monkeypatch: pytest.MonkeyPatch,
     with sampler.watching():
         assert seen.wait(60)
     assert bool(ended) is fails
+
+
+class Shared:
+    """A group with another instance, which reads a topic that was deleted: no request with it is answered."""
+
+    def __init__(self) -> None:
+        self.deleted = {TopicPartition("deleted", 0)}
+        self.asked: list[str] = []
+
+    def committed(self, group: str, partitions: Any, *, require_stable: bool, timeout: float) -> Any:
+        return dict.fromkeys(partitions, 5)
+
+    def offset_bounds(self, partitions: Any, timeout: float, *, isolation_level: str) -> Any:
+        self.asked += [str(each) for each in partitions]
+        if self.deleted & set(partitions):
+            raise KafkaRequestError("deleted[0] does not exist")
+        return dict.fromkeys(partitions, (0, 9))
+
+    def group_members(self, group: str, timeout: float) -> tuple[ListedMember, ...]:
+        return (ListedMember("m-2", "streamrt@:7070", "10.0.0.7", (TopicPartition("deleted", 0),)),)
+
+    def close(self) -> None:
+        pass
+
+
+def test_a_deleted_topic_of_another_instance_does_not_hide_that_an_own_partition_is_stuck(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(lag, "_LOOK_S", 0.01)
+    monkeypatch.setattr(lag, "_EVERY_S", 0.01)
+    kafka, connection = Shared(), ConnectionConfig(bootstrap_servers="unused.invalid:9092")
+    own = TopicPartition("orders", 0)
+    ended = list[str]()
+    sampler = LagSampler(
+        connection,
+        "shop",
+        ProgressWatch(0.0),
+        lambda: {own: 5},
+        tuple,
+        fails=True,
+        admin=lambda: kafka,
+        end=ended.append,
+    )
+    with sampler.watching():
+        wait_until(lambda: kafka.asked)
+        # Nobody has looked at the partitions of other instances.
+        assert set(kafka.asked) == {"orders[0]"}
+        sampler.look()
+        wait_until(lambda: "deleted[0]" in kafka.asked)
+        before = len(kafka.asked)
+        wait_until(lambda: len(kafka.asked) > before + 5)
+        # They are asked for less often.
+        assert kafka.asked.count("deleted[0]") == 1
+        sample = sampler.look()
+        assert (sample.lags[own].offsets, sample.others) == (4, {})
+        with pytest.raises(NoProgressError, match=r"orders\[0\] has 4 unprocessed offsets"):
+            sampler.check()
+
+
+def test_partitions_of_others_are_forgotten_when_nobody_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lag, "_LOOK_S", 0.01)
+    kafka, connection = Shared(), ConnectionConfig(bootstrap_servers="unused.invalid:9092")
+    kafka.deleted = set()
+    own = TopicPartition("orders", 0)
+    sampler = LagSampler(connection, "shop", ProgressWatch(None), lambda: {own: 5}, tuple, admin=lambda: kafka)
+    with sampler.watching():
+        wait_until(lambda: sampler.look().others)
+        monkeypatch.setattr(lag, "_OTHERS_SEEN_S", 0.0)
+        wait_until(lambda: not sampler.sample.others)
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,7 @@ from streamrt.state.layout import (
     NO_KEY,
     collection_prefix,
     key_prefix,
+    name_key,
     pane_prefix,
     timer_key,
 )
@@ -61,6 +62,22 @@ def test_outputs_go_to_the_partition_that_is_chosen(mode: ProcessingMode, guaran
         driver.pipe(stage.source, value, key="other")
     assert [(record.value, record.partition) for record in driver.read(stage.out)] == [(0, 0), (1, 1), (2, 2), (3, 0)]
     assert seen == [(value, b"k%d" % value, 3) for value in range(4)]
+
+
+@pytest.mark.parametrize("mode", PROCESSING_MODES)
+def test_outputs_go_to_the_partitions_in_turn(mode: ProcessingMode) -> None:
+    stage = Stage(out=THREE, processing_mode=mode)
+    stage.sdf.to_topic(stage.out, key=lambda value: b"same", partition="rebalance")
+    out = stage.out
+    stage.sdf.to_topic(lambda *record: out, partition="rebalance")
+    driver = stage.drive()
+    for value in range(4):
+        driver.pipe(stage.source, value, key="other")
+    assert [record.partition for record in driver.read(stage.out) if record.key == b"same"] == [0, 1, 2, 0]
+    with pytest.raises(
+        ArgumentValueError, match=r"to_topic\(partition='shuffle'\): it must be 'rebalance', or a function"
+    ):
+        stage.sdf.to_topic(stage.out, partition="shuffle")  # type: ignore[arg-type]
 
 
 def test_without_a_partitioner_the_key_decides() -> None:
@@ -277,6 +294,7 @@ def test_entries_of_all_kinds_follow_their_key() -> None:
         for partitions in (3, 7):
             assert {found.find(key, partitions) for key in keys} == {partition_for(name.encode(), partitions)}
     assert found.find(ARRIVAL_KEY, 3) is None
+    assert found.find(name_key("orders"), 3) is None
     with pytest.raises(SavepointError, match="has entries that belong to no key"):
         found.find(b"\x09x", 3)
     for keyless in (key_prefix(NO_KEY, b""), pane_prefix(key_prefix(NO_KEY, b""), 2, 0, 1_000)):

@@ -9,13 +9,15 @@ import pytest
 from streamrt import Application, ApplicationStatus, ConnectionConfig
 from streamrt.connectors import BatchingSink
 from streamrt.connectors.credentials import Credential
-from streamrt.errors import StateError, StreamRTError, TransactionError
+from streamrt.errors import RunnerError, StateError, StreamRTError, TransactionError
 from streamrt.runtime.driver.source_process import failure_report
-from streamrt.runtime.report import Report
+from streamrt.runtime.link import Failed
+from streamrt.runtime.report import Failure, Report
 from streamrt.runtime.tasks.troubles import note_trouble
 from streamrt.secret import Secret, collect_secrets, conceal, concealed, masked
 from streamrt.serializers import SchemaRegistryClientConfig
 from streamrt.spark.launch import spark_cause
+from streamrt.spark.link import _dump
 from streamrt.testing import TopologyTestDriver
 from tests.unit.played import Played
 from tests.unit.tasks import TASK
@@ -176,3 +178,59 @@ def test_errors_are_masked_in_place() -> None:
     outer.__cause__ = Unmaskable()
     assert concealed(outer) is outer
     assert outer.__cause__ is None
+
+
+class Restoring(Exception):  # noqa: N818 - a user's exception
+    """Its pickle makes the text again, of an attribute."""
+
+    def __init__(self, query: str) -> None:
+        super().__init__(query)
+        self.query = query
+
+    def __reduce__(self) -> Any:
+        return Restoring, (self.query,)
+
+
+def test_pickles_restore_no_secret() -> None:
+    outer = ValueError("outer")
+    outer.__cause__ = Restoring(f"insert {CANARY}")
+    assert Failure("processing", TASK, 7, "failed", Restoring(f"insert {CANARY}")).cause is None
+    # Another process has masked it already.
+    masked_before = concealed(Restoring(f"insert {CANARY}"))
+    assert masked_before is not None
+    assert Failure("processing", TASK, 7, "failed", masked_before).cause is None
+    assert concealed(outer, sent=True) is outer
+    assert outer.__cause__ is None
+    fine = Restoring("insert 5")
+    assert Failure("processing", TASK, 7, "failed", fine).cause is fine
+    for error in (Restoring(f"insert {CANARY}"), masked_before):
+        sent = pickle.loads(_dump(Failed(error))).error
+        assert (type(sent), CANARY in everything(sent)) == (RunnerError, False)
+        assert str(sent) == "Restoring: insert ***"
+
+
+def test_which_options_are_secrets() -> None:
+    found = {
+        "ssl.key.pem": "-----BEGIN KEY-----",
+        "ssl.key.password": "key-password",
+        "sasl.oauthbearer.config": "principal=shop scope=orders",
+        "sasl.oauthbearer.client.secret": "the-client-secret",
+        "sasl.oauthbearer.assertion.private.key.passphrase": "a-passphrase",
+    }
+    of_spark = {
+        "spark.hadoop.fs.s3a.secret.key": "the-secret-key",
+        "spark.kubernetes.authenticate.submission.oauthToken": "the-oauth-token",
+        "spark.ssl.keyPassword": "password-of-spark",
+    }
+    no_secrets = {"sasl.oauthbearer.token.endpoint.url": "https://login.example", "ssl.key.location": "/etc/shop.pem"}
+    none_of_spark = {
+        "spark.hadoop.fs.s3a.aws.credentials.provider": "org.example.ShopProvider",
+        "spark.kubernetes.authenticate.oauthTokenFile": "/run/oauth/token-of-shop",
+        "spark.shop.token.url": "https://tokens.example",
+        "spark.shop.password.class": "org.example.Passwords",
+    }
+    Played(control=None, producer_extra_config={**found, **no_secrets}, spark_config={**of_spark, **none_of_spark})
+    for text in [*found.values(), *of_spark.values()]:
+        assert masked(f"refused: {text}") == "refused: ***"
+    for text in [*no_secrets.values(), *none_of_spark.values()]:
+        assert masked(f"ClassNotFoundException: {text}") == f"ClassNotFoundException: {text}"

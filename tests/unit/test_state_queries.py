@@ -1,5 +1,6 @@
 """State queries: reads of stores, keys and answers, owners, and the test driver in both modes."""
 
+import pickle
 import random
 import threading
 from collections.abc import Sequence
@@ -34,6 +35,7 @@ from streamrt.state.reading import KeyRange, StoreRead, read_rows
 from streamrt.state.store import StorePartition
 from streamrt.testing import TopologyTestDriver
 from streamrt.topics import Topic
+from streamrt.windows import CountTrigger, EventTimeSessions, EventTimeTrigger, ProcessWindowFunction, PurgingTrigger
 from tests.support import PROCESSING_MODES, wait_until
 
 PLACE = TopicPartition("in", 0)
@@ -394,3 +396,76 @@ def test_a_query_waits_while_the_partition_moves_and_names_the_other_owner() -> 
         with pytest.raises(StateNotOwnedError, match="announces no control address") as foreign:
             served.ask()
         assert foreign.value.owner is None
+
+
+class Told(ProcessWindowFunction):
+    """Has state of the window and of the key, which are no windows."""
+
+    def process(self, key: Any, ctx: Any, elements: list[Any]) -> list[Any]:
+        ctx.window_state.set("fired", ctx.window_state.get("fired", 0) + 1)
+        ctx.global_state.set("fired", True)
+        return [sum(elements)]
+
+
+@pytest.mark.parametrize("mode", PROCESSING_MODES)
+def test_windows_with_triggers_are_what_they_would_emit_now(mode: ProcessingMode) -> None:
+    app = Application("unused:9092", consumer_group="shop", processing_mode=mode)
+    topic = app.topic("in", key_deserializer="str", key_serializer="str")
+    sdf = app.dataframe(topic)
+    by_records: dict[str, Any] = {"closing_strategy": "partition"}
+    sdf.tumbling_window(10, name="sums").sum().trigger(EventTimeTrigger(), **by_records)
+    sdf.hopping_window(20, 10, name="named").agg(n=Count(), all=Collect()).trigger(CountTrigger(9), **by_records)
+    sdf.window(EventTimeSessions(5), 90, name="sessions").collect().trigger(EventTimeTrigger(), **by_records)
+    sdf.tumbling_window(10, grace_ms=90, name="told").process(Told()).trigger(CountTrigger(2), **by_records)
+    sdf.global_window(name="global").sum().trigger(PurgingTrigger(CountTrigger(4)))
+    tested = TopologyTestDriver(app)
+
+    def store(name: str) -> str:
+        return next(each.store for each in tested._queries.listing() if each.store.startswith(name))
+
+    def windows(name: str, key: str = "ann", **times: Any) -> list[tuple[Any, ...]]:
+        entries = tested.query_state(store(name), key, **times).entries
+        return [(entry.start_ms, entry.end_ms, entry.value) for entry in entries]
+
+    with tested:
+        assert {each.kind for each in tested._queries.listing()} == {"windows"}
+        assert windows("sums") == []
+        # The sessions of 12 and 20 merge with that of 16, and with their lists of elements.
+        for value, time in ((1, 12), (5, 20), (2, 16)):
+            tested.pipe(topic, value, key="ann", timestamp=time)
+        for number in range(3):
+            tested.pipe(topic, number, key=f"bob{number}" * (number + 1), timestamp=20)
+        assert windows("sums") == [(20, 30, 5)]
+        assert windows("named") == [(10, 30, {"n": 3, "all": [1, 5, 2]}), (20, 40, {"n": 1, "all": [5]})]
+        assert windows("named", from_ms=15) == [(20, 40, {"n": 1, "all": [5]})]
+        assert windows("sessions") == [(12, 25, [1, 5, 2])]
+        assert windows("told") == [(10, 20, [1, 2]), (20, 30, [5])]
+        assert windows("global") == [(12, 20, 8)]
+        assert windows("sums", "eve") == []
+        with pytest.raises(ArgumentValueError, match="holds windows, which have no state key"):
+            tested.query_state(store("sums"), "ann", "n")
+
+        def keys(name: str, **options: Any) -> list[Any]:
+            return [(entry.key, entry.start_ms) for entry in tested.scan_state(store(name), **options).entries]
+
+        bobs = [("bob0", 20), ("bob1bob1", 20), ("bob2bob2bob2", 20)]
+        assert keys("sums") == [("ann", 20), *bobs]
+        assert keys("told") == [("ann", 10), ("ann", 20), *bobs]
+        assert keys("told", prefix="bob") == bobs
+        assert keys("told", start="ann", end="bob1") == [("ann", 10), ("ann", 20), ("bob0", 20)]
+        first = tested.scan_state(store("told"), limit=1)
+        found = [*first.entries]
+        while first.cursor is not None:
+            first = tested.scan_state(store("told"), limit=1, cursor=first.cursor)
+            found += first.entries
+        assert [(entry.key, entry.value) for entry in found][:2] == [("ann", [1, 2]), ("ann", [5])]
+        assert len(found) == 5
+        # Reads go to the processes of tasks.
+        stored = tested._queries._serving().stored
+        read = stored.read_of_range(stored.find(store("told")), "b", None, None, 5)
+        assert pickle.loads(pickle.dumps(read)) == read
+        # A window that was purged has no records, and one that is over does not exist.
+        tested.pipe(topic, 9, key="ann", timestamp=200)
+        assert windows("global") == []
+        assert windows("told") == [(200, 210, [9])]
+        assert windows("sums") == [(200, 210, 9)]

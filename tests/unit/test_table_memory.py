@@ -9,11 +9,11 @@ import pytest
 
 from tests.support import ROOT
 
-ROWS = 110_000
-ROW_BYTES = 4_000
-"""All rows together take 440 MB, in Python and in Arrow."""
-LIMIT_MB = 330
-"""A file of Parquet takes four times its row groups of 64 MB; others take less."""
+ROWS = 60_000
+ROW_BYTES = 8_000
+"""All rows together take 480 MB, in Python and in Arrow."""
+LIMIT_MB = 380
+"""A file of Parquet takes several times its row groups of 64 MB, and others a few portions of 5,000 rows."""
 BOUNDED = ("parquet", "batches", "rows", "stream", "polls", "listener")
 UNBOUNDED = "arrow"
 

@@ -1,10 +1,11 @@
 """Windows with triggers: wrong arguments, and names."""
 
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import pytest
 
-from streamrt.errors import ArgumentTypeError, ArgumentValueError, InvalidOperationError
+from streamrt.errors import ArgumentTypeError, ArgumentValueError, InvalidOperationError, UnfinishedWindowError
 from streamrt.windows import (
     ContinuousEventTimeTrigger,
     CountEvictor,
@@ -158,3 +159,32 @@ def test_names_of_side_outputs_and_stores() -> None:
     ]
     words = [node.operator.describe() for node in stage.app.topology.nodes]
     assert words[1] == "tumbling_window_10_count_triggered, EventTimeTrigger"
+
+
+def test_count_windows_name_what_has_triggers_and_functions() -> None:
+    sdf: Any = Stage().sdf
+    uses: list[Callable[[], Any]] = [
+        lambda: sdf.tumbling_count_window(3).process(print),
+        lambda: sdf.hopping_count_window(3, 1).trigger(EventTimeTrigger()),
+        lambda: sdf.sliding_count_window(3).count().trigger(EventTimeTrigger()),
+        lambda: sdf.tumbling_count_window(3).count().process(print),
+    ]
+    for use in uses:
+        with pytest.raises(UnfinishedWindowError, match=r"a count window has no (process|trigger): ") as told:
+            use()
+        assert "sdf.global_window().process(function).trigger(PurgingTrigger(CountTrigger(n)))" in str(told.value)
+    # What it says works.
+    results: list[Any] = []
+    stage = Stage()
+    frame = stage.sdf.global_window().process(lambda key, ctx, elements: [sum(elements)])
+    frame.trigger(PurgingTrigger(CountTrigger(3))).update(results.append)
+    driver = stage.drive()
+    for value in (1, 2, 3, 4, 5, 6, 7):
+        driver.pipe(stage.source, value, key=b"a")
+    assert results == [6, 15]
+
+
+def test_a_sliding_window_has_no_offset() -> None:
+    sdf: Any = Stage().sdf
+    with pytest.raises(ArgumentValueError, match=r"sliding_window\(\) has no offset_ms: its windows end at each"):
+        sdf.sliding_window(10, offset_ms=3)

@@ -11,6 +11,7 @@ from streamrt.config import ProcessingMode
 from streamrt.dataframe import StreamingDataFrame
 from streamrt.state.base import Change
 from streamrt.state.layout import (
+    CONTENT,
     DATA_SPACE,
     JSON_KEY,
     LIST_SPACE,
@@ -20,7 +21,7 @@ from streamrt.state.layout import (
     split_key,
     split_pane,
 )
-from streamrt.state.panes import CONTENT, TRIGGER, PaneTransaction
+from streamrt.state.panes import TRIGGER, PaneTransaction
 from streamrt.testing import TopologyTestDriver
 from tests.sim.simulation import replaced
 from tests.support import LONG

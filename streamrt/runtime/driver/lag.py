@@ -7,12 +7,13 @@ Spark for example, this one ends the process.
 
 import contextlib
 import logging
+import math
 import os
 import sys
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple, Protocol
 
 from streamrt.errors import NoProgressError, StreamRTError
@@ -29,6 +30,10 @@ logger = logging.getLogger("streamrt")
 _EVERY_S = 5.0
 _LOOK_S = 0.5
 _TIMEOUT_S = 10.0
+_OTHERS_TIMEOUT_S = 3.0
+_OTHERS_EVERY_S = 15.0
+_OTHERS_SEEN_S = 30.0
+"""The partitions of other instances are asked for as long after somebody has looked at them."""
 
 
 class Lag(NamedTuple):
@@ -216,7 +221,6 @@ class LagSampler:
         fails: whether a partition without progress ends the application.
         admin: makes the client; by default one of the connection.
         end: ends the process with a sentence, if the thread of the run hangs.
-        all_instances: whether to ask for the partitions of other instances, too.
     """
 
     def __init__(
@@ -231,7 +235,6 @@ class LagSampler:
         fails: bool = False,
         admin: Callable[[], LagAdmin] | None = None,
         end: Callable[[str], None] | None = None,
-        all_instances: bool = False,
     ) -> None:
         self._admin = admin or (lambda: TopicAdmin(connection, logger=logger))
         self._end = end or _end_process
@@ -242,7 +245,8 @@ class LagSampler:
         self._paused = paused
         self._restoring = restoring
         self._fails = fails
-        self._all_instances = all_instances
+        # When somebody has looked at the partitions of other instances, and when they were asked for.
+        self._looked_at = self._others_at = -math.inf
         self._lock = threading.Lock()
         self._users = 0
         self._closing = threading.Event()
@@ -288,6 +292,14 @@ class LagSampler:
         if self._fails and self.stuck:
             raise NoProgressError(str(self.stuck[0]))
 
+    def look(self) -> LagSample:
+        """Return what Kafka has answered last, and ask for the partitions of other instances while this is called again.
+
+        The first call starts these requests, so `others` is empty until a later one.
+        """
+        self._looked_at = time.monotonic()
+        return self.sample
+
     def _run(self, closing: threading.Event) -> None:
         admin = self._admin()
         known: frozenset[TopicPartition] = frozenset()
@@ -298,10 +310,10 @@ class LagSampler:
                 partitions = frozenset(positions)
                 now = time.monotonic()
                 self._enforce(now)
-                if partitions == known and now - asked_at < _EVERY_S:
-                    continue
-                known, asked_at = partitions, now
-                self._ask(admin, positions)
+                if partitions != known or now - asked_at >= _EVERY_S:
+                    known, asked_at = partitions, now
+                    self._ask(admin, positions)
+                self._ask_for_others(admin, positions)
         finally:
             admin.close()
 
@@ -312,28 +324,60 @@ class LagSampler:
             self.sample = LagSample()
             self._watch.observe(time.monotonic(), {}, ())
             return
-        members = self._members(admin, positions)
-        partitions = positions.keys() | members.keys()
         try:
-            committed = admin.committed(self._group, partitions, require_stable=False, timeout=_TIMEOUT_S)
-            # Records of open transactions cannot be read yet, so they are no lag.
-            bounds = admin.offset_bounds(partitions, _TIMEOUT_S, isolation_level="read_committed")
+            committed, bounds = self._offsets(admin, positions, _TIMEOUT_S)
         except StreamRTError as error:
             logger.debug("the lag could not be read: %s", error)
             return
         lags = {
             partition: Lag(committed.get(partition), high, positions[partition])
             for partition, (_, high) in bounds.items()
-            if partition in positions
-        }
-        others = {
-            partition: _other(member, Lag(committed.get(partition), bounds[partition][1]))
-            for partition, member in members.items()
-            if partition in bounds
         }
         self._watch.observe(time.monotonic(), lags, self._paused(), self._restoring())
+        others = {each: other for each, other in self.sample.others.items() if each not in lags}
         self.sample = LagSample(time.time(), lags, others)
         self._tell()
+
+    def _ask_for_others(self, admin: LagAdmin, positions: Mapping[TopicPartition, int]) -> None:
+        """Ask for the partitions of other instances, now and then while somebody looks at them.
+
+        Apart from the own ones: Kafka refuses a request as a whole if one topic was deleted, or may not be described.
+        """
+        now = time.monotonic()
+        if not positions or now - self._looked_at >= _OTHERS_SEEN_S:
+            self._others_at = -math.inf
+            if self.sample.others:
+                self.sample = replace(self.sample, others={})
+            return
+        if now - self._others_at < _OTHERS_EVERY_S:
+            return
+        self._others_at = now
+        others: dict[TopicPartition, OtherPartition] = {}
+        try:
+            members = {
+                partition: member
+                for member in admin.group_members(self._group, _OTHERS_TIMEOUT_S)
+                for partition in member.partitions
+                if partition not in positions
+            }
+            if members:
+                committed, bounds = self._offsets(admin, members, _OTHERS_TIMEOUT_S)
+                others = {
+                    partition: _other(member, Lag(committed.get(partition), bounds[partition][1]))
+                    for partition, member in members.items()
+                    if partition in bounds
+                }
+        except StreamRTError as error:
+            logger.debug("the lag of other instances could not be read: %s", error)
+        self.sample = replace(self.sample, others=others)
+
+    def _offsets(
+        self, admin: LagAdmin, partitions: Collection[TopicPartition], timeout: float
+    ) -> tuple[Mapping[TopicPartition, int | None], Mapping[TopicPartition, tuple[int, int]]]:
+        """Return the committed offsets, and the first offsets and ends, of partitions."""
+        committed = admin.committed(self._group, list(partitions), require_stable=False, timeout=timeout)
+        # Records of open transactions cannot be read yet, so they are no lag.
+        return committed, admin.offset_bounds(list(partitions), timeout, isolation_level="read_committed")
 
     def _enforce(self, now: float) -> None:
         """End the process if the thread that would end the application hangs."""
@@ -343,17 +387,6 @@ class LagSampler:
                 f"{NoProgressError.__name__}: {stuck[0]}; the process ends at once, because the thread that runs the "
                 "application does not return from a call, to Spark or to Kafka"
             )
-
-    def _members(self, admin: LagAdmin, own: Collection[TopicPartition]) -> dict[TopicPartition, ListedMember]:
-        """Return the partitions of other instances with the members that own them."""
-        if not self._all_instances:
-            return {}
-        try:
-            members = admin.group_members(self._group, _TIMEOUT_S)
-        except StreamRTError as error:
-            logger.debug("the members of the group could not be read: %s", error)
-            return {}
-        return {partition: member for member in members for partition in member.partitions if partition not in own}
 
     def _tell(self) -> None:
         """Log each partition that has come to a halt, and each that goes on."""

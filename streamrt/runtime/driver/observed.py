@@ -48,7 +48,6 @@ class ObservedApplication(OperatedApplication):
             lambda: self.paused_topics,
             self._restoring,
             fails=config.on_no_progress == "fail",
-            all_instances=config.control is not None,
         )
 
     def _assigned(self) -> Mapping[TopicPartition, int]:

@@ -49,6 +49,7 @@ from streamrt.state.layout import (
     JSON_KEY,
     LIST_SPACE,
     MAP_SPACE,
+    NAME_SPACE,
     PANE_KEY,
     TIMER_SPACE,
     owner_of,
@@ -296,12 +297,16 @@ class Repartitioning:
             for store in saved.stores:
                 places = KeyPlaces(self._topology, store, self._definition.rocksdb_options)
                 first: dict[bytes, bytes] = {}
+                names: dict[bytes, bytes] = {}
                 for number in range(store.log.partitions):
                     changes = copies.changes(store.log.copy_of(saved.topic, number))
                     broadcast: dict[bytes, bytes] = {}
                     for record in changes:
                         if _is_broadcast(record):
                             _apply(record, broadcast)
+                            continue
+                        if _is_name(record):
+                            self._note_name(store, record, names)
                             continue
                         found = places.find(record.key, store.log.partitions)
                         if found not in (None, number):
@@ -320,6 +325,16 @@ class Repartitioning:
                             "or process_broadcast_element depends on more than the record and broadcast state; nothing was "
                             "changed: use another consumer group, which reads the broadcast records again"
                         )
+
+    def _note_name(self, store: SavedStore, record: StoredRecord, names: dict[bytes, bytes]) -> None:
+        """Raise if keys that may come together use a name for states of two types."""
+        name, kind = record.key or b"", record.value or b""
+        if names.setdefault(name, kind) != kind and store.log.partitions != self._count:
+            raise SavepointError(
+                f"store {store.store!r} of {store.scope} has states of two types under the name "
+                f"{name[1:].decode(errors='replace')!r}, in different partitions, whose keys cannot come together; nothing "
+                "was changed: let the function use one type again, or forget the store with 'streamrt state forget'"
+            )
 
     def _refuse_behind(self, store: SavedStore, number: int, saved: Savepoint, position: Position | None) -> None:
         """Raise if state contains records that will be processed again."""
@@ -373,15 +388,15 @@ class Repartitioning:
         headers = epoch_headers(epoch_of(claim, 0)) if claim else None
         positions: list[Position | None] = []
         arrival = b""
-        broadcast: dict[bytes, bytes] = {}
+        common: dict[bytes, bytes] = {}
         stays = store.log.partitions == self._count
         for number in range(store.log.partitions):
             changes = copies.changes(store.log.copy_of(saved.topic, number))
             for record in changes:
-                if _is_broadcast(record) and not stays:
-                    # All copies are equal.
-                    if number == 0:
-                        _apply(record, broadcast)
+                if not stays and (_is_broadcast(record) or _is_name(record)):
+                    # All copies of broadcast state are equal. Each partition has the names that its keys use.
+                    if number == 0 or _is_name(record):
+                        _apply(record, common)
                     continue
                 place = places.find(record.key, self._count) if not stays else number
                 if record.key == ARRIVAL_KEY:
@@ -393,7 +408,7 @@ class Repartitioning:
             copies.flush()
         for number in range(self._count):
             log = TopicPartition(target.log.topic, number)
-            for key, value in broadcast.items():
+            for key, value in common.items():
                 copies.write_pair(log, key, value, headers)
             if arrival:
                 copies.write_pair(log, ARRIVAL_KEY, arrival, headers)
@@ -435,7 +450,7 @@ class KeyPlaces:
         Raises:
             SavepointError: if it cannot be known.
         """
-        if key == ARRIVAL_KEY or (key and key.startswith(BROADCAST_RANGE)):
+        if key == ARRIVAL_KEY or (key and (key.startswith(BROADCAST_RANGE) or key[0] == NAME_SPACE)):
             return None
         if not key or key[0] not in _KEYED:
             raise SavepointError(f"{self._what} has entries that belong to no key, and cannot be distributed")
@@ -492,6 +507,11 @@ def _all_within(topology: Topology, stream: str, topics: Collection[str]) -> boo
 def _is_broadcast(record: StoredRecord) -> bool:
     """Return whether a record of a changelog is an entry of broadcast state."""
     return record.key is not None and record.key.startswith(BROADCAST_RANGE)
+
+
+def _is_name(record: StoredRecord) -> bool:
+    """Return whether a record of a changelog is the type of the states of a name."""
+    return record.key is not None and record.key[:1] == bytes((NAME_SPACE,))
 
 
 def _apply(record: StoredRecord, entries: dict[bytes, bytes]) -> None:

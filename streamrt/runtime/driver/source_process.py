@@ -9,8 +9,8 @@ lost, the source is stopped, and waits for the lease again:
 wait for the lease --> fence, restore --> source.start() --> report --> (hold the lease until the application stops)
 ```
 
-With the lease, there is one source at a time as far as the brokers know. One that was frozen asks them before it produces
-anything more. One that is cut off from them notices late; what it produces then is repeated, or, in transactions, refused,
+With the lease, there is one source at a time as far as the brokers know. One that was frozen asks them before it takes
+more records. One that is cut off from them notices late; what it produces then is repeated, or, in transactions, refused,
 since its successor has fenced it.
 """
 

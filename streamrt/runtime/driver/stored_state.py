@@ -25,7 +25,7 @@ from streamrt.serializers import (
     IntegerDeserializer,
     StringDeserializer,
 )
-from streamrt.state import MemoryStore, RocksDBOptions
+from streamrt.state import MemoryStore, RocksDBOptions, Stamp, StorePartition
 from streamrt.state.encoding import dumps_of, loads_of
 from streamrt.state.layout import (
     BYTES_KEY,
@@ -40,7 +40,9 @@ from streamrt.state.layout import (
     decode_value,
     record_prefix,
     split_key,
+    split_pane,
 )
+from streamrt.state.panes import PaneTransaction, contents_of
 from streamrt.state.reading import KeyRange, StoredRows, StoreRead
 from streamrt.state.spec import StoreSpec
 from streamrt.state.timed import TimedTransaction
@@ -48,6 +50,8 @@ from streamrt.state.transaction import StoreTransaction
 from streamrt.topics import Topic
 from streamrt.topology import TaskId, Topology
 from streamrt.windows.closing import WindowOperator
+from streamrt.windows.triggered import TriggeredWindow
+from streamrt.windows.window import Window
 
 __all__ = ["QueriedStore", "StateAnswer", "StateEntry", "StoreKind", "StoreListing", "StoredState"]
 
@@ -157,7 +161,7 @@ class QueriedStore:
     stream: str
     partitions: int
     kind: StoreKind
-    window: WindowOperator | None
+    window: WindowOperator | TriggeredWindow | None
     rekeyed: bool
 
     def task(self, partition: int) -> TaskId:
@@ -260,12 +264,12 @@ class StoredState:
     def _count(self, scope: str) -> int:
         return self._partitions.get(self._topology.scopes[scope][0], 1)
 
-    def _kind(self, scope: str, spec: StoreSpec) -> tuple[StoreKind, WindowOperator | None]:
-        if issubclass(spec.transaction, StoreTransaction):
-            return ("state" if spec.transaction.queryable else "other"), None
+    def _kind(self, scope: str, spec: StoreSpec) -> tuple[StoreKind, WindowOperator | TriggeredWindow | None]:
+        if issubclass(spec.transaction, StoreTransaction) and not issubclass(spec.transaction, PaneTransaction):
+            return "state", None
         for node in self._topology.nodes:
             operator = node.operator
-            if not isinstance(operator, WindowOperator) or operator.store.name != spec.name:
+            if not isinstance(operator, WindowOperator | TriggeredWindow) or operator.store.name != spec.name:
                 continue
             if self._topology.scope(node) == scope:
                 return "windows", operator
@@ -347,6 +351,9 @@ class StoredState:
         if store.window is not None:
             if state_key is not _NO_STATE_KEY:
                 raise ArgumentValueError(f"store {store.spec.name!r} holds windows, which have no state key")
+            if isinstance(store.window, TriggeredWindow):
+                panes = contents_of(self._prefix(key)[1:])
+                return StoreRead(panes, after_prefix(panes), limit, items=store.window.collects)
             head = bytes((HEAD_SPACE,)) + TimedTransaction.prefix(key)
             return StoreRead(head, head + b"\0", 1, items=store.window.collects)
         prefix = self._prefix(key)
@@ -386,6 +393,8 @@ class StoredState:
                 keys = KeyRange(
                     tag, least if start is None else self._bound(start), None if end is None else self._bound(end)
                 )
+        if isinstance(store.window, TriggeredWindow):
+            return StoreRead.of_panes(limit, keys, items=store.window.collects)
         space = DATA_SPACE if store.window is None else HEAD_SPACE
         return StoreRead.of_space(space, limit, keys, items=store.window is not None and store.window.collects)
 
@@ -414,6 +423,9 @@ class StoredState:
 
     def entries(self, store: QueriedStore, found: StoredRows) -> Iterator[StateEntry]:
         """Yield the entries in the rows of a read, without those that have expired."""
+        if isinstance(store.window, TriggeredWindow):
+            yield from self._panes(store, store.window, found)
+            return
         if store.window is not None:
             yield from self._windows(store, store.window, found)
             return
@@ -432,10 +444,7 @@ class StoredState:
     def _windows(self, store: QueriedStore, window: WindowOperator, found: StoredRows) -> Iterator[StateEntry]:
         if found.stamp is None or not found.rows:
             return
-        # The same code that emits windows reads a copy of their data.
-        partition = MemoryStore(store.spec.name, store.scope, Path("unused"), self._options).open(0)
-        partition.write([*found.rows, *found.items], found.stamp)
-        transaction = TimedTransaction(partition, self._options, changelog=False)
+        transaction = TimedTransaction(self._copied(store, found, found.stamp), self._options, changelog=False)
         try:
             for head, _ in found.rows:
                 prefix = head[1:]
@@ -446,6 +455,26 @@ class StoredState:
                     yield StateEntry(key, None, value, start, end)
         finally:
             transaction.discard()
+
+    def _panes(self, store: QueriedStore, operator: TriggeredWindow, found: StoredRows) -> Iterator[StateEntry]:
+        if found.stamp is None or not found.rows:
+            return
+        transaction = PaneTransaction(self._copied(store, found, found.stamp), self._options, changelog=False)
+        try:
+            for full, _ in found.rows:
+                prefix, _, start, end = split_pane(full[1:])
+                read = operator.read(transaction, prefix, Window(start, end))
+                if read is not None:
+                    window, value = read
+                    yield StateEntry(transaction.key_of(prefix), None, value, window.start, window.end)
+        finally:
+            transaction.discard()
+
+    def _copied(self, store: QueriedStore, found: StoredRows, stamp: Stamp) -> StorePartition:
+        """Return a store with the rows of a read: the code that emits windows reads a copy of their data."""
+        partition = MemoryStore(store.spec.name, store.scope, Path("unused"), self._options).open(0)
+        partition.write([*found.rows, *found.items], stamp)
+        return partition
 
     def _decoded(self, data: bytes) -> Any:
         """Return what the bytes stand for; bytes that are no JSON as they are."""

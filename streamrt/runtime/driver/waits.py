@@ -1,15 +1,38 @@
 """What waits for an application need: their end, and commits that come soon."""
 
+import threading
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 
 from streamrt.records import TopicPartition
 from streamrt.runtime.driver.lifecycle import RunControl
 
-__all__ = ["CommitRequests", "Deadline", "why_late"]
+__all__ = ["CommitRequests", "Deadline", "ended_by", "why_late"]
 
 _FIRST_COMMIT_S = 0.1
 _LISTED = 3
+_ended_by: ContextVar[threading.Event | None] = ContextVar("streamrt_wait_ended_by", default=None)
+
+
+@contextmanager
+def ended_by(event: threading.Event) -> Iterator[None]:
+    """Let the deadlines that are made inside the `with` block also be over once an event is set.
+
+    Example:
+        >>> gone = threading.Event()
+        >>> with ended_by(gone):
+        ...     deadline = Deadline(None)
+        >>> gone.set()
+        >>> deadline.over, deadline.left
+        (True, 0.0)
+    """
+    token = _ended_by.set(event)
+    try:
+        yield
+    finally:
+        _ended_by.reset(token)
 
 
 def why_late(
@@ -77,14 +100,17 @@ class Deadline:
     def __init__(self, timeout: float | None) -> None:
         self.timeout = float("inf") if timeout is None else timeout
         self._at = time.monotonic() + self.timeout
+        self._ended_by = _ended_by.get()
         self.trouble = ""
 
     @property
     def left(self) -> float:
         """Seconds until the end."""
+        if self._ended_by is not None and self._ended_by.is_set():
+            return 0.0
         return max(0.0, self._at - time.monotonic())
 
     @property
     def over(self) -> bool:
         """Whether the end has come."""
-        return time.monotonic() >= self._at
+        return self.left <= 0

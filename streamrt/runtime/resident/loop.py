@@ -523,8 +523,7 @@ class ResidentLoop:
 
     def _rewind(self, cycle: WorkCycle) -> None:
         """Rewind the tasks that must be opened again, so that their uncommitted records are read again."""
-        aborted, cycle.aborted = cycle.aborted, set()
-        for task in sorted(aborted, key=lambda each: each.id):
+        for task in sorted(cycle.drain_aborted(), key=lambda each: each.id):
             self._turns.drop(task)
             self._feed.pause(task.inputs)
             for partition, start in task.start.items():

@@ -6,6 +6,7 @@ from concurrent.futures import Executor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from streamrt.common.logs import log_context
 from streamrt.connectors.retries import retry_counts
 from streamrt.errors import StateError
 from streamrt.records import TopicPartition
@@ -91,6 +92,10 @@ class TaskRegistry:
     def log_fields(self, task_id: TaskId) -> dict[str, Any]:
         """Return what log lines say about a task."""
         return {"group": self.spec.group, "stream": task_id.stream, "partition": task_id.partition}
+
+    def at_work(self, task_id: TaskId, number: int) -> log_context:
+        """Return a context in which log lines name a task and the number of the cycle that it works in."""
+        return log_context({**self.log_fields(task_id), "batch": number})
 
     def chain(self, stream: str) -> OperatorChain:
         """Return the operators of a stream; they are composed on first use.

@@ -1,48 +1,36 @@
-"""The work of one process between two reports: what its tasks process, the commits, and the report.
+"""The work of one process between two reports: which task works, what it processes, and the report.
 
 In micro-batch mode, tasks live as long as the cycle. Resident tasks stay open from cycle to cycle.
 """
 
 import bisect
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import wait
+from collections.abc import Iterable, Mapping, Sequence
 
-from streamrt.common.logs import log_context
-from streamrt.errors import ProducerError, SinkError
-from streamrt.kafka.writer import WriterFailedError
+from streamrt.errors import SinkError
 from streamrt.records import OffsetRange, TopicPartition
 from streamrt.runtime.batch_context import BatchContext
 from streamrt.runtime.chunk import Chunk
-from streamrt.runtime.report import Failure, Pause, Report
+from streamrt.runtime.report import Report
+from streamrt.runtime.tasks.cycle_commits import CycleCommits
 from streamrt.runtime.tasks.merge import ChunkSlice, Merge
 from streamrt.runtime.tasks.moments import still_tick_of, tick_of
 from streamrt.runtime.tasks.operator_chain import Limits, OperatorChain, TaskFailed
-from streamrt.runtime.tasks.stream_task import StreamTask, TaskStatus
+from streamrt.runtime.tasks.stream_task import StreamTask
 from streamrt.runtime.tasks.task_registry import TaskRegistry
-from streamrt.runtime.tasks.troubles import (
-    HANDLED_ERRORS,
-    RETRIABLE_ERRORS,
-    note_close_error,
-    note_failure,
-    note_trouble,
-    sink_failure,
-)
-from streamrt.runtime.tasks.work import flush_writers, note_step, size_of, work_of
-from streamrt.secret import masked
+from streamrt.runtime.tasks.troubles import HANDLED_ERRORS, note_failure, note_trouble, sink_failure
+from streamrt.runtime.tasks.work import size_of, work_of
 from streamrt.topology import TaskId
 
 __all__ = ["WorkCycle"]
 
 _NO_LIMIT = 1 << 62
-_SMALLER = "keep less in one state key, or raise message.max.bytes of the producer and max.message.bytes of the topic"
 
 
 class WorkCycle:
     """The work of one process between two reports.
 
-    With at-least-once, tasks share a writer and commit after one flush of it, which makes all their outputs durable.
-    With exactly-once, each task commits by itself; resident tasks commit in parallel.
+    It reads and processes records; `CycleCommits` commits the work, or aborts it.
 
     Args:
         registry: the tasks of this process.
@@ -52,7 +40,6 @@ class WorkCycle:
 
     Attributes:
         report: the work done so far.
-        aborted: the tasks that must be opened again before they can work; their uncommitted records repeat.
         paused: whether operators of a task stopped before all due work was done. Their results are committed before
             they continue, which bounds memory.
     """
@@ -60,21 +47,16 @@ class WorkCycle:
     def __init__(self, registry: TaskRegistry, context: BatchContext, *, resident: bool, number: int = 0) -> None:
         self.report = Report()
         self.context = context
-        self.aborted: set[StreamTask] = set()
         self.paused = False
         self._registry = registry
+        self._commits = CycleCommits(registry, self.report, resident=resident, number=number)
         self._resident = resident
         self._number = number
         self._limits: Limits | None = None
-        # The active task, and all that have worked in this cycle and are neither prepared nor ended.
         self._active: StreamTask | None = None
-        self._working: list[StreamTask] = []
-        self._prepared: list[StreamTask] = []
         # Chunks for tasks with several inputs: the first record can be chosen only after all chunks are here.
         self._gathered: dict[TaskId, dict[TopicPartition, list[Chunk]]] = {}
         self._cut = False
-        self._commit_s = 0.0
-        self._committed = False
 
     def has_unprocessed(self, chunk: Chunk) -> bool:
         """Return whether a chunk has unprocessed records."""
@@ -97,7 +79,7 @@ class WorkCycle:
         if task_id.stream in self._registry.merged:
             self._gathered.setdefault(task_id, {}).setdefault(partition, []).append(chunk)
             return True
-        with self._at_work(task_id):
+        with self._registry.at_work(task_id, self._number):
             going_on = self._process_chunk(chunk, task_id)
         self._cut = not going_on
         return going_on
@@ -120,7 +102,7 @@ class WorkCycle:
         waiting = [chunk for chunk in chunks if self.has_unprocessed(chunk)]
         if chunks and not waiting:
             return [], True
-        with self._at_work(task_id):
+        with self._registry.at_work(task_id, self._number):
             if not chunks:
                 going_on = self._enter(task_id) is not None
             elif task_id.stream in self._registry.merged:
@@ -138,6 +120,10 @@ class WorkCycle:
             if self.has_unprocessed(chunk)
         ]
         return rest, going_on
+
+    def drain_aborted(self) -> set[StreamTask]:
+        """Return the tasks that must be opened again since the last call; their uncommitted records repeat."""
+        return self._commits.drain_aborted()
 
     def unfinished(self, task_id: TaskId) -> bool:
         """Return whether a task has unfinished work or asynchronous calls in flight, which need no further record."""
@@ -187,7 +173,7 @@ class WorkCycle:
             if self._cut:
                 self.report.complete = False
                 break
-            with self._at_work(task_id):
+            with self._registry.at_work(task_id, self._number):
                 self._cut = not self._process_merged(task_id, delivered)
 
     def tick(self, task_id: TaskId) -> bool:
@@ -199,63 +185,16 @@ class WorkCycle:
         if self._limits is not None and self._registry.clock() >= self._limits.deadline:
             self.report.unfinished[task_id] = True
             return False
-        with self._at_work(task_id):
+        with self._registry.at_work(task_id, self._number):
             return self._enter(task_id) is not None
 
     def settle(self) -> None:
         """Process the kept chunks, and commit all processed work."""
         self._process_gathered()
-        for task in list(self._working):
+        for task in list(self._commits.working):
             if task.is_working:
                 self._finish(task)
-        self._settle_prepared()
-        if self._committed:
-            self.report.commit_seconds = self._commit_s
-
-    def _settle_prepared(self) -> None:
-        prepared, self._prepared = self._prepared, []
-        begun = time.monotonic()
-        try:
-            if self._registry.spec.transactional:
-                for task, publish in zip(prepared, self._publishing(prepared), strict=True):
-                    with self._at_work(task.id):
-                        self._commit(task, publish)
-                return
-            try:
-                refusal = flush_writers(prepared, self._registry.spec)
-            except WriterFailedError as failed:
-                for task in prepared:
-                    self._meet(task, failed)
-                return
-            for task in prepared:
-                if refusal is None:
-                    with self._at_work(task.id):
-                        self._commit(task, task.publish)
-                    continue
-                kind, message, cause = refusal
-                tasks = ", ".join(str(other.id) for other in prepared)
-                self._withdraw(task, Failure(kind, task.id, None, f"{message} (while processing {tasks})", cause))
-                self._release(task)
-        finally:
-            for task in prepared:
-                if task.status in (TaskStatus.PREPARED, TaskStatus.PUBLISHED):
-                    self._release(task)
-            self._commit_s += time.monotonic() - begun
-
-    def _publishing(self, prepared: list[StreamTask]) -> list[Callable[[], None]]:
-        """Return one function per task that commits its transaction, or waits for its started commit."""
-        pool = self._registry.pool
-        if pool is None or len(prepared) == 1:
-            return [task.publish for task in prepared]
-
-        def publish(task: StreamTask) -> None:
-            with self._at_work(task.id):
-                task.publish()
-
-        # Each commit waits some milliseconds for the brokers, so they run in parallel.
-        futures = [pool.submit(publish, task) for task in prepared]
-        wait(futures)
-        return [future.result for future in futures]
+        self._commits.settle()
 
     def close(self) -> None:
         """End the cycle. Uncommitted work is dropped, also from sinks and from the report.
@@ -263,22 +202,14 @@ class WorkCycle:
         Raises:
             SinkError: if a sink fails to drop its records.
         """
-        tasks = (*self._prepared, *self._working)
-        for task in tasks:
-            self._release(task)
-        self._prepared.clear()
-        self._working.clear()
+        tasks = self._commits.release_all()
         if self._active is not None:
             self._chain(self._active).calls.drop()
             self._active = None
         for task in tasks:
-            self._withdraw(task, None)
+            self._commits.withdraw(task, None)
 
     # -- The active task -------------------------------------------------------------------------------------------
-
-    def _at_work(self, task_id: TaskId) -> log_context:
-        """Return a context in which log lines name the task and the cycle."""
-        return log_context({**self._registry.log_fields(task_id), "batch": self._number})
 
     def _chain(self, task: StreamTask) -> OperatorChain:
         return self._registry.chain(task.id.stream)
@@ -330,7 +261,7 @@ class WorkCycle:
         former = {each: ranges[each] for each in self._registry.inputs(task_id) if each in ranges}
         if former:
             # The partition appears twice in one batch: its earlier work must be in the stores first.
-            self._settle_prepared()
+            self._commits.settle_prepared()
             if self.report.failure is not None or task_id in self.report.interrupted or task_id in self.report.locked:
                 return None
         task = self._registry.tasks.get(task_id)
@@ -341,10 +272,7 @@ class WorkCycle:
         if not (task.is_open or self._open(task)) or not self._read_positions(task):
             return None
         self._active = task
-        self._working.append(task)
-        task.begin_work()
-        if self._registry.spans is not None:
-            work_of(task).span = self._registry.spans.commit(task_id)
+        self._commits.begin(task)
         chain.work_for(task)
         for each, start in task.start.items():
             begin = former[each].start if each in former else expected[each]
@@ -355,12 +283,11 @@ class WorkCycle:
         try:
             self._registry.open(task, self.context)
         except HANDLED_ERRORS as trouble:
-            self._release(task)
-            self.aborted.add(task)
+            self._commits.discard(task)
             note_trouble(self.report, task, trouble)
             return False
         except BaseException:
-            self._release(task)
+            self._commits.release(task)
             raise
         return True
 
@@ -369,12 +296,10 @@ class WorkCycle:
         try:
             self._registry.sinks.begin(task.id.stream, task.start)
         except HANDLED_ERRORS as trouble:
-            self._release(task)
-            self.aborted.add(task)
+            self._commits.discard(task)
             note_trouble(self.report, task, trouble)
         except SinkError as error:
-            self._release(task)
-            self.aborted.add(task)
+            self._commits.discard(task)
             note_failure(self.report, sink_failure(task.id, error))
         else:
             return True
@@ -400,11 +325,8 @@ class WorkCycle:
             if not collector.unfinished and work.context is not self.context:
                 work.context = self.context
                 chain.tick(tick_of(self.context, task), first, self.position(first), final)
-        except TaskFailed as failed:
-            self._give_up(task, failed.failure)
-            return False
-        except HANDLED_ERRORS as trouble:
-            self._meet(task, trouble)
+        except (TaskFailed, *HANDLED_ERRORS) as error:
+            self._abort(task, error)
             return False
         outputs = collector.outputs - before
         work.outputs += outputs
@@ -464,11 +386,8 @@ class WorkCycle:
                 finished = finished and last == stop
                 if not finished or records >= room or self._over(chain, limits):
                     break
-        except TaskFailed as failed:
-            self._give_up(task, failed.failure)
-            return False
-        except HANDLED_ERRORS as trouble:
-            self._meet(task, trouble)
+        except (TaskFailed, *HANDLED_ERRORS) as error:
+            self._abort(task, error)
             return False
         for partition, (begin, end) in done.items():
             former = report.ranges[partition]
@@ -511,11 +430,8 @@ class WorkCycle:
         before = collector.outputs
         try:
             drained = chain.drain(patience_s)
-        except TaskFailed as failed:
-            self._give_up(task, failed.failure)
-            return False
-        except HANDLED_ERRORS as trouble:
-            self._meet(task, trouble)
+        except (TaskFailed, *HANDLED_ERRORS) as error:
+            self._abort(task, error)
             return False
         outputs = collector.outputs - before
         work.outputs += outputs
@@ -523,176 +439,20 @@ class WorkCycle:
         self._note_unfinished(task, task.unfinished or collector.unfinished)
         return drained
 
-    # -- Commits -------------------------------------------------------------------------------------------------------
-
     def _finish(self, task: StreamTask) -> bool:
         """Prepare or commit the work of a task; return whether another task may follow."""
         begun = time.monotonic()
-        with self._at_work(task.id):
+        with self._registry.at_work(task.id, self._number):
             if task is self._active:
                 if not self._drain(task):
                     return False
                 self._leave(task)
-            try:
-                return self._end(task)
-            except BaseException:
-                self._release(task)
-                raise
-            finally:
-                self._forget(task)
-                self._commit_s += time.monotonic() - begun
+            return self._commits.finish(task, begun)
 
-    def _end(self, task: StreamTask) -> bool:
-        end = {partition: self.report.ranges[partition].end for partition in task.inputs}
-        try:
-            task.times = task.stores.times()
-        except HANDLED_ERRORS as trouble:
-            self._meet(task, trouble)
-            return False
-        idle = all(end[partition] <= at for partition, at in task.start.items()) and not task.stores.dirty
-        if idle and not work_of(task).produced and not work_of(task).dead_letters:
-            if self._registry.spec.transactional:
-                # Nothing to commit, but this process now holds the transactional id.
-                self._registry.note_committer(task, self.report)
-            self._note_times(task)
-            self._gather(task)
-            if not self._resident:
-                self._release(task)
-            return True
-        sinks = self._registry.sinks
-        try:
-            # The next attempt may divide unfinished work elsewhere: none of it may be dropped then.
-            task.prepare(end, lambda: sinks.flush(task.start if task.unfinished else end))
-        except HANDLED_ERRORS as trouble:
-            self._meet(task, trouble)
-            return False
-        except SinkError as error:
-            if self._reject(task, error):
-                return False
-            self._give_up(task, sink_failure(task.id, error))
-            return False
-        except ProducerError as refusal:
-            # The callback cannot skip this record: state whose changelog lacks a change would be wrong after a restore.
-            failure = Failure(
-                "producer", task.id, None, f"a state change could not be produced: {refusal}; {_SMALLER}", refusal
-            )
-            self._give_up(task, failure)
-            return False
-        note_step(task, "prepared")
-        work_of(task).sunk = sinks.drain(task.inputs)
-        if self._registry.spec.transactional and not self._resident:
-            return self._commit(task, task.publish)
-        self._prepared.append(task)
-        return True
-
-    def _reject(self, task: StreamTask, error: SinkError) -> bool:
-        """Have a record whose value a sink rejects come again, to be skipped or kept; return whether that can be done."""
-        policies = self._registry.spec.policies
-        tolerated = "sink" in policies.topics or "sink" in policies.skipped
-        if not tolerated or not self._registry.rejected.add(error):
-            return False
-        self._abort(task)
-        self.report.stalled[task.id] = Pause(0.0, masked(str(error)), rejected=True, sink=error.sink)
-        return True
-
-    def _commit(self, task: StreamTask, publish: Callable[[], None]) -> bool:
-        try:
-            publish()
-            note_step(task, "published")
-            task.store()
-            note_step(task, "stored")
-        except HANDLED_ERRORS as trouble:
-            self._meet(task, trouble, repair=False)
-            return False
-        self._committed = True
-        self._registry.note_committer(task, self.report)
-        self._note_times(task)
-        self._gather(task)
-        if not self._resident:
-            self._release(task)
-        elif not task.proceed():
-            self._release(task)
-            self.aborted.add(task)
-        return True
-
-    def _note_times(self, task: StreamTask) -> None:
-        self.report.times.update({(task.id, store): time for store, time in task.times.items()})
-        self.report.unfinished[task.id] = task.unfinished
-        self._registry.note_stores(task, self.report)
-        if work_of(task).ended:
-            self.report.ended[task.id] = work_of(task).ended
-        # Unfinished work may send earlier event times. In a micro-batch, the driver waits until it is finished.
-        complete = not task.unfinished or not self._resident
-        task.note_durable(sent=complete)
-        if complete:
-            self.report.sent.update({(task.id, topic): time for topic, time in task.sent.items()})
-
-    def _gather(self, task: StreamTask) -> None:
-        """Add the outputs of a task, which are now committed, to the report."""
-        work = work_of(task)
-        if work.span is not None:
-            work.span.committed(work.counts(), ((each, self.report.ranges[each].end) for each in task.inputs))
-        self.report.produced += work.produced
-        self.report.produced_bytes += work.produced_bytes
-        self.report.skipped += work.skipped
-        self.report.dead_letters += work.dead_letters
-        for partition in task.inputs:
-            self._registry.rejected.forget(partition, self.report.ranges[partition].end)
-        self.report.collected += work.collected
-        self.report.sunk += work.sunk
-        task.work = None
-
-    # -- Work that ends without a commit -------------------------------------------------------------------------------
-
-    def _meet(self, task: StreamTask, trouble: Exception, *, repair: bool = True) -> None:
-        """Abort the work of a task because of one of `HANDLED_ERRORS`."""
-        cause = trouble.__cause__
-        if isinstance(trouble, RETRIABLE_ERRORS) and isinstance(cause, ProducerError) and cause.refused:
-            # A retry would fail, too. The callback cannot skip the record: the transaction is lost with it.
-            message = f"{cause} (while processing {task.id})"
-            self._give_up(task, Failure("producer", task.id, None, message, cause))
-            return
-        self._abort(task)
-        note_trouble(self.report, task, trouble, repair=repair)
-
-    def _give_up(self, task: StreamTask, failure: Failure) -> None:
-        self._abort(task)
-        note_failure(self.report, failure)
-
-    def _abort(self, task: StreamTask) -> None:
-        if task is self._active:
-            self._leave(task)
-        self._forget(task)
-        self._release(task)
-        self._withdraw(task, None)
-
-    def _forget(self, task: StreamTask) -> None:
-        if task in self._working:
-            self._working.remove(task)
-
-    def _release(self, task: StreamTask) -> None:
-        """Close the stores of a task. Uncommitted work is dropped."""
-        note_close_error(
-            self.report, task, self._registry.abort(task) if self._resident else self._registry.remove(task)
-        )
-
-    def _withdraw(self, task: StreamTask, failure: Failure | None) -> None:
-        """Remove the uncommitted work of a task from the report."""
-        self.aborted.add(task)
-        self._registry.sinks.pause(task.inputs)
-        report, work = self.report, work_of(task)
-        if work.span is not None:
-            work.span.aborted(work.counts(), "aborted" if failure is None else f"failed: {failure.kind}")
-        report.records -= work.records
-        report.read_bytes -= work.read_bytes
-        report.outputs -= work.outputs
-        task.work = None
-        for partition, start in task.start.items():
-            done = report.ranges[partition]
-            report.ranges[partition] = OffsetRange(*partition, done.start, max(done.start, start))
-            # Earlier work of the cycle may be committed.
-            kept = [offset for offset in report.processed.pop(partition, ()) if offset < start]
-            if kept:
-                report.processed[partition] = kept
-        report.complete = False
-        report.failure = report.failure or failure
+    def _abort(self, task: StreamTask, error: Exception) -> None:
+        """Abort the work of the active task because of a `TaskFailed` or one of `HANDLED_ERRORS`."""
+        self._leave(task)
+        if isinstance(error, TaskFailed):
+            self._commits.give_up(task, error.failure)
+        else:
+            self._commits.meet(task, error)
