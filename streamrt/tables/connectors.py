@@ -21,6 +21,7 @@ from streamrt.tables.variables import (
 )
 
 _NUMBER = re.compile("0|[1-9][0-9]{0,8}")
+_NAME_IN_PATH = re.compile(r'(?:"([^"]+)"|([^".]+))(?:\.(?=.)|\Z)', re.DOTALL)
 
 __all__ = [
     "CONNECTORS",
@@ -78,8 +79,9 @@ class Connector:
     def from_texts(cls, settings: Mapping[str, str]) -> Self:
         """Return the connector with options that are texts, as statements have them: `auth` is `env:NAME` or `file:PATH`.
 
-        `arguments.NAME` is an entry of the mapping `arguments`, and `arguments.NAME.INNER` one of a mapping in it. Names of
-        secrets have such references; others have JSON, or texts.
+        `arguments.NAME` is an entry of the mapping `arguments`, and `arguments.NAME.INNER` one of a mapping in it. A name
+        that has a point itself is in double quotes, as in TOML: `arguments.headers."a.b"`. Names of secrets have such
+        references; others have JSON, or texts.
 
         Raises:
             ConfigurationError: if it has no such option, or a text is no value of it.
@@ -91,7 +93,8 @@ class Connector:
             option, _, path = name.partition(".")
             if path and "Mapping[" in kinds.get(option, ""):
                 value = from_text(text) if "Any" in kinds[option] else text
-                _enter(read.setdefault(option, {}), path.split("."), text, value, f"{name!r} of {cls.word!r}")
+                what = f"{name!r} of {cls.word!r}"
+                _enter(read.setdefault(option, {}), _names_in(path, what), text, value, what)
             elif "SecretRef" in str(kinds.get(name)):
                 read[name] = stored_options(cls.word, {name: SecretRef.parse(text)})[name]
             elif isinstance(defaults.get(name), bool):
@@ -294,6 +297,22 @@ def _kind(word: str) -> type[Connector]:
     if word not in CONNECTORS:
         raise ConfigurationError(f"there is no connector {word!r}; there are {', '.join(CONNECTORS)}")
     return CONNECTORS[word]
+
+
+def _names_in(path: str, what: str) -> list[str]:
+    """Return the names in a path such as `headers."a.b"`."""
+    names: list[str] = []
+    at = 0
+    while at < len(path):
+        found = _NAME_IN_PATH.match(path, at)
+        if found is None:
+            raise ConfigurationError(
+                f"{what} has no name, or a quote inside of one: names are separated by points, and one that has a point "
+                'itself is in double quotes, as in arguments."a.b"'
+            )
+        names.append(found[1] or found[2])
+        at = found.end()
+    return names
 
 
 def _enter(target: dict[str, Any], path: Sequence[str], text: str, value: Any, what: str) -> None:

@@ -21,7 +21,8 @@ from streamrt.records import TopicPartition
 from streamrt.schema import Schema
 from streamrt.serializers.row_formats import ROW_FORMATS, RowFormat, key_format, row_format
 from streamrt.serializers.row_simple import RAW_SCHEMA, RawRowFormat
-from streamrt.tables.connectors import Connector, KafkaTopic, SinkTable, table_connector
+from streamrt.tables.connectors import Connector, KafkaTopic, SinkTable, SourceTable, table_connector
+from streamrt.tables.endpoint_classes import endpoint_class
 from streamrt.tables.info import TableInfo
 from streamrt.tables.links import TableLinks
 from streamrt.tables.naming import check_count, check_text, check_texts
@@ -118,6 +119,10 @@ def new_table(name: str, given: TableArguments, registry: Any) -> TableInfo:
     connection = _connection(given.connection, options.pop("connection", None), is_kafka)
     if not is_kafka:
         _check_external(schema, given)
+    if isinstance(connector, SourceTable):
+        endpoint_class(name, "source", connector.source)
+    elif isinstance(connector, SinkTable):
+        endpoint_class(name, "sink", connector.sink)
     if isinstance(connector, SinkTable) and (word, format_options, given.key_format) != ("json", {}, "json"):
         raise ConfigurationError(
             f"table {name!r} is written by {connector.sink}, which gets rows and no bytes: leave out the formats"

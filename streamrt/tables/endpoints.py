@@ -1,11 +1,10 @@
 """External tables in applications: the source that brings their rows to a topic, and the sink that takes rows there."""
 
 import functools
-import importlib
 import inspect
 import json
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from streamrt.connectors import BaseSink, BaseSource, ServerSentEventsSource, SQSSink, SQSSource
 from streamrt.connectors.sinks.batch import SinkBatch, SinkItem
@@ -17,6 +16,7 @@ from streamrt.secret import Secret, SecretRef, conceal
 from streamrt.serializers import MessageField, SerializationContext
 from streamrt.serializers.row_formats import RowFormat
 from streamrt.tables.connectors import HTTPSSE, Connector, SinkTable, SourceTable, SQSQueue, table_connector
+from streamrt.tables.endpoint_classes import endpoint_class
 from streamrt.tables.home import HasConnections, TableHome
 from streamrt.tables.info import TableInfo
 from streamrt.tables.keys import RowKey
@@ -327,10 +327,8 @@ class RowFit:
 
 def _made(info: TableInfo, name: str, given: Mapping[str, Any], base: type) -> Any:
     """Return the connector of a class of `streamrt.connectors`."""
-    what = "source" if base is BaseSource else "sink"
-    kind = getattr(importlib.import_module("streamrt.connectors"), name, None)
-    if not (isinstance(kind, type) and issubclass(kind, base) and not inspect.isabstract(kind)):
-        raise ConfigurationError(f"table {info.name} has the {what} {name!r}, which streamrt.connectors does not have")
+    what: Literal["source", "sink"] = "source" if base is BaseSource else "sink"
+    kind = endpoint_class(info.name, what, name)
     arguments = {each: _argument(value) for each, value in given.items()}
     try:
         inspect.signature(kind).bind(**arguments)

@@ -19,7 +19,8 @@ from streamrt.errors import (
 from streamrt.kafka import ConnectionConfig
 from streamrt.schema import Schema
 from streamrt.schema.quiet import quiet_sqlglot
-from streamrt.tables import MemoryCatalog, SQSQueue
+from streamrt.secret import SecretRef
+from streamrt.tables import MemoryCatalog, SinkTable, SQSQueue
 from streamrt.tables.catalog_store import CatalogStore
 
 ODD_NUMBERS = ("1_0", " 10", "10 ", "+10", "١٠", "1e1", "10.0", "0x10", "", "-1")  # noqa: RUF001 - Arabic digits
@@ -138,3 +139,30 @@ def test_a_schema_that_cannot_be_read_is_an_error_and_no_log_line(caplog: pytest
     with caplog.at_level(logging.DEBUG, "sqlglot"), pytest.raises(SchemaError):
         Schema("x INT) CLUSTER BY WHAT (")
     assert caplog.records == []
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("a.b", {"a": {"b": 1}}),
+        ('"a.b"', {"a.b": 1}),
+        ('headers."x.y".z', {"headers": {"x.y": {"z": 1}}}),
+        ('"a"."b"', {"a": {"b": 1}}),
+    ],
+)
+def test_names_of_arguments(name: str, expected: dict[str, Any]) -> None:
+    found = SinkTable.from_texts({"sink": "WebhookSink", f"arguments.{name}": "1"})
+    assert found.arguments == expected
+
+
+def test_names_of_secrets_with_points() -> None:
+    found = SinkTable.from_texts({"sink": "WebhookSink", 'arguments.headers."x.api-key"': "env:KEY"})
+    assert found.arguments == {"headers": {"x.api-key": SecretRef.env("KEY")}}
+    with pytest.raises(ConfigurationError, match=r"names a secret: a reference to a secret is env:NAME or file:PATH"):
+        SinkTable.from_texts({"sink": "WebhookSink", 'arguments.headers."x.api-key"': "sesame"})
+
+
+@pytest.mark.parametrize("name", ["a..b", "a.", ".a", '"a', 'a"', '"a"b', 'a."b', 'a"b"', '""', '"a""b"', '"a".'])
+def test_names_of_arguments_that_are_refused(name: str) -> None:
+    with pytest.raises(ConfigurationError, match=r"has no name, or a quote inside of one: .* in double quotes"):
+        SinkTable.from_texts({"sink": "WebhookSink", f"arguments.{name}": "1"})

@@ -1,0 +1,42 @@
+"""The classes of `streamrt.connectors` that tables of sources and sinks name."""
+
+import difflib
+import importlib
+import inspect
+from typing import Literal
+
+from streamrt.errors import ConfigurationError
+
+__all__ = ["endpoint_class"]
+
+
+def endpoint_class(table: str, what: Literal["source", "sink"], name: str) -> type:
+    """Return the class that a table names.
+
+    Args:
+        table: name of the table, for errors.
+        what: what the class must be.
+        name: its name.
+
+    Raises:
+        ConfigurationError: if `streamrt.connectors` has no such class, or no table can be written by it.
+
+    Example:
+        >>> endpoint_class("city.archive", "sink", "SQLiteSink").__name__
+        'SQLiteSink'
+    """
+    connectors = importlib.import_module("streamrt.connectors")
+    base: type = connectors.BaseSource if what == "source" else connectors.BaseSink
+    kind = getattr(connectors, name, None) if name in connectors.__all__ else None
+    if not (isinstance(kind, type) and issubclass(kind, base) and not inspect.isabstract(kind)):
+        near = difflib.get_close_matches(name, [each for each in connectors.__all__ if each.endswith(what.title())], 1)
+        raise ConfigurationError(
+            f"table {table} has the {what} {name!r}, which streamrt.connectors does not have"
+            + (f"; did you mean {near[0]}?" if near else "")
+        )
+    if issubclass(kind, connectors.DriverSink):
+        raise ConfigurationError(
+            f"table {table} has the sink {name!r}, which gives rows to the program that runs it, where no reader of the "
+            "table finds them: name a sink of another system, or pass this one to sdf.sink()"
+        )
+    return kind
