@@ -34,6 +34,7 @@ ONLY_APPLICATION = {
     **dict.fromkeys(["get_consumer", "get_producer"], "they are clients of Kafka"),
     **dict.fromkeys(["clear_state", "forget_store", "repartition", "reset"], STOPPED),
     **dict.fromkeys(["restore_savepoint", "savepoint"], STOPPED),
+    **dict.fromkeys(["maintain", "sql", "table"], "they are refused: there are none yet"),
     "start": "an application that was never started has no server; restart() starts one that has ended",
     "state_key_of_text": "keys as text are a matter of HTTP and of commands: query_state_text",
 }
