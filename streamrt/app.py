@@ -52,10 +52,9 @@ from streamrt.runtime.driver.restart import RestartPolicy, require_policy
 from streamrt.runtime.driver.until import Until, require_until
 from streamrt.runtime.report import Output
 from streamrt.runtime.spec import ConsumerErrorCallback, ErrorCallbacks, ProcessingErrorCallback, ProducerErrorCallback
-from streamrt.secret import conceal
+from streamrt.secret import conceal, names_secret
 from streamrt.serializers import DeserializerType, SerializerType
 from streamrt.state import RocksDBOptions
-from streamrt.tables.variables import names_secret
 from streamrt.topics import OnError, TimestampExtractor, Topic, TopicManager, WatermarkStrategy
 from streamrt.topology import Topology
 from streamrt.topology.describe import describe

@@ -7,6 +7,7 @@ them before it unpickles.
 
 import os
 import pickle
+import re
 import secrets
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -29,6 +30,7 @@ __all__ = [
     "concealed",
     "masked",
     "masked_text",
+    "names_secret",
     "stand_in",
 ]
 
@@ -44,6 +46,11 @@ _concealed: dict[str, None] = {}
 
 _SHORTEST_MASKED = 6
 """Shorter secrets occur in texts by chance, and are not masked there."""
+_SECRET_NAME = re.compile(
+    r"pass(word|wd|phrase)?$|pwd$|secret|token|credential|authorization|cookie|private.?key|api.?key|account.?key|"
+    r"(^|[_.-])(access[_.-]key|pem|sas|sig(nature)?)$|conn(ection)?.?str(ing)?$|dsn$",
+    re.IGNORECASE,
+)
 _MOST_CONCEALED = 1_000
 """Most secrets that `conceal` remembers: a function may return another token every minute."""
 
@@ -171,6 +178,16 @@ def accept_secrets(collected: Mapping[str, str]) -> None:
     """Register secrets that another process has collected."""
     _texts.update(collected)
     _references.update({text: reference for reference, text in collected.items()})
+
+
+def names_secret(name: str) -> bool:
+    """Return whether an option, a header or a parameter of this name holds a secret, in whichever system.
+
+    Example:
+        >>> names_secret("sasl.password"), names_secret("X-Api-Key"), names_secret("ssl_key_pem"), names_secret("topic")
+        (True, True, True, False)
+    """
+    return _SECRET_NAME.search(name) is not None
 
 
 def conceal(text: str) -> None:

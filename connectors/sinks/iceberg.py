@@ -20,7 +20,7 @@ from streamrt.connectors.sinks.batch import SinkBatch
 from streamrt.connectors.sinks.iceberg_config import BaseIcebergConfig
 from streamrt.connectors.sinks.transactional import SinkCommit, SinkPosition, TransactionalSink
 from streamrt.errors import ArgumentValueError, SinkBackpressureError, SinkError, SinkFencedError, argument_error
-from streamrt.secret import Secret
+from streamrt.secret import Secret, names_secret
 
 if TYPE_CHECKING:
     import pyarrow
@@ -38,7 +38,6 @@ CatalogProperties = Mapping[str, str] | Callable[[], Mapping[str, str]]
 _RETRIES = Retries(attempts=8, first_wait_s=0.05)
 # The task waits for an answer of Glue; the sink itself tries for longer.
 _CATALOGS: dict[str | None, dict[str, str]] = {None: {}, "aws_glue": {"type": "glue", "glue.max-retries": "2"}}
-_SECRET_NAMES = re.compile(r"secret|password|token|credential|access-key|account-key|sas", re.I)
 _PASSING_TEXT = re.compile(
     r"NETWORK_CONNECTION|time(d)? ?out|SlowDown|INTERNAL_FAILURE|No space left|is locked|already exists", re.I
 )
@@ -242,7 +241,7 @@ class IcebergSink(TransactionalSink):
                 properties: dict[str, str] = json.loads(self._properties.reveal())
                 if self._make_properties is not None:
                     properties.update(_texts("catalog_properties", self._make_properties()))
-                secret = (text for name, text in properties.items() if _SECRET_NAMES.search(name) and len(text) > 3)
+                secret = (text for name, text in properties.items() if _is_hidden(name) and len(text) > 3)
                 self._hidden = tuple(sorted(secret, key=len, reverse=True))
                 self._catalog = load_catalog(self._catalog_name, **_typed(properties))
             try:
@@ -347,6 +346,11 @@ def _typed(properties: Mapping[str, str]) -> dict[str, Any]:
     """Return properties as the library takes them: it does not convert this one."""
     name = "glue.max-retries"
     return {**properties, name: int(properties[name])} if name in properties else dict(properties)
+
+
+def _is_hidden(name: str) -> bool:
+    """Return whether messages never show a property: those that hold secrets, and ids of access keys."""
+    return names_secret(name) or "access-key" in name.lower()
 
 
 def _texts(parameter: str, given: Mapping[str, str]) -> dict[str, str]:

@@ -19,6 +19,7 @@ from streamrt.cli.loading import load_application
 from streamrt.common.logs import JsonFormatter
 from streamrt.config import LOGGER_NAME, NONE_WORD, ApplicationConfig
 from streamrt.errors import ConfigurationError
+from streamrt.secret import names_secret
 
 if TYPE_CHECKING:
     from streamrt.app import Application
@@ -37,7 +38,6 @@ __all__ = [
 ]
 
 TOKEN_VARIABLE = "STREAMRT_CONTROL_TOKEN"  # noqa: S105 - the name of a variable
-_SECRETS = ("password", "secret", "token", "credential", "_pem")
 _PAGE = "docs/configuration.md lists them"
 SettingsOption = Annotated[
     Path | None,
@@ -303,7 +303,7 @@ def _unknown(name: str) -> str:
     """Return what is wrong with a name that is no setting."""
     if name == "control_token":
         return f"control_token is a secret: set the variable {TOKEN_VARIABLE}, or pass a file with --token-file"
-    if any(part in name.lower() for part in _SECRETS):
+    if names_secret(name):
         return f"{name} is no setting; secrets belong to the program, which reads them from the environment or a file"
     from streamrt.app import Application
 

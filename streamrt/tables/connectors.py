@@ -9,12 +9,11 @@ from typing import Any, ClassVar
 from typing_extensions import Self
 
 from streamrt.errors import ConfigurationError
-from streamrt.secret import SecretRef
+from streamrt.secret import SecretRef, names_secret
 from streamrt.tables.info import TableInfo
 from streamrt.tables.variables import (
     check_variables,
     from_text,
-    names_secret,
     resolve,
     stored_options,
     unstored_options,

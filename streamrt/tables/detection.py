@@ -4,11 +4,12 @@ import contextlib
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import repeat
 from typing import Any
 
 from streamrt.kafka.client import KafkaRequestError
 from streamrt.kafka.inputs import InputBatch
-from streamrt.records import TopicPartition
+from streamrt.records import Headers, TopicPartition
 from streamrt.schema import Schema
 from streamrt.tables.links import TableLinks
 from streamrt.tables.positions import Positions, Start, TopicPositions
@@ -49,6 +50,7 @@ class _Sample:
     partition: int
     offset: int
     value: bytes | None
+    headers: Headers | None
 
 
 def detect(
@@ -84,7 +86,7 @@ def detect(
         samples = []
     if not samples:
         samples = _next(links, ends, limit, deadline)
-    return described([sample.value for sample in samples], known, types, read)
+    return described([sample.value for sample in samples], known, types, read, [sample.headers for sample in samples])
 
 
 def _last(links: TableLinks, low: Mapping[int, int], ends: Positions, limit: int, timeout_s: float) -> list[_Sample]:
@@ -153,12 +155,19 @@ def _feed(links: TableLinks, at: Mapping[TopicPartition, int]) -> Iterator[Any]:
 
 
 def _samples(number: int, records: InputBatch) -> Iterator[_Sample]:
-    for offset, timestamp, value in zip(records.offsets, records.timestamps, records.values, strict=True):
-        yield _Sample(timestamp, number, offset, value)
+    headers = records.headers or repeat(None, len(records.values))
+    for offset, timestamp, value, beside in zip(
+        records.offsets, records.timestamps, records.values, headers, strict=True
+    ):
+        yield _Sample(timestamp, number, offset, value, beside)
 
 
 def described(
-    values: Sequence[bytes | None], known: Schema | None, types: bool, read: SampleReader = read_json
+    values: Sequence[bytes | None],
+    known: Schema | None,
+    types: bool,
+    read: SampleReader = read_json,
+    headers: Sequence[Headers | None] | None = None,
 ) -> Detected:
     """Return what values look like.
 
@@ -167,8 +176,9 @@ def described(
         known: the schema of the table, if it has one.
         types: whether types are inferred.
         read: reads values of the table's format.
+        headers: the headers of the record of each value.
     """
-    found = read(values, types)
+    found = read(values, types, headers)
     names = () if known is None else known.names
     return Detected(
         found.schema,

@@ -1,12 +1,14 @@
 """What the values of records look like, by the format of the table: rows, and a schema that fits them."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from itertools import repeat
+from typing import TYPE_CHECKING, Any, Protocol
 
 import orjson
 
 from streamrt.errors import InvalidOperationError, SchemaError, SerializationError
+from streamrt.records import Headers
 from streamrt.schema import Schema
 from streamrt.serializers.base import MessageField
 from streamrt.serializers.row_formats import RowFormat, row_format
@@ -42,8 +44,19 @@ class Sample:
     hint: str | None = None
 
 
-SampleReader = Callable[[Sequence["bytes | None"], bool], Sample]
-"""Function of values, oldest first, and of whether types are inferred where the format has none."""
+class SampleReader(Protocol):
+    """Says what values look like."""
+
+    def __call__(
+        self, values: Sequence[bytes | None], types: bool, headers: Sequence[Headers | None] | None = None
+    ) -> Sample:
+        """Return what values look like.
+
+        Args:
+            values: the values, oldest first.
+            types: whether types are inferred where the format has none.
+            headers: the headers of the record of each value, which may have the id of its schema; None if there are none.
+        """
 
 
 def sample_reader(info: TableInfo, registry: "SchemaRegistryClientConfig | None") -> SampleReader:
@@ -74,12 +87,13 @@ def sample_reader(info: TableInfo, registry: "SchemaRegistryClientConfig | None"
     return _OneColumn(info, options)
 
 
-def read_json(values: Sequence[bytes | None], types: bool) -> Sample:
+def read_json(values: Sequence[bytes | None], types: bool, headers: Sequence[Headers | None] | None = None) -> Sample:
     """Return what JSON objects look like; others are skipped.
 
     Args:
         values: the values, oldest first.
         types: whether types are inferred; otherwise all columns are texts.
+        headers: the headers of their records, which change nothing.
     """
     rows, others = [], []
     for value in values:
@@ -99,16 +113,18 @@ class _AvroSamples:
     def __init__(self, registry: "SchemaRegistryClientConfig") -> None:
         self._registry = registry
 
-    def __call__(self, values: Sequence[bytes | None], types: bool) -> Sample:
+    def __call__(
+        self, values: Sequence[bytes | None], types: bool, headers: Sequence[Headers | None] | None = None
+    ) -> Sample:
         from streamrt.serializers.registry import SchemaReader
 
         find = SchemaReader("AVRO", self._registry).bind(_TOPIC, MessageField.VALUE, lambda found, _: lambda _: found)
         written_with: RegisteredSchema | None = None
         fault: SerializationError | None = None
-        for value in values:
+        for value, beside in _with_headers(values, headers):
             if value is not None:
                 try:
-                    written_with = find(value, None)
+                    written_with = find(value, beside)
                 except SerializationError as error:
                     fault = error
         if written_with is None:
@@ -117,7 +133,7 @@ class _AvroSamples:
             schema = Schema.of_avro(written_with.schema.text)
         except SchemaError as error:
             raise SchemaError(f"no table can have the columns of {written_with}: {error}") from None
-        return _decoded(values, row_format("avro", schema, None, self._registry), self._hint)
+        return _decoded(values, row_format("avro", schema, None, self._registry), self._hint, headers)
 
     @staticmethod
     def _hint(fault: SerializationError | None) -> str | None:
@@ -131,7 +147,9 @@ class _OneColumn:
         self._info = info
         self._options = options
 
-    def __call__(self, values: Sequence[bytes | None], types: bool) -> Sample:
+    def __call__(
+        self, values: Sequence[bytes | None], types: bool, headers: Sequence[Headers | None] | None = None
+    ) -> Sample:
         given = [value for value in values if value is not None]
         schema = self._info.schema or self._schema(given, types)
         if not given or schema is None:
@@ -151,15 +169,25 @@ class _OneColumn:
         return Schema([{"name": "value", "type": _WORDS[word]}])
 
 
+def _with_headers(
+    values: Sequence[bytes | None], headers: Sequence[Headers | None] | None
+) -> Iterable[tuple[bytes | None, Headers | None]]:
+    return zip(values, repeat(None) if headers is None else headers, strict=False)
+
+
 def _decoded(
-    values: Sequence[bytes | None], rows_as: RowFormat, hint: Callable[[SerializationError | None], str | None]
+    values: Sequence[bytes | None],
+    rows_as: RowFormat,
+    hint: Callable[[SerializationError | None], str | None],
+    headers: Sequence[Headers | None] | None = None,
 ) -> Sample:
+    decode = rows_as.deserializer.bind(_TOPIC, MessageField.VALUE)
     rows: list[dict[str, Any]] = []
     fault: SerializationError | None = None
-    for value in values:
+    for value, beside in _with_headers(values, headers):
         if value is not None:
             try:
-                rows.append(rows_as.decode(value, _TOPIC))
+                rows.append(decode(value, beside))
             except SerializationError as error:
                 fault = error
     if not rows:

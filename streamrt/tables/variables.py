@@ -8,12 +8,11 @@ from typing import Any
 import orjson
 
 from streamrt.errors import ConfigurationError
-from streamrt.secret import SecretRef
+from streamrt.secret import SecretRef, names_secret
 
 __all__ = [
     "check_variables",
     "from_text",
-    "names_secret",
     "resolve",
     "stored_options",
     "unstored_options",
@@ -23,12 +22,6 @@ __all__ = [
 _VARIABLE = re.compile(r"\$\{([^{}]*)\}")
 _NAME = re.compile(r"env:[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 _SECRET_KEY = "secret"  # noqa: S105 - the name, and no secret
-# Names of options, headers and parameters of URLs that hold secrets, wherever systems have them.
-_SECRET_NAME = re.compile(
-    r"pass(word|wd|phrase)?$|pwd$|secret|token|credential|authorization|cookie|private.?key|api.?key|account.?key|"
-    r"(^|[_.-])access_key$|(^|[_.-])sig(nature)?$|(^|[_.-])sas$|conn(ection)?.?str(ing)?$|dsn$",
-    re.IGNORECASE,
-)
 # Secrets within texts: a password in a URL, and parts of connection strings.
 _SECRET_TEXT = re.compile(
     r"[a-z][a-z0-9+.-]*://[^/?#\s]*:[^/?#\s@]+@|(password|pwd|accountkey|sharedaccesskey|accesskey)\s*=\s*[^;&\s]",
@@ -87,16 +80,6 @@ def resolve(what: str, text: str, environment: Mapping[str, str] | None = None) 
         return values[name]
 
     return _VARIABLE.sub(value_of, text)
-
-
-def names_secret(name: str) -> bool:
-    """Return whether an option, a header or a parameter of this name holds a secret.
-
-    Example:
-        >>> names_secret("sasl.password"), names_secret("X-Api-Key"), names_secret("topic")
-        (True, True, False)
-    """
-    return _SECRET_NAME.search(name) is not None
 
 
 def from_text(text: str) -> Any:

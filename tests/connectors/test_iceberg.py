@@ -343,6 +343,16 @@ def test_secrets_are_shown_nowhere(tmp_path: Path) -> None:
     assert SECRET_KEY not in str(caught.value)
 
 
+@pytest.mark.parametrize("name", ["header.X-Api-Key", "header.Authorization", "s3.access-key-id", "adls.sas-token"])
+def test_properties_that_are_masked(name: str) -> None:
+    # The library's error names the class.
+    properties = {"py-catalog-impl": "sesame.Open", name: "sesame.Open"}
+    with pytest.raises(SinkError) as caught:
+        IcebergSink("shop.orders", None, catalog_properties=properties).start()
+    assert "***" in str(caught.value)
+    assert "sesame" not in str(caught.value)
+
+
 @pytest.mark.parametrize(
     ("settings", "reason"),
     [

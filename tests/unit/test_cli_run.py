@@ -153,6 +153,8 @@ def test_none_is_a_word_of_files_and_flags(
         (["--set", "control=1", "--control", "2"], "control is given twice"),
         (["--set", "canary"], "give NAME=VALUE"),
         (["--set", "sasl_password=canary"], "secrets belong to the program"),
+        (["--set", "api_key=canary"], "secrets belong to the program"),
+        (["--set", "ssl_key_pem=canary"], "secrets belong to the program"),
         (["--set", "control_token=canary"], "pass a file with --token-file"),
         (["--max-delay", "1"], "no effect without --restart"),
         (["--restart", "--count", "1"], "not with --timeout or --count"),

@@ -5,8 +5,9 @@ import subprocess
 import sys
 
 import cloudpickle
+import pytest
 
-from streamrt.secret import Secret, collect_secrets
+from streamrt.secret import Secret, collect_secrets, names_secret
 from streamrt.serializers import AvroDeserializer, JSONSerializer
 from streamrt.serializers.registry import SchemaRegistryClientConfig
 
@@ -63,3 +64,18 @@ def test_a_secret_is_collected_only_where_it_is_pickled() -> None:
     pickle.dumps(Secret("sesame"))
     assert collected == {}
     assert "sesame" not in repr(Secret("sesame"))
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        *(
+            (each, True)
+            for each in ("sasl.password", "X-Api-Key", "x-access-key", "ssl_key_pem", "adls.sas-token", "sas")
+        ),
+        *((each, True) for each in ("Authorization", "Cookie", "aws_secret_access_key", "connection_string", "sig")),
+        *((each, False) for each in ("topic", "keys", "aws_access_key_id", "design", "passes", "commit_every")),
+    ],
+)
+def test_names_of_secrets(name: str, expected: bool) -> None:
+    assert names_secret(name) is expected

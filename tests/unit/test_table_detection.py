@@ -1,5 +1,6 @@
 """Schemas that are detected in records."""
 
+import contextlib
 import signal
 import struct
 import threading
@@ -12,9 +13,11 @@ import httpx_sse
 import pytest
 
 from streamrt.errors import ArgumentValueError, InvalidOperationError, SchemaError, SourceError
+from streamrt.records import Headers
 from streamrt.schema import Schema
 from streamrt.serializers import MessageField, SerializationContext
 from streamrt.serializers.avro import AvroSerializer
+from streamrt.serializers.registry import SchemaRegistrySerializationConfig
 from streamrt.tables import Catalog, MemoryCatalog
 from streamrt.tables.detection import Detected
 from streamrt.tables.event_detection import arriving
@@ -115,6 +118,28 @@ def test_avro_has_the_schema_that_it_was_written_with(registry: RegistryDouble) 
     assert found.rows == [{"id": 1, "price": Decimal("0.50"), "note": None}, {"id": 2, "price": None, "note": "b"}]
     assert (found.new_columns, found.missing_columns, found.skipped) == (["price", "note"], ["city"], 0)
     assert list(catalog.create_table("all", found.schema, format="avro", topic="orders").scan().rows()) == found.rows
+
+
+@pytest.mark.rows("DK-051")
+def test_avro_whose_schema_is_named_in_headers(registry: RegistryDouble) -> None:
+    links = MemoryLinks()
+    catalog = Catalog(store=MemoryCatalog(), links=links, schema_registry=registry.config())
+    events = catalog.create_table("headed", format="avro")
+    serializer = AvroSerializer(
+        {"type": "record", "name": "R", "fields": [{"name": "a", "type": "int"}]},
+        schema_registry_client_config=registry.config(),
+        schema_registry_serialization_config=SchemaRegistrySerializationConfig(schema_id_location="header"),
+    )
+    write_bound = serializer.bind("headed", MessageField.VALUE)
+    with contextlib.closing(links.sender()) as sender:
+        for number in range(2):
+            headers: Headers = []
+            value = write_bound({"a": number}, headers)
+            assert headers
+            sender.produce("default.headed", value, None, 1_000 + number, headers)
+        assert sender.flush(60) == 0
+    found = events.detect_schema()
+    assert (str(found.schema), found.rows, found.hint) == ("a INT NOT NULL", [{"a": 0}, {"a": 1}], None)
 
 
 @pytest.mark.rows("DK-051")

@@ -1,6 +1,6 @@
 """Whether the topic of a table is still the same, as brokers answer that start, hang, or do not know it."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from typing import Any
 
 import pytest
@@ -47,7 +47,7 @@ class Brokers:
 
 
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[Clock]:
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
     monkeypatch.setattr(topic_watch, "time", clock)
     return clock
