@@ -38,7 +38,7 @@ _BESIDE: dict[str, dict[str, Any]] = {
     "log_format": {"loglevel": "INFO"},
     "on_no_progress": {"progress_timeout": DEFAULT_PROGRESS_TIMEOUT_S},
 }
-"""For each setting that is validated against others: values of those with which each of its own is possible."""
+"""For each setting that is validated against others: values of these others that accept all its values."""
 _MAY_BE_NONE = frozenset({"loglevel", "processing_timeout", "state_cleanup_delay", "control", "progress_timeout"})
 """The settings of which None is a choice. `broker_address` has it only where it is missing."""
 

@@ -82,8 +82,8 @@ def run(
 ) -> None:
     """Run an application until Ctrl+C or SIGTERM, which stop it with a commit.
 
-    Settings of flags go before those of the environment, and these before those
-    of the file; the program has what none of them sets. A setting of a flag or
+    Flags take precedence over the environment, and that over the file; the
+    program has what none of them sets. A setting of a flag or
     of the file that the program fixes is refused, because it would have no effect.
     """
     policy = _policy(

@@ -1,4 +1,4 @@
-"""The settings that commands give an application: those of flags go before the environment, that before a file."""
+"""The settings that commands give an application: flags take precedence over the environment, and that over a file."""
 
 import contextlib
 import difflib

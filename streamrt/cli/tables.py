@@ -19,7 +19,11 @@ TableArgument = Annotated[
 ]
 PropertyOption = Annotated[
     list[str] | None,
-    typer.Option("--property", metavar="NAME=VALUE", help="Text of your own; in alter, an empty one is removed."),
+    typer.Option(
+        "--property",
+        metavar="NAME=VALUE",
+        help="Additional text, kept with the table; in alter, an empty value removes it.",
+    ),
 ]
 app = typer.Typer(no_args_is_help=True, help="List, show, create, change and drop tables.")
 

@@ -133,7 +133,7 @@ class Routes:
         return Answer((self._app.stats() if wait_s is None else self._app.stats(wait_s)).as_dict())
 
     def _completion(self, call: Call) -> Answer:
-        """Tell whether everything up to a token is processed, or everything that the sources have produced."""
+        """Return whether everything up to a token is processed, or everything that the sources have produced."""
         token, wait_s = call.query.get("token"), call.wait_s or 0.0
         if (token is not None) == call.flag("sources"):
             raise bad_request(
@@ -145,7 +145,7 @@ class Routes:
         return _waited(call, lambda: self._app.wait_for(token, timeout=wait_s))
 
     def _idle(self, call: Call) -> Answer:
-        """Tell whether everything is processed, and nothing has come for some time."""
+        """Return whether everything is processed, and nothing has come for some time."""
         wait_s = call.wait_s
         if wait_s is None:
             raise bad_request("wait is missing: give the seconds to wait, idle_interval or more")
@@ -153,7 +153,7 @@ class Routes:
         return _waited(call, lambda: self._app.wait_for_idle(idle_s, wait_s, poll_s))
 
     def _end(self, call: Call) -> Answer:
-        """Tell whether the application has ended, and is not being restarted."""
+        """Return whether the application has ended, and is not being restarted."""
         until = time.monotonic() + (call.wait_s or 0.0)
         while not self._has_ended():
             if time.monotonic() >= until or call.left.wait(_LOOK_S):

@@ -30,7 +30,7 @@ class TableRefusals:
         Raises:
             InvalidOperationError: always.
         """
-        self._refuse("upsert()", "has upserts", _UPSERTS)
+        self._refuse("upsert()", _UPSERTS)
 
     def delete(self, keys: Any) -> NoReturn:
         """Refuse to delete rows.
@@ -41,7 +41,7 @@ class TableRefusals:
         Raises:
             InvalidOperationError: always.
         """
-        self._refuse("delete()", "has deletes", f"config={{'retention.ms': ...}} ends rows by their age; {_UPSERTS}")
+        self._refuse("delete()", f"config={{'retention.ms': ...}} ends rows by their age; {_UPSERTS}")
 
     def get(self, key: Any, **options: Any) -> NoReturn:
         """Refuse to look up a row.
@@ -53,7 +53,7 @@ class TableRefusals:
         Raises:
             InvalidOperationError: always.
         """
-        self._refuse("get()", "has lookups", _LOOKUPS)
+        self._refuse("get()", _LOOKUPS)
 
     def get_many(self, keys: Sequence[Any], **options: Any) -> NoReturn:
         """Refuse to look up rows.
@@ -65,7 +65,7 @@ class TableRefusals:
         Raises:
             InvalidOperationError: always.
         """
-        self._refuse("get_many()", "has lookups", _LOOKUPS)
+        self._refuse("get_many()", _LOOKUPS)
 
     def prefix(self, key: Mapping[str, Any] | Sequence[Any], **options: Any) -> NoReturn:
         """Refuse to look up rows by the first columns of their key.
@@ -77,7 +77,7 @@ class TableRefusals:
         Raises:
             InvalidOperationError: always.
         """
-        self._refuse("prefix()", "has lookups", _LOOKUPS)
+        self._refuse("prefix()", _LOOKUPS)
 
     def replica(self, **options: Any) -> NoReturn:
         """Refuse to keep a copy of the rows by key.
@@ -88,7 +88,7 @@ class TableRefusals:
         Raises:
             InvalidOperationError: always.
         """
-        self._refuse("replica()", "has replicas", f"subscribe() follows the rows; {_LOOKUPS}")
+        self._refuse("replica()", f"subscribe() follows the rows; {_LOOKUPS}")
 
     def snapshot(self, columns: Sequence[str | int] | None = None, **options: Any) -> NoReturn:
         """Refuse to return the rows of all keys as of one position.
@@ -102,7 +102,6 @@ class TableRefusals:
         """
         self._refuse(
             "snapshot()",
-            "has snapshots",
             "scan() reads the rows up to a position, and subscribe(start=scan.end) goes on",
         )
 
@@ -116,15 +115,18 @@ class TableRefusals:
             f"lake_snapshot() of table {self._info.name!r} is not there yet, because no table is in a lake: {_LAKES}"
         )
 
-    def _refuse(self, method: str, has: str, advice: str) -> NoReturn:
+    def _refuse(self, method: str, advice: str) -> NoReturn:
         name, kind = self._info.name, self._info.kind
         if kind == "log":
-            reason = f"{name!r} is a log table, and no log table {has}, because its rows have no primary key"
+            reason = f"needs a table with a primary key, and {name!r} is a log table"
         elif kind == "external":
-            reason = f"the rows of table {name!r} are in another system ({self._info.connector})"
+            reason = (
+                f"needs a table with a primary key, and the rows of table {name!r} are in another system "
+                f"({self._info.connector})"
+            )
         else:
-            reason = f"{name!r} has a primary key, and such tables are created and described alone"
-        raise InvalidOperationError(f"{method} is not there yet, and {reason}: {advice}")
+            reason = f"is not there yet for table {name!r}, because tables with a primary key are created and described alone"
+        raise InvalidOperationError(f"{method} {reason}: {advice}")
 
 
 class CatalogRefusals:

@@ -8,7 +8,7 @@ The life of a writer::
          or the topic is another one
 
 A FAILED writer has dropped the rows since its last checkpoint, and refuses all but `close`. A writer without an id has no
-transactions: rows that are lost are told by `flush`, and it goes on. It fails if the topic was deleted, whether it was
+transactions: `flush` raises an error for lost rows, and the writer goes on. It fails if the topic was deleted, whether it was
 created again or not, because its rows are gone then.
 """
 

@@ -1,6 +1,6 @@
 """What the runtime and its operators count for metrics, as reports carry it to the driver.
 
-A tally is an attribute of the object that counts. Nobody reads it for each record: at a report, its increase goes out.
+A tally is an attribute of the object that counts. It is read once for each report, which has its increase.
 """
 
 from collections.abc import Callable, Iterable, Mapping
