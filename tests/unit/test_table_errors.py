@@ -89,7 +89,10 @@ PROVOKED: dict[str, tuple[Callable[[Catalog], object], str]] = {
         "the schema of table 'shop.orders' cannot change like this",
     ),
     "SerializationError": (no_row, "orders[0] at offset 2"),
-    "InvalidOperationError": (lambda catalog: catalog.table("shop.orders").get(1), "get() needs a table with a primary key, and"),
+    "InvalidOperationError": (
+        lambda catalog: catalog.table("shop.orders").get(1),
+        "get() needs a table with a primary key, and",
+    ),
     "OffsetOutOfRangeError": (
         lambda catalog: catalog.table("shop.orders").scan(start={0: 9}),
         "offset 9 of orders[0] is not among its offsets 0 to 2",

@@ -11,7 +11,7 @@ from streamrt.tables import HTTPSSE, Catalog, MemoryCatalog
 from streamrt.tables.table import Table
 from streamrt.testing.memory_topics import MemoryLinks
 
-METHODS: dict[str, tuple[Callable[[Table], object], str, str]] = {
+METHODS: dict[str, tuple[Callable[[Table], object], str]] = {
     "get": (lambda table: table.get(1, timeout=1), "app.query_state"),
     "get_many": (lambda table: table.get_many([1]), "app.query_state"),
     "prefix": (lambda table: table.prefix({"id": 1}, limit=1), "app.query_state"),
