@@ -139,3 +139,14 @@ def test_an_event_that_the_main_thread_sets_wakes_other_threads_and_can_be_taken
     request.set()
     request.renew()
     assert run.is_set()
+
+
+def test_a_set_that_was_taken_back_before_its_thread_came_to_it_ends_no_later_wait() -> None:
+    """A restart by the main thread stopped the next run, too, where that thread was late."""
+    event = SignalSafeEvent()
+    event.set()
+    event.clear()
+    threading.Event.set(event)
+    assert not event.wait(0.01)
+    event.set()
+    assert event.wait()

@@ -6,6 +6,7 @@ import logging
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, wait
 from pathlib import Path
@@ -69,7 +70,14 @@ class SignalSafeEvent(threading.Event):
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until the event is set, for a number of seconds, and return whether it is; None for no limit."""
-        return self._noted or super().wait(timeout) or self._noted
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while not self._noted:
+            left = None if deadline is None else deadline - time.monotonic()
+            if left is not None and left <= 0:
+                return False
+            # Also over if a thread has just woken others for a `set` that was taken back meanwhile.
+            super().wait(left)
+        return True
 
     def _wake(self) -> None:
         super().set()
