@@ -1,6 +1,7 @@
 """Restarts after failures, by a real application whose runs do as the test says."""
 
 import logging
+import signal
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -208,6 +209,21 @@ def test_what_was_paused_stays_paused() -> None:
     app.restart(timeout=30)
     assert now(app) == S.PAUSED
     app.stop(wait=True)
+
+
+def test_a_signal_during_the_start_stops_it() -> None:
+    main, before = threading.main_thread().ident, signal.getsignal(signal.SIGINT)
+    assert main is not None
+
+    def interrupted(app: Scripted) -> None:
+        signal.pthread_kill(main, signal.SIGINT)
+        app._stop.wait()
+
+    app = Scripted(interrupted)
+    app.start(timeout=30)
+    assert now(app) == S.STOPPED
+    assert app.wait(0)
+    assert signal.getsignal(signal.SIGINT) is before
 
 
 @pytest.mark.parametrize(

@@ -118,6 +118,8 @@ class OperatedApplication(abc.ABC):
     ) -> None:
         """Run the application in another thread; return when it processes records, or is paused.
 
+        In the main thread, signals that come meanwhile stop it, as in `run()`; it is stopped then when this returns.
+
         Args:
             paused: start paused: partitions are assigned, and nothing is processed before `resume()`.
             timeout: seconds to wait for the start; None waits as long as it takes. The start goes on after a timeout.
@@ -149,18 +151,19 @@ class OperatedApplication(abc.ABC):
         self._begin_run(paused=paused, until=until)
         self._raised = None
         self._thread = threading.Thread(target=self._run_in_thread, args=[restart], name="streamrt-application")
-        self._thread.start()
         active = (ApplicationStatus.RUNNING, ApplicationStatus.PAUSED)
         deadline = None if timeout is None else time.monotonic() + timeout
-        while self._thread.is_alive():
-            left = _LOOK_S if deadline is None else min(_LOOK_S, deadline - time.monotonic())
-            if left <= 0:
-                raise ApplicationTimeoutError(
-                    f"the application is still {self.status.value} after {timeout:g} s: the start goes on; "
-                    "wait longer, or stop() it"
-                )
-            if self._life.wait(active, left):
-                return
+        with stop_on_signals(self._stop_request):
+            self._thread.start()
+            while self._thread.is_alive():
+                left = _LOOK_S if deadline is None else min(_LOOK_S, deadline - time.monotonic())
+                if left <= 0:
+                    raise ApplicationTimeoutError(
+                        f"the application is still {self.status.value} after {timeout:g} s: the start goes on; "
+                        "wait longer, or stop() it"
+                    )
+                if self._life.wait(active, left):
+                    return
         self._raise_failure()
 
     def _run_in_thread(self, restart: RestartPolicy | None) -> None:
