@@ -121,6 +121,17 @@ def committed(links: TableLinks, table: Table) -> list[Stored]:
     return found
 
 
+def rows_in(links: TableLinks, table: Table) -> list[dict[str, Any]]:
+    """Return the committed rows of a table, without what else is known of them."""
+    return [stored.row for stored in committed(links, table)]
+
+
+def created_again(links: TableLinks, table: Table) -> Table:
+    """Delete the topic of a table, and create it again."""
+    links.admin().delete_topics([str(table.info.topic)])
+    return create(links, table.info)
+
+
 def table(
     partitions: int = 1,
     schema: Schema | None = EVENTS,
