@@ -173,6 +173,11 @@ def ids(count: int, first: int = 0) -> list[dict[str, Any]]:
     return [{"id": number, "name": f"n{number}", "score": number / 2} for number in range(first, first + count)]
 
 
+def known_ids(records: Any) -> list[int]:
+    """Return the ids of records."""
+    return [record.row["id"] for record in records]
+
+
 class CompactedLinks(MemoryLinks):
     """Topics in memory, of which records with some offsets were compacted.
 
