@@ -1,4 +1,4 @@
-"""The lease among processes, with a broker; `test_sources.py` has processes that are frozen and killed."""
+"""The lease among processes, with a broker; `test_sources_one_instance.py` has processes that are frozen and killed."""
 
 import threading
 import time

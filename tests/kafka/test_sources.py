@@ -3,7 +3,6 @@
 import json
 import logging
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -14,40 +13,20 @@ from typing import Any
 
 import psutil
 import pytest
-from confluent_kafka.admin import AdminClient
 
-from streamrt.connectors import BaseSource, Instances, Source, StatefulSource
+from streamrt.connectors import BaseSource, Source, StatefulSource
 from streamrt.errors import ConfigurationError, InvalidOperationError, SourceError
 from streamrt.kafka import ConnectionConfig
 from streamrt.runtime.driver.sources import SourceManager
 from streamrt.testing.kafka import EmbeddedKafka
 from streamrt.topics import Topic
-from tests.processes import freeze, process_tree, thaw
+from tests.kafka.sources import Counter, Deaf, Make, Numbers, Three, committed, failure, managers, start, wait_for
 from tests.support import LONG, Kafka, Program, unique, wait_until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
 KILLS = 5 if LONG else 2
 """After two, a source has gone on with what it restored, and with what it wrote after that."""
-
-
-class Numbers(Source):
-    """Produces numbers until it is stopped."""
-
-    def run(self) -> None:
-        number = 0
-        while self.running:
-            self.produce(self.serialize(value=number).value, b"key")
-            number += 1
-            self.sleep(0.01)
-
-
-class Three(Source):
-    """Produces three numbers and ends."""
-
-    def run(self) -> None:
-        for number in range(3):
-            self.produce(self.serialize(value=number).value)
 
 
 class Failing(Source):
@@ -69,28 +48,6 @@ class Exiting(Source):
         os._exit(self.code)
 
 
-class Deaf(Source):
-    """Does not stop."""
-
-    def run(self) -> None:
-        self.produce(b"1")
-        self.flush()
-        threading.Event().wait()
-
-
-class Counter(StatefulSource):
-    """Counts, and remembers up to where with every tenth number."""
-
-    def run(self) -> None:
-        while self.running:
-            number = self.state.get("number", 0)
-            self.produce(json.dumps(number))
-            self.state.set("number", number + 1)
-            if number % 10 == 9:
-                self.flush()
-                self.sleep(0.02)
-
-
 class Bare(BaseSource):
     """Derives from the smallest class, and does not flush."""
 
@@ -106,52 +63,11 @@ class Bare(BaseSource):
         return Topic("bare")
 
 
-Make = Callable[..., SourceManager]
-
-
 @pytest.fixture
 def make(kafka: Kafka) -> Iterator[Make]:
     """A function that makes a manager of sources; they are stopped at the end."""
-    managers: list[SourceManager] = []
-
-    def make(
-        *sources: tuple[BaseSource, str], group: str = "", instances: Instances | None = None, **options: Any
-    ) -> SourceManager:
-        connection = ConnectionConfig(bootstrap_servers=kafka.address)
-        manager = SourceManager(connection, group or unique("group"), **options)
-        for source, topic in sources:
-            manager.register(source, Topic(topic), instances)
-        managers.append(manager)
-        return manager
-
-    yield make
-    for manager in managers:
-        manager.stop()
-
-
-def failure(manager: SourceManager) -> str:
-    """Wait until a source has failed; return what is said about it."""
-    messages: list[str] = []
-
-    def failed() -> bool:
-        try:
-            manager.check()
-        except SourceError as error:
-            messages.append(str(error))
-        return bool(messages)
-
-    wait_until(failed, what="the failure of a source")
-    return messages[0]
-
-
-def wait_for(manager: SourceManager, condition: Callable[[], Any]) -> None:
-    """Wait for a condition while no source fails."""
-
-    def holds() -> Any:
-        manager.check()
-        return condition()
-
-    wait_until(holds)
+    with managers(kafka) as make:
+        yield make
 
 
 def test_sources_produce_until_they_are_stopped(kafka: Kafka, make: Make) -> None:
@@ -389,17 +305,6 @@ class TestState:
         assert "source counter failed" in failure(manager)
 
 
-def committed(kafka: Kafka, topic: str) -> list[int]:
-    """Return all committed values of a topic that nothing writes to any more."""
-    kafka.produce(topic, [-1])
-    values = [
-        json.loads(record.value or b"")
-        for record in kafka.receive(topic, sys.maxsize, until=lambda one: one.value == b"-1")
-    ]
-    assert values.pop() == -1
-    return values
-
-
 class TestExactlyOnce:
     def test_nothing_repeats_after_kill_9(self, kafka: Kafka, make: Make) -> None:
         topic, group = kafka.topic(), unique("group")
@@ -468,120 +373,6 @@ class TestExactlyOnce:
                     wait_for(manager, lambda: kafka.end(changelog) > before + 5)  # noqa: B023
             numbers = committed(kafka, topic)
             assert numbers == list(range(len(numbers)))
-
-
-class TestOneInstance:
-    def test_one_of_two_runs_and_the_other_one_takes_over(self, kafka: Kafka, make: Make) -> None:
-        topic, group = kafka.topic(), unique("group")
-        first, second = (make((Counter("counter"), topic), group=group) for _ in range(2))
-        start(kafka, first)
-        wait_for(first, lambda: kafka.end(topic) > 20)
-        second.start()
-        # It joins, and takes nothing from the first one.
-        wait_until(lambda: members(kafka, f"{group}--source-counter") == 2, what="the second instance")
-        end = kafka.end(topic)
-        wait_for(first, lambda: kafka.end(topic) > end + 40)
-        first.stop()
-        first.check()
-        end = kafka.end(topic)
-        wait_for(second, lambda: kafka.end(topic) > end + 20)
-        second.stop()
-        numbers = committed(kafka, topic)
-        assert numbers == list(range(len(numbers)))
-
-    @pytest.mark.parametrize("exactly_once", [False, True], ids=["at-least-once", "exactly-once"])
-    @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "frozen"])
-    def test_it_takes_over_from_one_that_is(self, how: int, exactly_once: bool, kafka: Kafka, make: Make) -> None:
-        topic, group = kafka.topic(), unique("group")
-        first, second = (make((Counter("counter"), topic), group=group, exactly_once=exactly_once) for _ in range(2))
-        start(kafka, first)
-        wait_for(first, lambda: kafka.end(topic) > 20)
-        second.start()
-        wait_until(lambda: members(kafka, f"{group}--source-counter") == 2, what="the second instance")
-        pid = first.processes[0].pid or 0
-        os.kill(pid, how)
-        wait_until(lambda: members(kafka, f"{group}--source-counter") == 1, what="the end of its session")
-        end = kafka.end(topic)
-        wait_for(second, lambda: kafka.end(topic) > end + 40)
-        if how == signal.SIGSTOP:
-            thaw(process_tree(pid))
-            wait_until(lambda: members(kafka, f"{group}--source-counter") == 2, what="the return of the first one")
-            end = kafka.end(topic)
-            wait_for(second, lambda: kafka.end(topic) > end + 40)
-            first.check()
-        second.stop()
-        second.check()
-        first.stop()
-        numbers = committed(kafka, topic)
-        if exactly_once:
-            assert numbers == list(range(len(numbers)))
-        else:
-            # What the first one had not flushed when it was ended.
-            assert sorted(set(numbers)) == list(range(max(numbers) + 1))
-            assert len(numbers) - len(set(numbers)) <= 2 * 10
-
-    def test_without_state_it_runs_once(self, kafka: Kafka, make: Make) -> None:
-        topic, group = kafka.topic(), unique("group")
-        first, second = (make((Three("three"), topic), group=group, instances="one") for _ in range(2))
-        start(kafka, first)
-        wait_until(lambda: kafka.end(topic) == 3, what="the records")
-        second.start()
-        wait_until(lambda: members(kafka, f"{group}--source-three") == 2, what="the second instance")
-        # It has ended, and keeps the lease.
-        assert first.is_alive()
-        second.stop()
-        first.stop()
-        assert kafka.end(topic) == 3
-        first.check()
-
-    def test_one_that_does_not_end_is_ended(self, kafka: Kafka, make: Make) -> None:
-        topic, group = kafka.topic(), unique("group")
-        deaf = Deaf("deaf", shutdown_timeout=0.5)
-        first = make((deaf, topic), group=group, instances="one")
-        start(kafka, first)
-        wait_until(lambda: kafka.end(topic) == 1, what="the record")
-        pid = first.processes[0].pid or 0
-        second = make((Deaf("deaf", shutdown_timeout=0.5), topic), group=group, instances="one")
-        second.start()
-        freeze(process_tree(pid))
-        wait_until(lambda: kafka.end(topic) == 2, what="the second instance")
-        thaw(process_tree(pid))
-        assert "did not stop within 0.5 s when another instance" in failure(first)
-
-    def test_a_missing_topic(self, kafka: Kafka, make: Make) -> None:
-        manager = make((Counter("counter"), kafka.topic()))
-        manager.start()
-        assert re.search(r"topic changelog__\S+, which decides on who runs: .*UNKNOWN_TOPIC", failure(manager))
-
-    def test_what_cannot_run_in_one(self, make: Make) -> None:
-        class Parts(StatefulSource):
-            store_partitions_count = 2
-
-            def run(self) -> None: ...
-
-        assert Parts("parts").instances == "each"
-        for source, instances, options, words in [
-            (Parts("parts"), "one", {}, "has 2 partitions of state"),
-            (Numbers("numbers"), "one", {"use_changelogs": False}, "which an internal topic decides on"),
-            (Numbers("numbers"), "all", {}, "give 'one' or 'each'"),
-        ]:
-            with pytest.raises(ConfigurationError, match=words):
-                make((source, "topic"), instances=instances, **options)
-
-
-def start(kafka: Kafka, manager: SourceManager, *, run: bool = True) -> str:
-    """Create the internal topic of a source, and start it; return the name of the topic."""
-    (topic,) = manager.changelog_topics()
-    kafka.admin.create_topics([topic])
-    if run:
-        manager.start()
-    return topic.name
-
-
-def members(kafka: Kafka, group: str) -> int:
-    """Return the number of members of a group."""
-    admin = AdminClient({"bootstrap.servers": kafka.address})
-    return len(admin.describe_consumer_groups([group])[group].result().members)
 
 
 PROGRAM = """
