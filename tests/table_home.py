@@ -20,6 +20,8 @@ from streamrt.testing.memory_topics import MemoryLinks
 from streamrt.topics import Topic
 
 EVENTS = Schema("id BIGINT NOT NULL, name STRING, score DOUBLE")
+COLUMNS = "id BIGINT NOT NULL, customer STRING, amount DECIMAL(10, 2) DEFAULT 0, at TIMESTAMP"
+"""Of a table of orders."""
 NOW = datetime(2026, 11, 23, tzinfo=timezone.utc)
 
 

@@ -1,12 +1,11 @@
-"""`Catalog`: databases, tables, changes, connections and usages, over topics in memory."""
+"""`Catalog`: databases, tables, their changes and connections, over topics in memory."""
 
 import datetime
 import logging
 import threading
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from typing import Any
 
-import pyarrow as pa
 import pytest
 
 from streamrt import Catalog
@@ -22,8 +21,6 @@ from streamrt.errors import (
     InvalidOperationError,
     SchemaError,
     SchemaEvolutionError,
-    SchemaMismatchError,
-    SerializationError,
     StreamRTError,
     TableExistsError,
     TableNotFoundError,
@@ -31,11 +28,8 @@ from streamrt.errors import (
     TopicNotFoundError,
 )
 from streamrt.kafka import TopicConfig
-from streamrt.kafka.topic_config import Broker
-from streamrt.records import TopicPartition
 from streamrt.schema import Schema
 from streamrt.secret import SecretRef
-from streamrt.serializers.row_formats import raw_format, row_format
 from streamrt.tables import (
     HTTPSSE,
     AWSConnection,
@@ -45,16 +39,11 @@ from streamrt.tables import (
     MemoryCatalog,
     SourceTable,
     SQSQueue,
-    Usage,
-    catalog_usages,
 )
 from streamrt.tables.kafka_links import KafkaLinks
-from streamrt.tables.objects import now
-from streamrt.tables.usages import STALE_AFTER
 from streamrt.testing.memory_topics import MemoryLinks
 from streamrt.topics import Topic
-
-COLUMNS = "id BIGINT NOT NULL, customer STRING, amount DECIMAL(10, 2) DEFAULT 0, at TIMESTAMP"
+from tests.table_home import COLUMNS
 
 
 @pytest.fixture
@@ -454,162 +443,6 @@ def test_secrets_are_refused_and_not_shown(make: Callable[[], object]) -> None:
     with pytest.raises(ConfigurationError) as caught:
         make()
     assert "sesame" not in str(caught.value)
-
-
-class _Cluster:
-    """The administration of a cluster with brokers and one group that runs."""
-
-    def __init__(self, links: MemoryLinks, running: Collection[str]) -> None:
-        self._admin = links.admin()
-        self._running = running
-
-    def brokers(self, timeout: float = 30) -> list[Broker]:
-        return [Broker(1, "localhost", 9092, True)]
-
-    def group_is_active(self, group: str, timeout: float = 30) -> bool:
-        return group in self._running
-
-    def wait_for_broker(self, timeout: float) -> None:
-        return None
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._admin, name)
-
-
-def test_an_application_that_is_gone_for_months_blocks_no_drop(
-    catalog: Catalog, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    catalog.create_table("shop.orders", COLUMNS)
-    catalog.create_table("shop.late", COLUMNS)
-    long_ago = now() - STALE_AFTER
-    monkeypatch.setattr(catalog_usages, "now", lambda: long_ago + datetime.timedelta(minutes=1))
-    catalog.record_usage("late", writes=["shop.late"])
-    monkeypatch.setattr(catalog_usages, "now", lambda: long_ago)
-    catalog.record_usage("old", reads=["shop.orders"])
-    monkeypatch.undo()
-    with caplog.at_level(logging.WARNING, "streamrt.tables"):
-        catalog.drop_table("shop.orders")
-    assert "Table shop.orders is dropped although application old reads it" in caplog.text
-    with pytest.raises(CatalogError, match=r"application 'late' writes table 'shop.late', .* forget_usage\(\)"):
-        catalog.drop_table("shop.late")
-    catalog.forget_usage("late")
-    catalog.drop_table("shop.late")
-    with pytest.raises(ArgumentValueError, match="needs the name of an application"):
-        catalog.forget_usage("")
-
-
-@pytest.mark.rows("DK-041", "DK-045", "FL-046", "FL-047")
-def test_usages_lineage_and_the_drop_of_what_is_in_use(
-    catalog: Catalog, links: MemoryLinks, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    orders = catalog.create_table("shop.orders", COLUMNS)
-    catalog.create_table("shop.late", COLUMNS)
-    with pytest.raises(InvalidOperationError, match="in no cluster with brokers"):
-        catalog.brokers()
-    catalog.record_usage("a/late flights", reads=["shop.orders"], writes=["shop.late"])
-    catalog.record_usage("a/late flights", reads=["shop.orders", "shop.orders"], writes=["shop.late", "gone"])
-    since = catalog.applications()[0].started_at
-    assert orders.usages() == [Usage("reads", "shop.orders", "a/late flights", since)]
-    assert [usage.kind for usage in catalog.usages("shop.late")] == ["writes"]
-    lineage = catalog.lineage()
-    assert [(start.name, end.name) for start, end in lineage.edges] == [
-        ("shop.orders", "a/late flights"),
-        ("a/late flights", "default.gone"),
-        ("a/late flights", "shop.late"),
-    ]
-    assert [node.name for node in lineage.nodes if not node.exists] == ["default.gone"]
-    with pytest.raises(CatalogError, match=r"may be running, which .* cannot see: pass force=True"):
-        catalog.drop_table("shop.orders")
-    running = ["a/late flights"]
-    cluster = _Cluster(links, running)
-    monkeypatch.setattr(links, "admin", lambda: cluster)
-    assert [broker.port for broker in catalog.brokers()] == [9092]
-    with pytest.raises(CatalogError, match=r"the running application 'a/late flights' reads table 'shop.orders'"):
-        catalog.drop_table("shop.orders")
-    catalog.drop_table("shop.late", force=True)
-    running.clear()
-    catalog.drop_table("shop.orders")
-    catalog.forget_usage("a/late flights")
-    catalog.forget_usage("a/late flights")
-    assert catalog.applications() == []
-
-
-def test_labels_of_the_lineage_are_no_markup(catalog: Catalog) -> None:
-    catalog.record_usage('"]; click x "javascript:alert(1)"\n<b>', reads=["shop.orders"])
-    drawn = catalog.lineage().as_mermaid().splitlines()
-    assert len(drawn) == 4
-    assert drawn[2].count('"') == 2
-    assert "<" not in drawn[2]
-
-
-def test_a_row_format_is_kept_by_name(catalog: Catalog) -> None:
-    table = catalog.create_table("shop.orders", COLUMNS, format=row_format("json", Schema(COLUMNS)))
-    assert table.info.format == "json"
-    assert catalog.row_format(table.info).name == "json"
-    assert catalog.key_format(table.info) is None
-    assert catalog.create_table("shop.arrow", pa.schema([("x", pa.int32())])).schema.types == ("INT",)
-
-
-@pytest.mark.rows("DK-092", "FL-121")
-@pytest.mark.parametrize(
-    ("word", "schema", "value"),
-    [
-        ("json", "id BIGINT, name STRING", b'{"id":1,"name":"a"}'),
-        ("avro", "id BIGINT, name STRING", b"\x02\x02\x02\x02a"),
-        ("protobuf", "id BIGINT, name STRING", b"\x08\x01\x12\x01a"),
-        ("single", "id BIGINT", b"1"),
-        ("string", "name STRING", b"a"),
-        ("raw", None, b"1"),
-    ],
-)
-def test_tables_have_formats(catalog: Catalog, links: MemoryLinks, word: str, schema: str | None, value: bytes) -> None:
-    table = catalog.create_table("shop.rows", schema, format=word)
-    assert catalog.load("shop.rows").format == word
-    row = {"id": 1, "name": "a", "value": b"1"}
-    table.append([{name: row[name] for name in table.schema.names}])
-    feed = links.feed()
-    feed.add({TopicPartition("shop.rows", 0): 0})
-    feed.resume([TopicPartition("shop.rows", 0)])
-    [(_, batch)] = feed.poll(10, 10)
-    assert list(batch.values) == [value]
-    assert list(table.scan().rows()) == [{name: row[name] for name in table.schema.names}]
-    with pytest.raises(ConfigurationError, match=r"there is no format 'csv' of rows; there are json, avro"):
-        catalog.create_table("shop.other", schema, format="csv")
-
-
-@pytest.mark.rows("FL-121")
-def test_raw_tables_need_no_schema(catalog: Catalog) -> None:
-    raw = catalog.create_table("shop.raw", format="raw")
-    assert str(raw.schema) == "value BINARY"
-    assert raw.info.format_options == {"serializer": "bytes", "deserializer": "bytes"}
-    with raw.writer() as writer:
-        writer.append({"value": b"\xff"})
-        writer.append([b""])
-        writer.append_arrow(pa.table({"value": [b"a"]}))
-        for row in ({"value": 7}, {"value": None}, {"other": b""}):
-            with pytest.raises((SchemaMismatchError, SerializationError), match=r"value|other"):
-                writer.append(row)
-    expected = [{"value": each} for each in (b"\xff", b"", b"a")]
-    assert list(catalog.table("shop.raw").scan().rows()) == raw.scan().to_arrow().to_pylist() == expected
-    with raw.subscribe(start="earliest") as stream:
-        assert [record.row for record in stream.poll(10)] == expected
-    assert raw.topic.name == "shop.raw"
-    catalog.create_table("shop.same", "value BINARY NOT NULL", format="raw")
-    for schema in ("value STRING", "payload BINARY", "value BINARY, n INT"):
-        with pytest.raises(SchemaError, match=r"one column, 'value'"):
-            catalog.create_table("shop.other", schema, format="raw")
-    with pytest.raises(SchemaError, match=r"one column, 'value'"):
-        catalog.alter_table("shop.raw", add="n INT")
-    for given in (
-        {"format": "raw", "format_options": {"serializer": "json", "deserializer": "json"}},
-        {"format": "raw", "format_options": {"deserializer": "json"}},
-        {"format": raw_format("json", "json")},
-    ):
-        with pytest.raises(
-            ConfigurationError, match=r"'raw' with the serializer 'json': a raw table has bytes; the format"
-        ):
-            catalog.create_table("shop.other", **given)
-    assert "shop.other" not in catalog
 
 
 @pytest.mark.rows("FL-025", "FL-026")
