@@ -12,9 +12,9 @@ import pytest
 
 from streamrt import Offsets
 from streamrt.tables import Catalog
+from tests.example_programs import load
 from tests.support import ROOT, Kafka
 from tests.unit.test_example_tables import DETECTED, FOLLOWED, SCORES
-from tests.unit.test_examples import load
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 

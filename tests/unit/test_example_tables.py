@@ -4,7 +4,7 @@ import pytest
 
 from streamrt.tables import Catalog, MemoryCatalog
 from streamrt.testing.memory_topics import MemoryLinks
-from tests.unit.test_examples import load
+from tests.example_programs import load
 
 SCORES = {
     "token": {0: 3},
