@@ -60,8 +60,12 @@ pytestmark = [
     *(pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow, pytest.mark.programs),
     pytest.mark.skipif(not can_be_tried(), reason="needs root, and the right to mount file systems"),
     pytest.mark.skipif(
-        any(Path(place).resolve().is_relative_to("/tmp") for place in (sys.prefix, ROOT)),
-        reason="another /tmp hides this environment, which lies there",
+        any(
+            Path(place).resolve().is_relative_to(hidden)
+            for place in (sys.prefix, ROOT)
+            for hidden in ("/tmp", "/srv", "/media")
+        ),
+        reason="what is mounted would hide this environment, which lies there",
     ),
 ]
 
