@@ -19,27 +19,35 @@ class Tracing:
     Args:
         sample_ratio: the share of records that begin a trace, among those that bring no trace context. Records that bring one
             are traced if it says so.
+        max_per_second: most records per second that begin a trace, of a stream in a process of tasks; None for no limit.
         commit_ratio: the share of commits that are traced.
 
     Raises:
-        ConfigurationError: if a share is not between 0 and 1.
+        ConfigurationError: if a share is not between 0 and 1, or the limit is not above 0.
 
     Example:
         >>> Tracing(sample_ratio=0.01)
-        Tracing(sample_ratio=0.01, commit_ratio=1.0)
+        Tracing(sample_ratio=0.01, commit_ratio=1.0, max_per_second=20.0)
     """
 
     sample_ratio: float = 0.001
     commit_ratio: float = 1.0
+    max_per_second: float | None = 20.0
 
     def __post_init__(self) -> None:
         for name in ("sample_ratio", "commit_ratio"):
             value = getattr(self, name)
-            is_number = isinstance(value, int | float) and not isinstance(value, bool)
+            is_number = _is_number(value)
             if not is_number or math.isnan(value) or not 0 <= value <= 1:
                 raise argument_error(
                     f"Tracing({name}=...) must be a number from 0 to 1, got {value!r}", of_type=is_number
                 )
+        limit = self.max_per_second
+        if limit is not None and not (_is_number(limit) and limit > 0):
+            raise argument_error(
+                f"Tracing(max_per_second=...) must be a number above 0, or None for no limit, got {limit!r}",
+                of_type=_is_number(limit),
+            )
 
 
 def require_tracing(tracing: Tracing | None) -> None:
@@ -50,6 +58,10 @@ def require_tracing(tracing: Tracing | None) -> None:
     """
     if tracing is not None and not all(map(_is_installed, _PACKAGES)):
         raise ConfigurationError(f"tracing needs OpenTelemetry: run {install_command('tracing')}")
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _is_installed(package: str) -> bool:

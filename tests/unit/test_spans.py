@@ -233,10 +233,10 @@ def test_the_share_of_sampled_records_is_the_ratio_however_records_are_divided(r
     records = chunk(size, [[("a", b"b")], None] * (size // 2) if headers else None)
     expected, deviation = size * ratio, (size * ratio * (1 - ratio)) ** 0.5
     for step in (1, 7, size):
-        found = chosen(RecordSampler(ratio, random.Random(7)), records, step)
+        found = chosen(RecordSampler(ratio, source=random.Random(7)), records, step)
         assert abs(len(found) - expected) < 5 * deviation
-    whole = chosen(RecordSampler(ratio, random.Random(7)), records)
-    assert whole == chosen(RecordSampler(ratio, random.Random(7)), records, 13)
+    whole = chosen(RecordSampler(ratio, source=random.Random(7)), records)
+    assert whole == chosen(RecordSampler(ratio, source=random.Random(7)), records, 13)
 
 
 def test_all_or_none_are_sampled_where_the_ratio_says_so() -> None:
@@ -245,6 +245,27 @@ def test_all_or_none_are_sampled_where_the_ratio_says_so() -> None:
     mixed: list[Headers | None] = [None, [("traceparent", SAMPLED)], [("traceparent", UNSAMPLED)]]
     assert chosen(RecordSampler(0.0), chunk(3, mixed)) == [1]
     assert chosen(RecordSampler(1.0), chunk(3, mixed)) == [0, 1]
+
+
+@pytest.mark.parametrize("headers", [None, [[("a", b"b")]] * 100])
+def test_no_more_records_per_second_begin_a_trace_than_the_limit(headers: list[Headers | None] | None) -> None:
+    now = 0.0
+    sampler = RecordSampler(0.5, 4.0, source=random.Random(7), clock=lambda: now)
+    assert len(chosen(sampler, chunk(100, headers))) == 4
+    assert chosen(sampler, chunk(100, headers), 13) == []
+    now = 0.5
+    assert len(chosen(sampler, chunk(100, headers))) == 2
+    now = 60.0
+    assert len(chosen(sampler, chunk(100, headers))) == 4
+    # Traces that others have begun go on.
+    assert chosen(sampler, chunk(3, [None, [("traceparent", SAMPLED)], None])) == [1]
+
+
+@pytest.mark.parametrize("limit", [0, -1, float("nan"), "1", True])
+def test_a_wrong_limit_is_refused(limit: Any) -> None:
+    with pytest.raises(ConfigurationError, match=r"Tracing\(max_per_second=\.\.\.\) must be a number above 0, or None"):
+        Tracing(max_per_second=limit)
+    assert Tracing(max_per_second=None).max_per_second is None
 
 
 @pytest.mark.parametrize("ratio", [-0.1, 1.1, float("nan"), "1", True, None])

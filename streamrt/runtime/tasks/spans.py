@@ -8,7 +8,8 @@ import logging
 import math
 import random
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -79,6 +80,7 @@ class TaskSpans:
         self._group = spec.group
         self._commit_ratio = tracing.commit_ratio
         self.sample_ratio = tracing.sample_ratio
+        self.max_per_second = tracing.max_per_second
 
     def commit(self, task: TaskId) -> "CommitSpan | None":
         """Begin the span of the work of a task up to its next commit; None if this one is not sampled."""
@@ -160,7 +162,9 @@ class RecordSampler:
 
     Args:
         ratio: the share among the records without a trace context.
+        most: most such records per second, after as many at once; None for no limit.
         source: a source of randomness.
+        clock: returns the time in seconds.
 
     Example:
         >>> chunk = Chunk("t", 0, [5, 6], [None] * 2, [b"1"] * 2, [0] * 2, [0] * 2)
@@ -168,8 +172,20 @@ class RecordSampler:
         (0, 2)
     """
 
-    def __init__(self, ratio: float, source: random.Random | None = None) -> None:
+    def __init__(
+        self,
+        ratio: float,
+        most: float | None = None,
+        *,
+        source: random.Random | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._ratio = ratio
+        self._most = most
+        # How many may begin a trace now, as of a time.
+        self._left = 1.0 if most is None else max(1.0, most)
+        self._clock = clock
+        self._counted_at = clock()
         self._source = source or random.Random()  # noqa: S311 - no secret depends on it
         # How many records without a context come before the next one that is traced: no number is drawn for each of them.
         self._before = self._draw()
@@ -177,10 +193,12 @@ class RecordSampler:
     def following(self, chunk: Chunk, start: int, stop: int) -> int:
         """Return the index of the first traced record of a range, or `stop`; records before it count as seen."""
         if chunk.headers is None:
-            if self._before < stop - start:
+            while self._before < stop - start:
                 found = start + int(self._before)
                 self._before = self._draw()
-                return found
+                if self._may_begin():
+                    return found
+                start = found + 1
             self._before -= stop - start
             return stop
         column = chunk.headers
@@ -191,11 +209,24 @@ class RecordSampler:
             if sampled is None:
                 if self._before < 1:
                     self._before = self._draw()
-                    return index
-                self._before -= 1
+                    if self._may_begin():
+                        return index
+                else:
+                    self._before -= 1
             elif sampled:
                 return index
         return stop
+
+    def _may_begin(self) -> bool:
+        if self._most is None:
+            return True
+        now = self._clock()
+        self._left = min(max(1.0, self._most), self._left + (now - self._counted_at) * self._most)
+        self._counted_at = now
+        if self._left < 1.0:
+            return False
+        self._left -= 1.0
+        return True
 
     def _draw(self) -> float:
         if self._ratio >= 1:

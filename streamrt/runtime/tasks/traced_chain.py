@@ -36,7 +36,7 @@ class TracedChain(OperatorChain):
         super().__init__(spec, stream, *arguments)
         self._stream = stream
         self._spans = spans
-        self._sampler = RecordSampler(spans.sample_ratio)
+        self._sampler = RecordSampler(spans.sample_ratio, spans.max_per_second)
         self._commit: CommitSpan | None = None
         self._letters = frozenset(spec.policies.topics.values())
         # Headers with the context of the current span.
