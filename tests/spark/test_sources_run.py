@@ -114,6 +114,8 @@ def test_sources_run_alone_until_they_end_or_are_stopped(kafka: Kafka) -> None:
     app.add_source(Numbers(many))
     with running(app):
         wait_until(lambda: f"source__{many}" in kafka.admin.list_topics() and kafka.end(f"source__{many}") > 3)
+        # The process of the other one may begin later.
+        wait_until(lambda: kafka.end(f"source__{few}") == 6)
     assert kafka.values(f"source__{few}", 6) == [0, 1, 2, 0, 1, 2], "a source without state begins anew"
     broken = kafka.app()
     broken.add_source(Numbers(unique("broken"), end=0, fails=True))
