@@ -24,14 +24,15 @@ class KafkaSourceProducer:
     Args:
         connection: connection to the brokers.
         options: the user's producer options, with librdkafka's names.
-        may_produce: called before each record; False if another instance of the application runs the source now.
+        may_produce: called before each record; False if another instance of the application runs the source now. None for a
+            source that runs in each instance.
     """
 
     def __init__(
         self,
         connection: ConnectionConfig,
         options: Mapping[str, Any] | None = None,
-        may_produce: Callable[[], bool] = lambda: True,
+        may_produce: Callable[[], bool] | None = None,
     ) -> None:
         self._lost: ProducerError | None = None
         self._may_produce = may_produce
@@ -66,7 +67,7 @@ class KafkaSourceProducer:
             ProducerError: if this record is refused, an earlier record was not delivered, or another instance has taken over.
         """
         self._raise_lost()
-        if not self._may_produce():
+        if self._may_produce is not None and not self._may_produce():
             raise ProducerError(f"no more records for topic {topic!r}: another instance of the application takes over")
         try:
             self._producer.produce(

@@ -257,11 +257,12 @@ class GroupLease:
                 self._on_end()
         except Exception as error:  # noqa: BLE001 - the lease must pass on
             self._fail(streamrt_error(error))
-        self._ran_at = time.monotonic()
         consumer.incremental_unassign(partitions)
 
     def _fail(self, error: Exception) -> None:
         held = self._held
+        # This thread ends: it could answer no question.
+        self._ran_at = math.inf
         with self._changed:
             self._error, self._held = error, False
             self._changed.notify_all()

@@ -4,9 +4,9 @@ import threading
 import time
 
 import pytest
-from confluent_kafka import TopicPartition
+from confluent_kafka import KafkaError, TopicPartition
 
-from streamrt.kafka import ConnectionConfig, Consumer
+from streamrt.kafka import ConnectionConfig, Consumer, KafkaRequestError
 from streamrt.kafka.lease import GroupLease
 from tests.support import Kafka, unique
 
@@ -53,3 +53,28 @@ def test_work_that_takes_long_to_end_may_go_on_meanwhile(kafka: Kafka) -> None:
     assert all(lease.confirm() and not lease._in_doubt for _ in range(1000))
     over.set()
     closing.join()
+
+
+def test_work_that_takes_long_to_end_after_an_error_may_go_on_meanwhile(
+    kafka: Kafka, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    confirmed: list[bool] = []
+    ended = threading.Event()
+
+    def end() -> None:
+        lease._session_timeout_s = -1.0
+        # A question would need it.
+        changed, lease._changed = lease._changed, None  # type: ignore[assignment]
+        try:
+            confirmed.append(lease.confirm())
+        finally:
+            lease._changed = changed
+            ended.set()
+
+    lease = GroupLease(kafka.address, unique("group"), kafka.topic(), on_end=end)
+    monkeypatch.setattr(lease, "_examine", lambda error: lease._fail(KafkaRequestError("the group is not allowed")))
+    with lease:
+        assert lease.acquire(60)
+        lease._fatal = KafkaError(KafkaError._FATAL)
+        assert ended.wait(60)
+    assert confirmed == [True]

@@ -276,9 +276,7 @@ class _Child:
             )
             producer.open(order["internal_topic"])
         else:
-            producer = KafkaSourceProducer(
-                connection, order["options"], *([lease.confirm] if lease is not None else [])
-            )
+            producer = KafkaSourceProducer(connection, order["options"], None if lease is None else lease.confirm)
         try:
             if isinstance(source, StatefulSource):
                 restored = self._restored(source, topic, connection, producer, may_run)
