@@ -20,11 +20,13 @@ MODELS := tests/conformance tests/migration tests/packaging tests/sim
 LAST_UNITS := $(wildcard tests/unit/test_[t-z]*.py)
 LANE_models := $(MODELS) $(LAST_UNITS)
 LANE_unit := tests/unit $(LAST_UNITS:%=--ignore=%)
-LANE_kafka := tests/kafka
+LAST_KAFKA := $(wildcard tests/kafka/test_[s-z]*.py)
+LANE_kafka := tests/kafka $(LAST_KAFKA:%=--ignore=%)
 LANE_connectors := tests/connectors
-OTHERS := tests $(addprefix --ignore=,$(MODELS) tests/unit $(LANE_kafka) $(LANE_connectors))
+OTHERS := tests $(addprefix --ignore=,$(MODELS) tests/unit tests/kafka $(LANE_connectors))
 CHAOS := tests/spark/test_chaos.py tests/spark/test_crash_points.py
-LANE_chaos := $(CHAOS) -m programs
+# It ends first, so it has tests without Spark as well.
+LANE_chaos := $(CHAOS) $(LAST_KAFKA) -m "programs or not spark"
 LANE_programs := $(OTHERS) $(CHAOS:%=--ignore=%) -m programs
 STATE := $(wildcard tests/spark/test_state_*.py tests/spark/test_run.py)
 LANE_state := $(STATE) -m "not programs"
@@ -32,6 +34,8 @@ LANE_rest := $(OTHERS) $(STATE:%=--ignore=%) -m "not programs"
 SLOWEST := 10
 # PyFlink, for `make oracle`, and Fluss's client, for `make oracle-fluss`.
 ORACLE := build/oracle
+# What `make test-newest` installs.
+NEWEST := build/newest
 FLINK := 2.3.0
 ORACLE_FLUSS := build/oracle-fluss
 PYFLUSS := 1.0.0
@@ -40,7 +44,7 @@ PUBLIC := streamrt streamrt.connectors streamrt.connectors.sinks streamrt.connec
     models serializers state testing.driver testing.kafka testing.connectors testing.serializers testing.stores windows)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo api test test-long oracle oracle-fluss archives servers lint types bench lock jars clean
+.PHONY: help demo api test test-long test-newest weigh oracle oracle-fluss archives servers lint types bench lock jars clean
 .SUFFIXES:
 
 help:  ## List the targets.
@@ -62,6 +66,7 @@ test: archives servers  ## Lint, check types and run all tests; show which took 
 	for lane in $(LANES); do echo "== pytest, lane $$lane"; cat $(VENV)/lane-$$lane.log || failed=1; done; \
 	echo "== the $(SLOWEST) slowest of all lanes"; \
 	cat $(VENV)/lane-*.log | grep -E '^[0-9.]+s (setup|call|teardown) ' | sort --numeric-sort --reverse | head -n $(SLOWEST); \
+	cat $(VENV)/lane-*.log | grep -E '^(FAILED|ERROR) ' || true; \
 	test $$failed = 0; \
 	echo "make test: ruff check, ruff format, lint-imports, mypy and pytest passed in $$(($$(date +%s) - begun)) s"
 
@@ -79,6 +84,17 @@ lane-%:
 # Unit tests start tests.fuzz, with a million inputs.
 test-long: jars  ## Run tests with more cases, more kills and more time.
 	@STREAMRT_LONG_TESTS=1 $(BIN)/python -m pytest tests/unit tests/sim tests/conformance tests/kafka tests/connectors tests/spark
+
+weigh: $(VENV)/.installed  ## Print lines of code, names, chains of classes and phrases, beside those of the last release.
+	@$(BIN)/python -m tests.weigh $(if $(RECORD),--record)
+
+# Users install what pip finds, not what the lock has.
+test-newest: jars  ## Let pip choose the newest versions that pyproject.toml allows, and run tests with them.
+	@rm -rf $(NEWEST); $(PYTHON) -m venv $(NEWEST)
+	@begun=$$(date +%s); $(NEWEST)/bin/python -m pip --disable-pip-version-check install --quiet --dry-run ".[all]"; \
+	echo "pip resolved .[all] in $$(($$(date +%s) - begun)) s, with downloads"
+	@$(NEWEST)/bin/python -m pip --disable-pip-version-check install --quiet -e ".[all,dev]"
+	@STREAMRT_CACHE_DIR=$(abspath $(NEWEST)/cache) $(NEWEST)/bin/python -m pytest -p no:cacheprovider tests/unit tests/migration tests/spark/test_run.py
 
 # PyFlink pins other versions of what Spark's client needs, so it has an environment of its own.
 oracle: $(VENV)/.installed $(ORACLE)/.installed  ## Compare process functions and windows with PyFlink's operators, and with its mini-cluster.

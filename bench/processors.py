@@ -193,7 +193,11 @@ class Bench:
     def watch(self, kind: str, name: str, total: Callable[[], float]) -> None:
         """Nothing is counted."""
 
-    def begin_portion(self) -> Callable[[], bool]:
+    def when_complete(self, node: Node, work: Callable[[], None]) -> None:
+        """Do it at once."""
+        work()
+
+    def begin_portion(self, node: Node) -> Callable[[], bool]:
         """Have no time slice."""
         return lambda: False
 
@@ -204,6 +208,10 @@ class Bench:
     def partition_sender(self, topic: Any) -> tuple[PartitionSender, int]:
         """Drop outputs."""
         return lambda value, key, timestamp, headers, partition: None, 1
+
+    def passage(self, topic: Any, node: Node, child: RecordHandler) -> RecordHandler:
+        """Pass records on as they are: no measured frame is grouped."""
+        return child
 
     def asynchronous(self, node: Node, calls: AsyncCalls) -> RecordHandler:
         """Drop records."""

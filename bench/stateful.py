@@ -16,8 +16,8 @@ from streamrt.kafka.connection import as_connection
 from streamrt.models import TopicPartition
 from streamrt.runtime.placement import ChangelogSettings, ScopeInfo, StateSettings
 from streamrt.runtime.tasks.kafka_clients import KafkaTaskClients
-from streamrt.runtime.tasks.store_catalog import StoreCatalog
-from streamrt.runtime.tasks.stores import TaskStores
+from streamrt.runtime.tasks.stores.store_catalog import StoreCatalog
+from streamrt.runtime.tasks.stores.task_stores import TaskStores
 from streamrt.state.spec import StoreSpec
 from streamrt.state.transaction import state_of
 from streamrt.topology import TaskId, TaskStore

@@ -32,7 +32,7 @@ import pyarrow as pa
 
 from bench import common
 from streamrt import Catalog
-from streamrt.kafka.writer import DEFAULTS
+from streamrt.kafka.writing.record_writer import DEFAULTS
 from streamrt.tables import MemoryCatalog, Table
 
 COLUMNS = "id BIGINT NOT NULL, key BIGINT NOT NULL, value DOUBLE NOT NULL, padding STRING NOT NULL"

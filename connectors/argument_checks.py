@@ -1,23 +1,63 @@
 """Checks of arguments that several connectors share. Each returns the argument, or raises one sentence."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable, Mapping
+from types import UnionType
 from typing import Any, TypeVar
 
-from streamrt.errors import argument_error
+from streamrt.arguments import checked
+from streamrt.errors import ArgumentTypeError, argument_error
 
 __all__ = [
     "check_flags",
+    "check_known",
     "check_texts",
     "checked_choice",
     "checked_count",
     "checked_flag",
     "checked_function",
     "checked_seconds",
+    "checked_strings",
     "checked_text",
+    "checked_type",
 ]
 
 T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., Any] | None)
+
+
+def checked_type(
+    owner: str,
+    name: str,
+    value: T,
+    types: type[Any] | UnionType,
+    wanted: str,
+    valid: Callable[[Any], object] | None = None,
+    *,
+    optional: bool = False,
+    hidden: bool = False,
+) -> T:
+    """Return an argument that has one of several types and, if `valid` is given, fulfils a condition.
+
+    Args:
+        owner: the connector.
+        name: the parameter.
+        value: the argument.
+        types: the allowed types; a bool is an int only if they contain bool.
+        wanted: what the argument must be, for the error.
+        valid: returns something true for an allowed value of these types.
+        optional: whether None is allowed.
+        hidden: whether the error shows only the type, since the argument may contain a secret.
+
+    Raises:
+        ConfigurationError: if it has another type, or is not valid.
+
+    Example:
+        >>> checked_type("RateSource", "rate", 2.5, int | float, "more than 0", lambda rate: rate > 0)
+        2.5
+    """
+    show = _type_shown if hidden else _shown
+    return checked(f"{owner}({name}=...)", value, types, wanted, valid, optional=optional, show=show)
 
 
 def checked_text(owner: str, name: str, value: str) -> str:
@@ -35,18 +75,34 @@ def checked_text(owner: str, name: str, value: str) -> str:
         >>> checked_text("MQTTSink", "server", "localhost")
         'localhost'
     """
-    if not isinstance(value, str) or not value or "\0" in value:
-        wanted = "a str without zero characters" if value and isinstance(value, str) else "a non-empty str"
-        raise argument_error(
-            f"{owner}({name}=...) must be {wanted}, got {_shown(value)}", of_type=isinstance(value, str)
-        )
-    return value
+    wanted = "a str without zero characters" if value and isinstance(value, str) else "a non-empty str"
+    return checked_type(owner, name, value, str, wanted, lambda text: text and "\0" not in text)
 
 
 def check_texts(owner: str, **given: str) -> None:
-    """Check several texts; see `checked_text`."""
+    """Check several strings; see `checked_text`."""
     for name, text in given.items():
         checked_text(owner, name, text)
+
+
+def checked_strings(owner: str, name: str, value: Mapping[str, str]) -> dict[str, str]:
+    """Return a copy of a dict of strings, which may contain secrets.
+
+    Args:
+        owner: the connector.
+        name: the parameter.
+        value: the argument.
+
+    Raises:
+        ConfigurationError: if it is something else.
+
+    Example:
+        >>> checked_strings("DeltaSink", "configuration", {"delta.appendOnly": "true"})
+        {'delta.appendOnly': 'true'}
+    """
+    if not isinstance(value, Mapping) or not all(isinstance(text, str) for pair in value.items() for text in pair):
+        raise ArgumentTypeError(f"{owner}({name}=...) must be a dict of strings")
+    return dict(value)
 
 
 def checked_count(owner: str, name: str, value: int, least: int = 1, most: int | None = None) -> int:
@@ -66,11 +122,10 @@ def checked_count(owner: str, name: str, value: int, least: int = 1, most: int |
         >>> checked_count("MQTTSink", "port", 1883, 1, 65_535)
         1883
     """
-    number = isinstance(value, int) and not isinstance(value, bool)
-    if not number or value < least or (most is not None and value > most):
-        bounds = f"{least} or more" if most is None else f"from {least} to {most}"
-        raise argument_error(f"{owner}({name}=...) must be an int, {bounds}, got {_shown(value)}", of_type=number)
-    return value
+    wanted = f"an int, {least} or more" if most is None else f"an int, from {least} to {most}"
+    return checked_type(
+        owner, name, value, int, wanted, lambda count: count >= least and (most is None or count <= most)
+    )
 
 
 def checked_seconds(owner: str, name: str, value: float, *, least: float | None = None) -> float:
@@ -89,14 +144,13 @@ def checked_seconds(owner: str, name: str, value: float, *, least: float | None 
         >>> checked_seconds("WebhookSink", "timeout", 2.5)
         2.5
     """
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    # NaN is neither.
-    if not number or not value < math.inf or not (value > 0 if least is None else value >= least):
-        bounds = "more than 0" if least is None else f"{least:g} or more"
-        raise argument_error(
-            f"{owner}({name}=...) must be a number of seconds, {bounds}, got {_shown(value)}", of_type=number
-        )
-    return value
+    wanted = f"a number of seconds, {'more than 0' if least is None else f'{least:g} or more'}"
+
+    def is_valid(seconds: float) -> bool:
+        # NaN is neither.
+        return seconds < math.inf and (seconds > 0 if least is None else seconds >= least)
+
+    return checked_type(owner, name, value, int | float, wanted, is_valid)
 
 
 def checked_flag(owner: str, name: str, value: bool) -> bool:
@@ -108,21 +162,42 @@ def checked_flag(owner: str, name: str, value: bool) -> bool:
         value: the argument.
 
     Raises:
-        ConfigurationError: if it is no bool.
+        ConfigurationError: if it is not a bool.
 
     Example:
         >>> checked_flag("MQTTSink", "tls_enabled", True)
         True
     """
-    if not isinstance(value, bool):
-        raise argument_error(f"{owner}({name}=...) must be True or False, got {_shown(value)}", of_type=False)
-    return value
+    return checked_type(owner, name, value, bool, "True or False")
 
 
 def check_flags(owner: str, **given: bool) -> None:
     """Check several bools; see `checked_flag`."""
     for name, flag in given.items():
         checked_flag(owner, name, flag)
+
+
+def check_known(owner: str, given: Iterable[str], known: Collection[str], of: str, hint: str = "") -> None:
+    """Check that a connector passes on every argument it got for a function.
+
+    Args:
+        owner: the connector.
+        given: the names of the arguments.
+        known: the names that it passes on.
+        of: the function.
+        hint: what follows in the error.
+
+    Raises:
+        ConfigurationError: if a name is another one.
+
+    Example:
+        >>> check_known("BigQuerySink", {"default_query_job_config": None}, ("default_query_job_config",), "bigquery.Client")
+    """
+    unknown = sorted(set(given).difference(known))
+    if unknown:
+        raise ArgumentTypeError(
+            f"{owner} got unknown arguments: {', '.join(unknown)}; of those of {of} it takes {', '.join(known)}{hint}"
+        )
 
 
 def checked_choice(owner: str, name: str, value: T, choices: tuple[T, ...]) -> T:
@@ -148,9 +223,7 @@ def checked_choice(owner: str, name: str, value: T, choices: tuple[T, ...]) -> T
     return value
 
 
-def checked_function(
-    owner: str, name: str, value: Callable[..., Any] | None, *, optional: bool = False
-) -> Callable[..., Any] | None:
+def checked_function(owner: str, name: str, value: F, *, optional: bool = False) -> F:
     """Return a function.
 
     Args:
@@ -168,11 +241,16 @@ def checked_function(
     """
     if not callable(value) and not (optional and value is None):
         wanted = "a function or None" if optional else "a function"
-        raise argument_error(f"{owner}({name}=...) must be {wanted}, got a {type(value).__name__}", of_type=False)
+        raise ArgumentTypeError(f"{owner}({name}=...) must be {wanted}, got {_type_shown(value)}")
     return value
 
 
 def _shown(value: object) -> str:
-    """Show numbers and short texts; other values by their type, since they may hold anything."""
-    plain = value is None or (isinstance(value, str | int | float) and len(repr(value)) <= 60)
-    return repr(value) if plain else f"a {type(value).__name__}"
+    """Show numbers and short strings; other values by their type, since they may hold anything."""
+    if value is None or (isinstance(value, str | int | float) and len(repr(value)) <= 60):
+        return repr(value)
+    return _type_shown(value) + (f" of {len(value)} characters" if isinstance(value, str) else "")
+
+
+def _type_shown(value: object) -> str:
+    return f"a {type(value).__name__}"

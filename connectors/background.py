@@ -35,7 +35,7 @@ class Interrupts:
             self._functions.append(function)
             fired = self._fired
         if fired:
-            self._call(function)
+            self._call_safely(function)
 
     def fire(self) -> None:
         """Call the functions."""
@@ -43,10 +43,10 @@ class Interrupts:
             self._fired = True
             functions = list(self._functions)
         for function in functions:
-            self._call(function)
+            self._call_safely(function)
 
     @staticmethod
-    def _call(function: Callable[[], object]) -> None:
+    def _call_safely(function: Callable[[], object]) -> None:
         # The connection may be closed already; nothing of it matters any more.
         with contextlib.suppress(Exception):
             function()
@@ -68,7 +68,7 @@ class Reading(Generic[T]):
         self._waiting: deque[T] = deque()
         self._closed = self._ended = False
         self._error: BaseException | None = None
-        self._thread = threading.Thread(target=self._run, name="streamrt-source-reading", daemon=True)
+        self._thread = threading.Thread(target=self._read_until_ended, name="streamrt-source-reading", daemon=True)
         self._thread.start()
 
     @property
@@ -99,7 +99,7 @@ class Reading(Generic[T]):
         return items
 
     def close(self, *, interrupt: bool = True) -> None:
-        """End the thread, or abandon it: it ends with its next item then.
+        """End the thread, or abandon it: in that case, it ends with its next item.
 
         Args:
             interrupt: whether to interrupt a blocked call, and to wait a moment for the end of the thread.
@@ -111,13 +111,13 @@ class Reading(Generic[T]):
             self._interrupts.fire()
             self._thread.join(_JOIN_S)
 
-    def _run(self) -> None:
+    def _read_until_ended(self) -> None:
         error: BaseException | None = None
         try:
             items = self._read(self._interrupts)
             try:
                 for item in items:
-                    if not self._put(item):
+                    if not self._put_item(item):
                         break
             finally:
                 close = getattr(items, "close", None)
@@ -130,7 +130,7 @@ class Reading(Generic[T]):
             self._ended = True
             self._changed.notify_all()
 
-    def _put(self, item: T) -> bool:
+    def _put_item(self, item: T) -> bool:
         with self._changed:
             while len(self._waiting) >= self._limit and not self._closed:
                 self._changed.wait()

@@ -1,13 +1,17 @@
 """Credentials of connectors: given as text or as a function, shown to no one."""
 
-from collections.abc import Callable
+import base64
+import pickle
+from collections.abc import Callable, Mapping
+from typing import Any
 
+import cloudpickle
 from pydantic import SecretStr
 
 from streamrt.errors import ArgumentTypeError, ConfigurationError
 from streamrt.secret import Secret, conceal
 
-__all__ = ["Credential", "CredentialInput"]
+__all__ = ["ClientSettings", "Credential", "CredentialInput"]
 
 CredentialInput = str | SecretStr | Callable[[], str]
 """A credential as users give it. The process that connects calls a function, so it may read a file or a vault there."""
@@ -63,7 +67,7 @@ class Credential:
 
     @property
     def known(self) -> tuple[str, ...]:
-        """The texts that must not be shown, as far as they are known."""
+        """The strings that must not be shown, as far as they are known."""
         return tuple(text.reveal() for text in self._texts)
 
     @property
@@ -98,3 +102,36 @@ class Credential:
 
     def __repr__(self) -> str:
         return "Credential(***)"
+
+
+class ClientSettings:
+    """More settings of a client. They may contain credentials, so all of them are kept as secrets are.
+
+    Args:
+        connector: name of the connector.
+        settings: the settings.
+
+    Raises:
+        ArgumentTypeError: if they cannot be sent to other processes.
+
+    Example:
+        >>> ClientSettings("RedisSink", {"username": "writer"}).reveal()
+        {'username': 'writer'}
+    """
+
+    def __init__(self, connector: str, settings: Mapping[str, Any]) -> None:
+        try:
+            data = cloudpickle.dumps(dict(settings))
+        except Exception as error:  # noqa: BLE001 - pickles fail in all ways
+            names = ", ".join(settings)
+            raise ArgumentTypeError(
+                f"{connector} cannot send its settings {names} to other processes: {type(error).__name__}"
+            ) from None
+        self._data = Secret(base64.b64encode(data).decode()) if settings else None
+
+    def reveal(self) -> dict[str, Any]:
+        """Return the settings."""
+        if self._data is None:
+            return {}
+        settings: dict[str, Any] = pickle.loads(base64.b64decode(self._data.reveal()))
+        return settings

@@ -1,6 +1,6 @@
 """Failures of requests to external systems, described without secrets and without values.
 
-Texts of client libraries may hold both, so connectors translate their errors at once.
+Messages of client libraries may hold both, so connectors translate their errors at once.
 """
 
 from streamrt.errors import StreamRTError

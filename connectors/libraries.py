@@ -1,4 +1,4 @@
-"""Libraries of connectors: each is an optional dependency, imported by one connector alone."""
+"""Libraries of connectors: each is an optional dependency, imported by only one connector."""
 
 import importlib.util
 

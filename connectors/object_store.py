@@ -1,10 +1,11 @@
-"""What sinks and sources of files in object stores share: the bucket, and credentials that appear nowhere."""
+"""Common parts of sinks and sources of files in object stores: the bucket, and credentials that appear nowhere."""
 
 import re
 from typing import Any
 
 from pydantic import SecretStr
 
+from streamrt.connectors.argument_checks import checked_type
 from streamrt.connectors.credentials import Credential, CredentialInput
 from streamrt.errors import ArgumentValueError, argument_error
 
@@ -26,12 +27,9 @@ class StoreAccess:
     """
 
     def __init__(self, owner: str, kind: str, container: str) -> None:
-        if not isinstance(container, str) or not container or "/" in container:
-            raise argument_error(
-                f"{owner}({kind}=...) must be the name of a {kind}, got {container!r}",
-                of_type=isinstance(container, str),
-            )
-        self.container = container
+        self.container = checked_type(
+            owner, kind, container, str, f"the name of a {kind}", lambda name: name and "/" not in name
+        )
         self.kind = kind
         self._owner = owner
         self._secrets: dict[str, Credential] = {}
@@ -47,9 +45,7 @@ class StoreAccess:
         Raises:
             ConfigurationError: if it is not text.
         """
-        if value is not None and not isinstance(value, str):
-            raise argument_error(f"{self._owner}({name}=...) must be a str, got {type(value).__name__}", of_type=False)
-        return value or default or None
+        return checked_type(self._owner, name, value, str, "a str", optional=True, hidden=True) or default or None
 
     def url(self, name: str, value: str | None, default: str | None = None) -> str | None:
         """Return an argument that must be a URL without credentials.

@@ -129,7 +129,7 @@ class Retries:
             stop=tenacity.stop_after_attempt(self.attempts) | tenacity.stop_after_delay(self.time_limit_s),
             wait=waits + tenacity.wait_random(0, self.first_wait_s / 4),
             retry=may_pass,
-            before_sleep=lambda state: _log(what, state, words or named),
+            before_sleep=lambda state: _log_retry(what, state, words or named),
             reraise=True,
         )
         for attempt in retrying:
@@ -174,7 +174,7 @@ class Retries:
             raise SinkBackpressureError(self.retry_after_s, reason) from error
 
 
-def _log(what: str, state: tenacity.RetryCallState, words: Callable[[BaseException], str]) -> None:
+def _log_retry(what: str, state: tenacity.RetryCallState, words: Callable[[BaseException], str]) -> None:
     error = None if state.outcome is None else state.outcome.exception()
     wait = 0.0 if state.next_action is None else state.next_action.sleep
     reason = "unknown" if error is None else words(error)

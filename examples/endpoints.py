@@ -80,9 +80,9 @@ def copy(catalog: Catalog, killed_after: int | None = None) -> None:
 def result(catalog: Catalog) -> tuple[list[Any], str | None]:
     """Return the counters of rows that readers see, and the state of the writer."""
     copies = catalog.table("geo.copies")
-    counters = [row["counter"] for row in copies.scan(["counter"]).rows()]
+    # The writer opens when the last commit of its id is complete, so that readers see all of it.
     with copies.writer(id="copier") as writer:
-        return counters, writer.state
+        return [row["counter"] for row in copies.scan(["counter"]).rows()], writer.state
 
 
 def main() -> None:

@@ -25,7 +25,6 @@ def build(app: Application, logs: Path = Path("logs"), failures: Path = Path("fa
         logs,
         key_setter=lambda request: request["host"],
         timestamp_setter=lambda request: request["at"],
-        compression="gzip",
         # Do not wait as long as the hosts did.
         replay_speed=0,
         name="logs",

@@ -6,8 +6,10 @@ from collections.abc import Callable
 from io import BytesIO
 from typing import Any
 
+from streamrt.common.copies import deep_copy
 from streamrt.errors import ConfigurationError, SerializationError
 from streamrt.records import Headers
+from streamrt.serializers.avro_checks import MisfitValueError, value_check
 from streamrt.serializers.avro_schema import (
     AvroSchema,
     InvalidAvroSchemaError,
@@ -35,6 +37,8 @@ from streamrt.serializers.registry import (
     SchemaWriter,
     checked_configs,
 )
+
+_WITHOUT_VALUE = ("record contains more fields", "no value and no default for", "Field ", "the value is nested deeper")
 
 AvroSchemaLike = dict[str, Any] | list[Any] | str | RegistrySchema
 """An Avro schema: a dict, a list, JSON, the name of a primitive type, or one with references to registered schemas."""
@@ -113,20 +117,20 @@ class AvroSerializer(Serializer):
         return {**self.__dict__, "_compiled": None}
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, AvroSerializer) and self._settings() == other._settings()
+        return isinstance(other, AvroSerializer) and self._schema_settings() == other._schema_settings()
 
     def __hash__(self) -> int:
         return hash(AvroSerializer)
 
-    def _settings(self) -> tuple[Any, ...]:
+    def _schema_settings(self) -> tuple[Any, ...]:
         return self._schema, self._references, self._options, self._writer
 
     def bind(self, topic: str, field: MessageField) -> BoundSerializer:  # noqa: D102
-        own = self._own()
+        own = self._own_schema()
         if self._writer is None:
             if own is None:
                 raise TypeError("a serializer without a registry has its own schema")
-            return _encoder(own, self._options)
+            return _make_encoder(own, self._options)
         schema = None
         if self._schema is not None:
             schema = RegistrySchema(json.dumps(self._schema), self._references)
@@ -135,12 +139,12 @@ class AvroSerializer(Serializer):
             compiled = own
             if compiled is None or found.schema is not schema:
                 compiled = compile_registered(found, registry)
-            encode: Any = _raw_bytes if compiled.is_bytes else _encoder(compiled, self._options)
+            encode: Any = _raw_bytes if compiled.is_bytes else _make_encoder(compiled, self._options)
             return lambda value: encode(value, None)
 
         return self._writer.bind(topic, field, schema, make, _record_name(own, self._schema))
 
-    def _own(self) -> AvroSchema | None:
+    def _own_schema(self) -> AvroSchema | None:
         if self._compiled is None and self._schema is not None and not self._references:
             self._compiled = _compile_own(self._schema)
         return self._compiled
@@ -157,7 +161,7 @@ class AvroDeserializer(Deserializer):
             [the specification](https://avro.apache.org/docs/1.12.0/specification/#schema-resolution).
         return_record_name: a record in a union becomes a tuple of its type's name and the record.
         return_record_name_override: the same, but only if the union has several record types.
-        return_named_type: the same for enums and fixed types, too; the two options above are then ignored.
+        return_named_type: the same, also for enums and fixed types; the two options above are then ignored.
         return_named_type_override: the same, but only if the union has several named types.
         handle_unicode_errors: error handling for strings that are not UTF-8, as for `bytes.decode`.
         schema_registry_client_config: connection to a schema registry. Values then begin with the schema's id.
@@ -225,12 +229,12 @@ class AvroDeserializer(Deserializer):
         return {**self.__dict__, "_writer_schema": None, "_reader_schema": None}
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, AvroDeserializer) and self._settings() == other._settings()
+        return isinstance(other, AvroDeserializer) and self._schema_settings() == other._schema_settings()
 
     def __hash__(self) -> int:
         return hash(AvroDeserializer)
 
-    def _settings(self) -> tuple[Any, ...]:
+    def _schema_settings(self) -> tuple[Any, ...]:
         return self._written, self._read, self._read_references, self._options, self._reader
 
     def bind(self, topic: str, field: MessageField) -> BoundDeserializer:  # noqa: D102
@@ -242,14 +246,14 @@ class AvroDeserializer(Deserializer):
         if self._reader is None:
             if own is None:
                 raise TypeError("a deserializer without a registry has its own schema")
-            return _decoder(own, reader, self._options)
+            return _make_decoder(own, reader, self._options)
 
         def make(found: RegisteredSchema, registry: SchemaRegistry) -> Callable[[bytes], Any]:
             nonlocal reader
             if reader is None and self._read is not None:
                 reader = _compile_text(RegistrySchema(json.dumps(self._read), self._read_references), registry)
             compiled = compile_registered(found, registry)
-            return _same_bytes if compiled.is_bytes else _decoder(compiled, reader, self._options)
+            return _same_bytes if compiled.is_bytes else _make_decoder(compiled, reader, self._options)
 
         return self._reader.bind(topic, field, make)
 
@@ -273,6 +277,8 @@ def _compile_own(schema: Any) -> AvroSchema:
     try:
         compiled = compile_schema(schema)
         json.dumps(schema)
+        if compiled.unfit_defaults:
+            raise InvalidAvroSchemaError(f"the default of {', '.join(compiled.unfit_defaults)} does not fit its type")
     except (InvalidAvroSchemaError, TypeError, ValueError) as error:
         raise ConfigurationError(f"the Avro schema cannot be used: {error}") from error
     return compiled
@@ -308,9 +314,13 @@ def _record_name(own: AvroSchema | None, schema: Any) -> str | None:
     return f"{namespace}.{name}" if namespace and "." not in name else str(name)
 
 
-def _encoder(schema: AvroSchema, options: dict[str, Any]) -> BoundSerializer:
+def _make_encoder(schema: AvroSchema, options: dict[str, Any]) -> BoundSerializer:
     parsed, recursive = schema.parsed, schema.recursive
     write: Callable[..., None] = load_fastavro().schemaless_writer
+    # fastavro says more about missing fields if there may be none.
+    strict = bool(options.get("strict") or options.get("strict_allow_default"))
+    tuples = not options.get("disable_tuple_notation")
+    fits = value_check(parsed, schema.named, tuples=tuples, missing=not strict)
 
     def encode(value: Any, headers: Headers | None) -> bytes | None:
         if value is None:
@@ -319,19 +329,21 @@ def _encoder(schema: AvroSchema, options: dict[str, Any]) -> BoundSerializer:
         try:
             if recursive:
                 check_value_depth(value)
+            fits(value)
             write(out, parsed, value, **options)
         except Exception as error:  # the value's methods and fastavro may raise anything
             raise SerializationError(
-                f"the value does not fit the Avro schema{_of(schema)}: {_reason(error)}"
+                f"the value does not fit the Avro schema{_of(schema)}: {_describe_misfit(error)}"
             ) from error
         return out.getvalue()
 
     return encode
 
 
-def _decoder(writer: AvroSchema, reader: AvroSchema | None, options: dict[str, Any]) -> Callable[..., Any]:
+def _make_decoder(writer: AvroSchema, reader: AvroSchema | None, options: dict[str, Any]) -> Callable[..., Any]:
     parsed, check = writer.parsed, writer.check
     target = None if reader is None else reader.parsed
+    shares_defaults = reader is not None and reader.shares_defaults
     read: Callable[..., Any] = load_fastavro().schemaless_reader
 
     def decode(data: bytes, headers: Headers | None = None) -> Any:
@@ -341,12 +353,14 @@ def _decoder(writer: AvroSchema, reader: AvroSchema | None, options: dict[str, A
                 check(data)
             value = read(source, parsed, target, **options)
         except Exception as error:  # fastavro may raise anything
-            raise SerializationError(f"the bytes do not fit the Avro schema{_of(writer)}: {_reason(error)}") from error
+            raise SerializationError(
+                f"the bytes do not fit the Avro schema{_of(writer)}: {_describe_reason(error)}"
+            ) from error
         if source.tell() != len(data):
             raise SerializationError(
                 f"the bytes do not fit the Avro schema{_of(writer)}: {len(data) - source.tell()} remain after the value"
             )
-        return value
+        return deep_copy(value) if shares_defaults else value
 
     return decode
 
@@ -365,7 +379,15 @@ def _of(schema: AvroSchema) -> str:
     return f" of {schema.name}" if schema.name in schema.named else ""
 
 
-def _reason(error: Exception) -> str:
+def _describe_misfit(error: Exception) -> str:
+    """Return why a value cannot be written; messages of fastavro may contain the value."""
+    text = str(error)
+    if isinstance(error, MisfitValueError) or text.startswith(_WITHOUT_VALUE):
+        return text
+    return type(error).__name__
+
+
+def _describe_reason(error: Exception) -> str:
     # fastavro raises one of these two, depending on where the bytes end.
     if isinstance(error, EOFError) or str(error) == "string index out of range":
         return "they end too early"

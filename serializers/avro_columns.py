@@ -7,8 +7,8 @@ side: an array of NumPy holds where each value is, and each step reads the same 
     at        0                13           ...     then 1, 14 (after the first field), then 4, 15, ...
 
 Of a union, the values with the same branch go on side by side; of arrays and maps, the n-th items of all values. What this
-module does not know, or finds odd (numbers that are too long, bytes that end too early or too late), is an `OddError`: the
-values must then be read one by one, and that decides what they are.
+module does not know, or finds odd (numbers that are too long, bytes that end too early or too late), raises
+`NotVectorizableError`: the values must then be read one by one, and that decides what they are.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-__all__ = ["AvroColumns", "OddError"]
+__all__ = ["AvroColumns", "NotVectorizableError"]
 
 Positions = npt.NDArray[np.int64]
 
@@ -32,7 +32,7 @@ _DAYS = (-719_162, 2_932_896)
 _MICROSECONDS = (_DAYS[0] * _DAY_MS * 1000, (_DAYS[1] + 1) * _DAY_MS * 1000 - 1)
 
 
-class OddError(Exception):
+class NotVectorizableError(Exception):
     """The values must be read one by one."""
 
 
@@ -44,12 +44,12 @@ class AvroColumns:
         named: the types with names, by full name.
 
     Raises:
-        OddError: if the schema is no record.
+        NotVectorizableError: if the schema is not a record.
     """
 
     def __init__(self, parsed: Any, named: Mapping[str, Any]) -> None:
         if not isinstance(parsed, dict) or parsed.get("type") != "record":
-            raise OddError
+            raise NotVectorizableError
         self._fields = [(field["name"], field["type"]) for field in parsed["fields"]]
         self._named = named
 
@@ -62,7 +62,7 @@ class AvroColumns:
             wanted: names of fields.
 
         Raises:
-            OddError: if they must be read one by one.
+            NotVectorizableError: if they must be read one by one.
         """
         reader = _Reader(values, self._named)
         at = reader.starts + skipped
@@ -72,7 +72,7 @@ class AvroColumns:
             if array is not None:
                 columns[name] = array
         if not np.array_equal(at, reader.ends):
-            raise OddError
+            raise NotVectorizableError
         return columns
 
 
@@ -83,7 +83,7 @@ class _Reader:
         self.starts = self.ends - lengths
         joined = b"".join([*values, _PADDING])
         if len(joined) >= _MAX_BYTES:
-            raise OddError
+            raise NotVectorizableError
         self._buffer = pa.py_buffer(joined)
         self._data = np.frombuffer(joined, np.uint8)
         self._named = named
@@ -91,16 +91,16 @@ class _Reader:
     def read(self, declared: Any, at: Positions, ends: Positions, build: bool) -> tuple[Positions, pa.Array | None]:
         """Read values of one type; return where each ends, and the values if they are asked for."""
         if isinstance(declared, list):
-            return self._union(declared, at, ends, build)
+            return self._read_union(declared, at, ends, build)
         if isinstance(declared, str) and declared not in _PRIMITIVES:
             declared = self._named.get(declared)
         kind, logical = (declared["type"], declared) if isinstance(declared, dict) else (declared, {})
         read = _KINDS.get(kind)
         if read is None:
-            raise OddError
+            raise NotVectorizableError
         at, array = read(self, logical, at, ends, build)
         if (at > ends).any():
-            raise OddError
+            raise NotVectorizableError
         return at, array
 
     def longs(self, at: Positions) -> tuple[Positions, Positions]:
@@ -113,7 +113,7 @@ class _Reader:
         while len(more):
             byte = self._data[at[more]]
             if shift == 63 and (byte > 1).any():
-                raise OddError
+                raise NotVectorizableError
             at[more] += 1
             number[more] |= (byte & 0x7F).astype(np.uint64) << np.uint64(shift)
             more = more[byte >= 0x80]
@@ -122,15 +122,15 @@ class _Reader:
 
     # -- Composed types --------------------------------------------------------------------------------------------
 
-    def _union(
+    def _read_union(
         self, branches: list[Any], at: Positions, ends: Positions, build: bool
     ) -> tuple[Positions, pa.Array | None]:
         at, branch = self.longs(at)
         if (at > ends).any() or ((branch < 0) | (branch >= len(branches))).any():
-            raise OddError
+            raise NotVectorizableError
         others = [number for number, each in enumerate(branches) if each not in ("null", {"type": "null"})]
         if build and len(others) != 1:
-            raise OddError
+            raise NotVectorizableError
         array = None
         for number in others:
             chosen = branch == number
@@ -144,7 +144,7 @@ class _Reader:
                 array = array.take(pa.array(places, mask=~chosen)) if len(rows) else pa.nulls(len(at), array.type)
         return at, array
 
-    def _record(
+    def _read_record(
         self, declared: dict[str, Any], at: Positions, ends: Positions, build: bool
     ) -> tuple[Positions, pa.Array | None]:
         names, arrays = [], []
@@ -153,24 +153,24 @@ class _Reader:
             names.append(field["name"])
             arrays.append(array)
         if build and not arrays:
-            raise OddError
+            raise NotVectorizableError
         return at, pa.StructArray.from_arrays(arrays, names) if build else None
 
-    def _array(
+    def _read_array(
         self, declared: dict[str, Any], at: Positions, ends: Positions, build: bool
     ) -> tuple[Positions, pa.Array | None]:
-        at, offsets, _, items = self._items(declared["items"], False, at, ends, build)
+        at, offsets, _, items = self._read_items(declared["items"], False, at, ends, build)
         return at, pa.ListArray.from_arrays(offsets, items) if build else None
 
-    def _map(
+    def _read_map(
         self, declared: dict[str, Any], at: Positions, ends: Positions, build: bool
     ) -> tuple[Positions, pa.Array | None]:
-        at, offsets, keys, items = self._items(declared["values"], True, at, ends, build)
+        at, offsets, keys, items = self._read_items(declared["values"], True, at, ends, build)
         if build and any(len(set(each)) != len(each) for each in pa.ListArray.from_arrays(offsets, keys).to_pylist()):
-            raise OddError
+            raise NotVectorizableError
         return at, pa.MapArray.from_arrays(offsets, keys, items) if build else None
 
-    def _items(
+    def _read_items(
         self, declared: Any, keyed: bool, at: Positions, ends: Positions, build: bool
     ) -> tuple[Positions, pa.Array, pa.Array, pa.Array]:
         """Read the n-th items of all values that have so many, for n from 1 on."""
@@ -181,15 +181,15 @@ class _Reader:
         key = item = None
         for number in range(_MAX_ROUNDS + 1):
             if number == _MAX_ROUNDS:
-                raise OddError
+                raise NotVectorizableError
             begun = rows[left[rows] == 0]
-            at[begun], left[begun] = self._block(at[begun], ends[begun])
+            at[begun], left[begun] = self._read_block(at[begun], ends[begun])
             rows = rows[left[rows] > 0]
             # Once without any rows, for the types of empty columns.
             if keyed:
-                at[rows], key = self._text({}, at[rows], ends[rows], build, "string")
+                at[rows], key = self._read_text({}, at[rows], ends[rows], build, "string")
                 if (at[rows] > ends[rows]).any():
-                    raise OddError
+                    raise NotVectorizableError
             at[rows], item = self.read(declared, at[rows], ends[rows], build)
             left[rows] -= 1
             counts[rows] += 1
@@ -205,7 +205,7 @@ class _Reader:
         keys = pa.concat_arrays(found_keys).take(order) if keyed else None
         return at, offsets, keys, pa.concat_arrays(found_items).take(order)
 
-    def _block(self, at: Positions, ends: Positions) -> tuple[Positions, Positions]:
+    def _read_block(self, at: Positions, ends: Positions) -> tuple[Positions, Positions]:
         at, count = self.longs(at)
         sized = np.flatnonzero(count < 0)
         if len(sized):
@@ -214,21 +214,25 @@ class _Reader:
         count = np.abs(count)
         # The lowest number has no positive one.
         if (at > ends).any() or (count < 0).any():
-            raise OddError
+            raise NotVectorizableError
         return at, count
 
     # -- Plain types -----------------------------------------------------------------------------------------------
 
-    def _null(self, declared: Any, at: Positions, ends: Positions, build: bool) -> tuple[Positions, pa.Array | None]:
+    def _read_null(
+        self, declared: Any, at: Positions, ends: Positions, build: bool
+    ) -> tuple[Positions, pa.Array | None]:
         return at, pa.nulls(len(at)) if build else None
 
-    def _boolean(self, declared: Any, at: Positions, ends: Positions, build: bool) -> tuple[Positions, pa.Array | None]:
+    def _read_boolean(
+        self, declared: Any, at: Positions, ends: Positions, build: bool
+    ) -> tuple[Positions, pa.Array | None]:
         byte = self._data[at]
         if (byte > 1).any():
-            raise OddError
+            raise NotVectorizableError
         return at + 1, pa.array(byte.astype(bool)) if build else None
 
-    def _int(
+    def _read_int(
         self, declared: Mapping[str, Any], at: Positions, ends: Positions, build: bool
     ) -> tuple[Positions, pa.Array | None]:
         at, number = self.longs(at)
@@ -237,13 +241,13 @@ class _Reader:
         logical = declared.get("logicalType")
         first, last = {"date": _DAYS, "time-millis": (0, _DAY_MS - 1)}.get(str(logical), (-(1 << 31), (1 << 31) - 1))
         if ((number < first) | (number > last)).any():
-            raise OddError
+            raise NotVectorizableError
         array = pa.array(number.astype(np.int32))
         if logical in ("date", "time-millis"):
             return at, array.view(pa.date32() if logical == "date" else pa.time32("ms"))
         return at, array
 
-    def _long(
+    def _read_long(
         self, declared: Mapping[str, Any], at: Positions, ends: Positions, build: bool
     ) -> tuple[Positions, pa.Array | None]:
         at, number = self.longs(at)
@@ -254,44 +258,48 @@ class _Reader:
         dtype = {"timestamp": pa.timestamp("us", "UTC"), "local-timestamp": pa.timestamp("us")}.get(place)
         size = {"millis": 1000, "micros": 1}.get(unit)
         if dtype is None or size is None:
-            raise OddError
+            raise NotVectorizableError
         if ((number < _MICROSECONDS[0] // size) | (number > _MICROSECONDS[1] // size)).any():
-            raise OddError
+            raise NotVectorizableError
         return at, pa.array(number * size).view(dtype)
 
-    def _float(self, declared: Any, at: Positions, ends: Positions, build: bool) -> tuple[Positions, pa.Array | None]:
+    def _read_float(
+        self, declared: Any, at: Positions, ends: Positions, build: bool
+    ) -> tuple[Positions, pa.Array | None]:
         return at + 4, pa.array(self._fixed_bytes(at, 4).view("<f4").reshape(-1)) if build else None
 
-    def _double(self, declared: Any, at: Positions, ends: Positions, build: bool) -> tuple[Positions, pa.Array | None]:
+    def _read_double(
+        self, declared: Any, at: Positions, ends: Positions, build: bool
+    ) -> tuple[Positions, pa.Array | None]:
         return at + 8, pa.array(self._fixed_bytes(at, 8).view("<f8").reshape(-1)) if build else None
 
     def _fixed_bytes(self, at: Positions, size: int) -> npt.NDArray[np.uint8]:
         if len(at) and at.max() + size > len(self._data):
-            raise OddError
+            raise NotVectorizableError
         taken: npt.NDArray[np.uint8] = self._data[at[:, None] + np.arange(size)]
         return taken
 
-    def _bytes(
+    def _read_bytes(
         self, declared: Mapping[str, Any], at: Positions, ends: Positions, build: bool
     ) -> tuple[Positions, pa.Array | None]:
         if declared.get("logicalType") == "decimal":
-            at, lengths = self._lengths(at, ends)
-            return at + lengths, self._decimals(declared, at, lengths) if build else None
+            at, lengths = self._read_lengths(at, ends)
+            return at + lengths, self._read_decimals(declared, at, lengths) if build else None
         if declared.get("logicalType") is not None and build:
-            raise OddError
-        return self._text(declared, at, ends, build, "bytes")
+            raise NotVectorizableError
+        return self._read_text(declared, at, ends, build, "bytes")
 
-    def _string(
+    def _read_string(
         self, declared: Mapping[str, Any], at: Positions, ends: Positions, build: bool
     ) -> tuple[Positions, pa.Array | None]:
         if declared.get("logicalType") is not None and build:
-            raise OddError
-        return self._text(declared, at, ends, build, "string")
+            raise NotVectorizableError
+        return self._read_text(declared, at, ends, build, "string")
 
-    def _text(
+    def _read_text(
         self, declared: Any, at: Positions, ends: Positions, build: bool, kind: str
     ) -> tuple[Positions, pa.Array | None]:
-        at, lengths = self._lengths(at, ends)
+        at, lengths = self._read_lengths(at, ends)
         after = at + lengths
         if not build:
             return after, None
@@ -309,40 +317,40 @@ class _Reader:
             array = array.cast(pa.string())
         return after, array
 
-    def _lengths(self, at: Positions, ends: Positions) -> tuple[Positions, Positions]:
+    def _read_lengths(self, at: Positions, ends: Positions) -> tuple[Positions, Positions]:
         at, lengths = self.longs(at)
         if ((lengths < 0) | (lengths > ends - at)).any():
-            raise OddError
+            raise NotVectorizableError
         return at, lengths
 
-    def _fixed(
+    def _read_fixed(
         self, declared: Mapping[str, Any], at: Positions, ends: Positions, build: bool
     ) -> tuple[Positions, pa.Array | None]:
         size = declared["size"]
         if (at + size > ends).any() or (build and size < 1):
-            raise OddError
+            raise NotVectorizableError
         if not build:
             return at + size, None
         logical = declared.get("logicalType")
         if logical == "decimal":
-            return at + size, self._decimals(declared, at, np.full(len(at), size))
+            return at + size, self._read_decimals(declared, at, np.full(len(at), size))
         if logical is not None:
-            raise OddError
+            raise NotVectorizableError
         content = np.ascontiguousarray(self._fixed_bytes(at, size))
         return at + size, pa.Array.from_buffers(pa.binary(size), len(at), [None, pa.py_buffer(content)])
 
-    def _enum(
+    def _read_enum(
         self, declared: Mapping[str, Any], at: Positions, ends: Positions, build: bool
     ) -> tuple[Positions, pa.Array | None]:
         at, number = self.longs(at)
         if ((number < 0) | (number >= len(declared["symbols"]))).any():
-            raise OddError
+            raise NotVectorizableError
         return at, pa.array(declared["symbols"], pa.string()).take(pa.array(number)) if build else None
 
-    def _decimals(self, declared: Mapping[str, Any], at: Positions, lengths: Positions) -> pa.Array:
+    def _read_decimals(self, declared: Mapping[str, Any], at: Positions, lengths: Positions) -> pa.Array:
         precision, scale = declared["precision"], declared.get("scale", 0)
         if not 1 <= precision <= 38 or scale > precision or ((lengths < 1) | (lengths > 16)).any():
-            raise OddError
+            raise NotVectorizableError
         # Two's complement, from the highest byte on; Arrow has the lowest first.
         content = np.empty((len(at), 16), np.uint8)
         sign = np.where(self._data[at] >= 0x80, 0xFF, 0).astype(np.uint8)
@@ -356,18 +364,18 @@ class _Reader:
 
 
 _KINDS: Mapping[Any, Any] = {
-    "null": _Reader._null,
-    "boolean": _Reader._boolean,
-    "int": _Reader._int,
-    "long": _Reader._long,
-    "float": _Reader._float,
-    "double": _Reader._double,
-    "bytes": _Reader._bytes,
-    "string": _Reader._string,
-    "fixed": _Reader._fixed,
-    "enum": _Reader._enum,
-    "array": _Reader._array,
-    "map": _Reader._map,
-    "record": _Reader._record,
-    "error": _Reader._record,
+    "null": _Reader._read_null,
+    "boolean": _Reader._read_boolean,
+    "int": _Reader._read_int,
+    "long": _Reader._read_long,
+    "float": _Reader._read_float,
+    "double": _Reader._read_double,
+    "bytes": _Reader._read_bytes,
+    "string": _Reader._read_string,
+    "fixed": _Reader._read_fixed,
+    "enum": _Reader._read_enum,
+    "array": _Reader._read_array,
+    "map": _Reader._read_map,
+    "record": _Reader._read_record,
+    "error": _Reader._read_record,
 }

@@ -20,6 +20,7 @@ from typing import Any
 
 from streamrt.errors import ConfigurationError
 from streamrt.extras import install_command
+from streamrt.serializers.avro_defaults import convert_defaults
 
 MAX_TYPE_DEPTH = 64
 """Maximum nesting depth of the types of a schema."""
@@ -54,6 +55,8 @@ class AvroSchema:
         name: full name of the type of values; the type itself if it has no name; None for a union.
         recursive: whether a type contains itself.
         check: refuses bytes that must not reach fastavro's reader; None if no check is needed.
+        unfit_defaults: the fields whose defaults do not fit their types; they count as fields without a default.
+        shares_defaults: whether defaults are lists or dicts, which values would share.
     """
 
     parsed: Any
@@ -61,6 +64,8 @@ class AvroSchema:
     name: str | None
     recursive: bool
     check: Check | None
+    unfit_defaults: tuple[str, ...] = ()
+    shares_defaults: bool = False
 
     @property
     def is_bytes(self) -> bool:
@@ -129,7 +134,8 @@ def compile_schema(schema: Any, definitions: Iterable[Any] = ()) -> AvroSchema:
         InvalidAvroSchemaError: if it is not a valid schema, or values cannot be read with it safely.
         ConfigurationError: if fastavro is not installed.
     """
-    parse = load_fastavro().parse_schema
+    fastavro = load_fastavro()
+    parse = fastavro.parse_schema
     named: dict[str, Any] = {}
     try:
         for definition in definitions:
@@ -138,6 +144,7 @@ def compile_schema(schema: Any, definitions: Iterable[Any] = ()) -> AvroSchema:
     except Exception as error:
         # fastavro raises any error for an invalid schema, such as KeyError.
         raise InvalidAvroSchemaError(f"{type(error).__name__}: {error}") from error
+    unfit, shares_defaults = convert_defaults(named, fastavro)
     analysis = _Analysis(named)
     whole = analysis.visit(parsed, 0)
     if whole.free > _MAX_FREE_VALUES:
@@ -149,7 +156,13 @@ def compile_schema(schema: Any, definitions: Iterable[Any] = ()) -> AvroSchema:
             _Walk(named, data, whole.free).run(parsed)
 
     return AvroSchema(
-        parsed, named, _name_of(parsed), analysis.recursive, check if risky or analysis.decimals else None
+        parsed,
+        named,
+        _name_of(parsed),
+        analysis.recursive,
+        check if risky or analysis.decimals else None,
+        tuple(unfit),
+        shares_defaults,
     )
 
 
@@ -217,12 +230,12 @@ class _Analysis:
         self._open: set[str] = set()
 
     def visit(self, schema: Any, depth: int) -> _Size:
-        size = self._visit(schema, depth)
+        size = self._visit_schema(schema, depth)
         if depth > MAX_TYPE_DEPTH or size.depth > MAX_TYPE_DEPTH:
             raise InvalidAvroSchemaError(f"its types are nested deeper than {MAX_TYPE_DEPTH} levels")
         return size
 
-    def _visit(self, schema: Any, depth: int) -> _Size:
+    def _visit_schema(self, schema: Any, depth: int) -> _Size:
         if depth > MAX_TYPE_DEPTH:
             return _Size(0, 0, depth)
         if isinstance(schema, list):
@@ -236,7 +249,7 @@ class _Analysis:
             )
         if isinstance(schema, str):
             if schema in _PRIMITIVES:
-                return _primitive(schema)
+                return _primitive_size(schema)
             return self._named_type(schema, self._named[schema], depth)
         kind = schema["type"]
         if kind in ("array", "map"):
@@ -249,7 +262,7 @@ class _Analysis:
             self.decimals = True
         if kind in ("record", "error", "fixed", "enum"):
             return self._named_type(schema["name"], schema, depth)
-        return _primitive(kind)
+        return _primitive_size(kind)
 
     def _named_type(self, name: str, schema: Any, depth: int) -> _Size:
         if name in self._open:
@@ -259,11 +272,11 @@ class _Analysis:
         done = self._done.get(name)
         if done is None:
             self._open.add(name)
-            done = self._done[name] = self._measure(schema, depth)
+            done = self._done[name] = self._measure_schema(schema, depth)
             self._open.remove(name)
         return done
 
-    def _measure(self, schema: Any, depth: int) -> _Size:
+    def _measure_schema(self, schema: Any, depth: int) -> _Size:
         kind = schema["type"]
         if kind == "enum":
             return _Size(1, 0, 1)
@@ -282,7 +295,7 @@ class _Analysis:
         )
 
 
-def _primitive(name: str) -> _Size:
+def _primitive_size(name: str) -> _Size:
     return _Size(0, 1, 1) if name == "null" else _Size(_WIDTHS.get(name, 1), 0, 1)
 
 
@@ -302,17 +315,17 @@ class _Walk:
         Raises:
             ValueError: if the value must not be read.
         """
-        self._value(schema, 0)
+        self._walk_value(schema, 0)
 
-    def _value(self, schema: Any, depth: int) -> None:
+    def _walk_value(self, schema: Any, depth: int) -> None:
         if depth > MAX_VALUE_DEPTH:
             raise ValueError(f"the value is nested deeper than {MAX_VALUE_DEPTH} levels")
-        self._count(1)
+        self._count_items(1)
         if isinstance(schema, list):
-            index = self._long()
+            index = self._read_long()
             if not 0 <= index < len(schema):
                 raise ValueError(f"the union has no branch {index}")
-            self._value(schema[index], depth + 1)
+            self._walk_value(schema[index], depth + 1)
             return
         logical = None
         if isinstance(schema, dict):
@@ -324,50 +337,50 @@ class _Walk:
             kind, logical = schema["type"], schema.get("logicalType")
         if kind in ("record", "error"):
             for one in schema["fields"]:
-                self._value(one["type"], depth + 1)
+                self._walk_value(one["type"], depth + 1)
         elif kind == "array":
-            self._items(schema["items"], False, depth)
+            self._walk_items(schema["items"], False, depth)
         elif kind == "map":
-            self._items(schema["values"], True, depth)
+            self._walk_items(schema["values"], True, depth)
         elif kind in ("int", "long", "enum"):
-            self._long()
+            self._read_long()
         elif kind in ("bytes", "string"):
-            length = self._long()
+            length = self._read_long()
             if logical == "decimal" and length > _MAX_DECIMAL_BYTES:
                 raise ValueError(f"a decimal of {length} bytes is too long")
-            self._skip(length)
+            self._skip_bytes(length)
         elif kind == "fixed":
-            self._skip(schema["size"])
+            self._skip_bytes(schema["size"])
         else:
-            self._skip(_WIDTHS.get(kind, 0))
+            self._skip_bytes(_WIDTHS.get(kind, 0))
 
-    def _items(self, item: Any, keyed: bool, depth: int) -> None:
-        count = self._long()
+    def _walk_items(self, item: Any, keyed: bool, depth: int) -> None:
+        count = self._read_long()
         while count:
             if count < 0:
                 count = -count
-                self._long()
+                self._read_long()
             self._left -= count
             if self._left < 0:
                 raise ValueError(f"it has {count} items in {len(self._data)} bytes")
             self._left += count
             for _ in range(count):
                 if keyed:
-                    self._skip(self._long())
-                self._value(item, depth + 1)
-            count = self._long()
+                    self._skip_bytes(self._read_long())
+                self._walk_value(item, depth + 1)
+            count = self._read_long()
 
-    def _count(self, number: int) -> None:
+    def _count_items(self, number: int) -> None:
         self._left -= number
         if self._left < 0:
             raise ValueError(f"it has too many values for {len(self._data)} bytes")
 
-    def _skip(self, length: int) -> None:
+    def _skip_bytes(self, length: int) -> None:
         self._at += length
         if length < 0 or self._at > len(self._data):
             raise ValueError("the bytes end too early" if length >= 0 else f"a length is {length}")
 
-    def _long(self) -> int:
+    def _read_long(self) -> int:
         result = shift = 0
         data, at = self._data, self._at
         while True:

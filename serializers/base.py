@@ -62,7 +62,7 @@ class Serializer(abc.ABC):
     """
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
-        """Restore the default `bind` for a subclass that overrides `__call__` alone and inherits a faster `bind`."""
+        """Restore the default `bind` for a subclass that overrides only `__call__` and inherits a faster `bind`."""
         super().__init_subclass__(**kwargs)
         if "__call__" in vars(cls) and "bind" not in vars(cls):
             cls.bind = Serializer.bind  # type: ignore[method-assign]
@@ -120,7 +120,7 @@ class Deserializer(abc.ABC):
     """
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
-        """Restore the default `bind` for a subclass that overrides `__call__` alone and inherits a faster `bind`."""
+        """Restore the default `bind` for a subclass that overrides only `__call__` and inherits a faster `bind`."""
         super().__init_subclass__(**kwargs)
         if "__call__" in vars(cls) and "bind" not in vars(cls):
             cls.bind = Deserializer.bind  # type: ignore[method-assign]

@@ -2,6 +2,8 @@
 
 import importlib
 import json
+import math
+import numbers
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -40,7 +42,7 @@ def schema_check(schema: Any, others: Mapping[str, Any] | None = None) -> Check:
             ...
         streamrt.errors.SerializationError: the value does not follow its JSON Schema at $.age: 'type' must be 'integer'
     """
-    validators, referencing = _libraries()
+    validators, referencing = _import_libraries()
     dialect = validators.validator_for(schema, default=None) if _names_dialect(schema) else None
     if dialect is None:
         if _names_dialect(schema):
@@ -48,9 +50,11 @@ def schema_check(schema: Any, others: Mapping[str, Any] | None = None) -> Check:
         dialect = validators.Draft202012Validator
     try:
         dialect.check_schema(schema)
-        registry, resource = _registry(referencing, dialect, schema, others or {})
+        registry, resource = _make_registry(referencing, dialect, schema, others or {})
         _check_references(resource, registry.resolver_with_root(resource))
-        validator = validators.extend(dialect, {"uniqueItems": _unique_items})(schema, registry=registry)
+        types = dialect.TYPE_CHECKER.redefine("number", _is_number)
+        extended = validators.extend(dialect, {"uniqueItems": _unique_items}, type_checker=types)
+        validator = extended(schema, registry=registry)
         # Any value reveals a schema that is nothing but a circle of references.
         validator.is_valid(None)
     except referencing.exceptions.Unresolvable as error:
@@ -60,7 +64,7 @@ def schema_check(schema: Any, others: Mapping[str, Any] | None = None) -> Check:
     except RecursionError:
         raise ConfigurationError("the JSON Schema refers to itself without end") from None
     except Exception as error:
-        raise _invalid(error) from error
+        raise _make_invalid_error(error) from error
 
     def check(value: Any) -> None:
         try:
@@ -70,7 +74,7 @@ def schema_check(schema: Any, others: Mapping[str, Any] | None = None) -> Check:
         except Exception as trouble:
             raise SerializationError(f"the value cannot be validated: {one_line(trouble)}") from trouble
         if error is not None:
-            raise SerializationError(_explain(error))
+            raise SerializationError(_explain_error(error))
 
     return check
 
@@ -90,7 +94,7 @@ def validator_check(validator: Any) -> Check:
             validate(value)
         except Exception as error:
             known = hasattr(error, "json_path") and hasattr(error, "validator_value")
-            message = _explain(error) if known else f"the validator refuses the value: {one_line(error)}"
+            message = _explain_error(error) if known else f"the validator refuses the value: {one_line(error)}"
             raise SerializationError(message) from error
 
     return check
@@ -109,8 +113,8 @@ def offline(validator: Any) -> Any:
         try:
             check_schema(schema)
         except Exception as error:
-            raise _invalid(error) from error
-    validators, _ = _libraries() if type(validator).__module__.startswith("jsonschema") else (None, None)
+            raise _make_invalid_error(error) from error
+    validators, _ = _import_libraries() if type(validator).__module__.startswith("jsonschema") else (None, None)
     unset = getattr(validators, "_REMOTE_WARNING_REGISTRY", None)
     if getattr(validator, "_ref_resolver", None) is not None:
         raise ConfigurationError("a validator with a RefResolver would fetch schemas: make it with registry= instead")
@@ -120,13 +124,13 @@ def offline(validator: Any) -> Any:
     return type(validator)(validator.schema, format_checker=validator.format_checker, registry=_public_drafts())
 
 
-def _invalid(error: Exception) -> ConfigurationError:
+def _make_invalid_error(error: Exception) -> ConfigurationError:
     where = getattr(error, "json_path", "$")
     reason = one_line(getattr(error, "message", None) or str(error) or type(error).__name__)
     return ConfigurationError(f"the JSON Schema is not valid at {where}: {reason}")
 
 
-def _libraries() -> tuple[Any, Any]:
+def _import_libraries() -> tuple[Any, Any]:
     try:
         import jsonschema.validators
         import referencing.exceptions
@@ -148,7 +152,7 @@ def _names_dialect(schema: Any) -> bool:
     return isinstance(schema, Mapping) and isinstance(schema.get("$schema"), str)
 
 
-def _registry(
+def _make_registry(
     referencing: Any, dialect: "type[Validator]", schema: Any, others: Mapping[str, Any]
 ) -> "tuple[Registry[Any], Resource[Any]]":
     """Return a registry that contains the schemas and the public drafts, and fetches nothing else."""
@@ -172,26 +176,33 @@ def _check_references(resource: "Resource[Any]", resolver: "Resolver[Any]") -> N
         _check_references(part, resolver.in_subresource(part))
 
 
+def _is_number(_: Any, value: Any) -> bool:
+    """Return whether a value is a number in JSON, where NaN and infinities become null."""
+    if isinstance(value, float):
+        return math.isfinite(value)
+    return isinstance(value, numbers.Number) and not isinstance(value, bool)
+
+
 def _unique_items(validator: Any, wanted: bool, items: Any, schema: Any) -> Iterable[Any]:
     # The library's rule compares all pairs, which takes minutes for a record of a megabyte.
     from jsonschema.exceptions import ValidationError
 
-    if wanted and validator.is_type(items, "array") and len({_frozen(item) for item in items}) < len(items):
+    if wanted and validator.is_type(items, "array") and len({_freeze_value(item) for item in items}) < len(items):
         yield ValidationError("the items are not unique")
 
 
-def _frozen(value: Any) -> Any:
+def _freeze_value(value: Any) -> Any:
     """Return a hashable form that is equal for equal JSON: 1 equals 1.0, but not true."""
     if isinstance(value, bool):
         return (bool, value)
     if isinstance(value, Mapping):
-        return (dict, frozenset((key, _frozen(item)) for key, item in value.items()))
+        return (dict, frozenset((key, _freeze_value(item)) for key, item in value.items()))
     if isinstance(value, list | tuple):
-        return (list, *(_frozen(item) for item in value))
+        return (list, *(_freeze_value(item) for item in value))
     return value
 
 
-def _explain(error: Any) -> str:
+def _explain_error(error: Any) -> str:
     if error.validator in _ABOUT_NAMES:
         rule = one_line(error.message)
     elif error.validator is None:

@@ -46,7 +46,11 @@ DESERIALIZERS: dict[str, type[Deserializer]] = {
 }
 """Deserializers by the names that `Application.topic()` accepts."""
 
-_OBJECTS = {"avro": "Avro{}(schema)", "protobuf": "Protobuf{}(msg_type)"}
+_OBJECTS = {
+    "avro": "Avro{}(schema)",
+    "csv": "CSV{}(schema) of streamrt.serializers.csv",
+    "protobuf": "Protobuf{}(msg_type)",
+}
 """Formats that need more than a name, with the object to pass instead."""
 
 
@@ -67,7 +71,7 @@ def resolve_serializer(serializer: SerializerType) -> Serializer:
         return serializer
     if isinstance(serializer, str) and serializer in SERIALIZERS:
         return SERIALIZERS[serializer]()
-    raise argument_error(_advice(serializer, "serializer", SERIALIZERS), of_type=isinstance(serializer, str))
+    raise argument_error(_advise_name(serializer, "serializer", SERIALIZERS), of_type=isinstance(serializer, str))
 
 
 def resolve_deserializer(deserializer: DeserializerType) -> Deserializer:
@@ -83,10 +87,12 @@ def resolve_deserializer(deserializer: DeserializerType) -> Deserializer:
         return deserializer
     if isinstance(deserializer, str) and deserializer in DESERIALIZERS:
         return DESERIALIZERS[deserializer]()
-    raise argument_error(_advice(deserializer, "deserializer", DESERIALIZERS), of_type=isinstance(deserializer, str))
+    raise argument_error(
+        _advise_name(deserializer, "deserializer", DESERIALIZERS), of_type=isinstance(deserializer, str)
+    )
 
 
-def _advice(given: object, kind: str, names: Iterable[str]) -> str:
+def _advise_name(given: object, kind: str, names: Iterable[str]) -> str:
     if isinstance(given, str) and given in _OBJECTS:
         return f"the {kind} {given!r} needs more than its name: give {_OBJECTS[given].format(kind.capitalize())}"
     return f"unknown {kind} {given!r}: give a {kind.capitalize()} object or one of {', '.join(names)}"

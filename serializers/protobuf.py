@@ -3,6 +3,7 @@
 import base64
 import functools
 import importlib
+import re
 import sys
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, cast
@@ -22,6 +23,7 @@ from streamrt.serializers.base import (
     Serializer,
 )
 from streamrt.serializers.proto_text import NoTextError, proto_text
+from streamrt.serializers.proto_values import proto_dict
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message
@@ -35,12 +37,14 @@ if TYPE_CHECKING:
 
 _KNOWN_TYPES = "google/protobuf/"
 _MAX_INDEXES = 100
+_FAILED_FIELDS = re.compile(r"Failed to parse (\S+) field")
+_WITHOUT_VALUE = ("Message ", "null is not allowed", "Can not find message")
 
 
 class ProtobufSerializer(Serializer):
     r"""Writes Protobuf: messages of one type, or dicts in Protobuf's JSON mapping.
 
-    A dict may name fields as the .proto file does or in lowerCamelCase. Bytes are base64 text, 64-bit integers are
+    A dict may name fields as the .proto file does or in lowerCamelCase. Bytes are bytes or base64 text, 64-bit integers are
     numbers or text, enums are names or numbers, timestamps are text. Converting a dict takes far longer than writing a
     message. None becomes a tombstone.
 
@@ -93,10 +97,10 @@ class ProtobufSerializer(Serializer):
         return data
 
     def bind(self, topic: str, field: MessageField) -> BoundSerializer:  # noqa: D102
-        encode = self._encoder()
+        encode = self._make_encoder()
         if self._writer is not None:
             descriptor = self._class.type.DESCRIPTOR
-            suffix = _index_bytes(_indexes(descriptor), self._writer.config.use_deprecated_format)
+            suffix = _index_bytes(_message_indexes(descriptor), self._writer.config.use_deprecated_format)
             return self._writer.bind(
                 topic,
                 field,
@@ -134,11 +138,11 @@ class ProtobufSerializer(Serializer):
         try:
             schema = _schema_with_imports(config, descriptor.file, registry, ctx)
         except SchemaRegistryError:
-            schema = RegistrySchema(_text(descriptor.file))
+            schema = RegistrySchema(_schema_text(descriptor.file))
         subject = config.subject_name_strategy(ctx, descriptor.full_name)
         return subject is None or registry.accepts(subject, schema, "PROTOBUF")
 
-    def _encoder(self) -> Callable[[Any], bytes]:
+    def _make_encoder(self) -> Callable[[Any], bytes]:
         from google.protobuf.json_format import ParseDict
         from google.protobuf.message import Message
 
@@ -151,19 +155,29 @@ class ProtobufSerializer(Serializer):
         def encode(value: Any) -> bytes:
             try:
                 if isinstance(value, Message):
-                    message = _converted(value, kind)
+                    message = _convert_message(value, kind)
                 elif isinstance(value, from_json):
-                    message = ParseDict(value, kind(), ignore_unknown_fields=ignore, descriptor_pool=pool)
+                    fitting = proto_dict(value, kind.DESCRIPTOR)
+                    message = ParseDict(fitting, kind(), ignore_unknown_fields=ignore, descriptor_pool=pool)
                 else:
                     raise SerializationError(f"the protobuf serializer of {name} got a {type(value).__name__}")
                 data: bytes = message.SerializeToString(deterministic=deterministic)
-            except SerializationError:
-                raise
+            except SerializationError as error:
+                raise SerializationError(f"the value is not a {name}: {error}") from error
             except Exception as error:
-                raise SerializationError(f"the value is not a {name}: {one_line(error)}") from error
+                raise SerializationError(f"the value is not a {name}: {_describe_misfit(error)}") from error
             return data
 
         return encode
+
+
+def _describe_misfit(error: Exception) -> str:
+    """Return why a value does not fit; the messages of the parser contain values."""
+    path = _FAILED_FIELDS.findall(str(error))
+    if path:
+        return f"field {'.'.join(path)!r} does not fit its type"
+    text = one_line(error)
+    return text if text.startswith(_WITHOUT_VALUE) else type(error).__name__
 
 
 class ProtobufDeserializer(Deserializer):
@@ -226,7 +240,7 @@ class ProtobufDeserializer(Deserializer):
         return self._calls.of(self, ProtobufDeserializer.bind, ctx)(value, ctx.headers)
 
     def bind(self, topic: str, field: MessageField) -> BoundDeserializer:  # noqa: D102
-        decode = self._decoder()
+        decode = self._make_decoder()
         if self._reader is not None:
             deprecated = self._deprecated
 
@@ -240,7 +254,7 @@ class ProtobufDeserializer(Deserializer):
 
         return deserialize
 
-    def _decoder(self) -> Callable[[bytes], Any]:
+    def _make_decoder(self) -> Callable[[bytes], Any]:
         from google.protobuf.json_format import MessageToDict
 
         descriptor = self._class.type.DESCRIPTOR
@@ -286,12 +300,12 @@ class _MessageClass:
 
     def __reduce__(self) -> tuple[Any, ...]:
         module, name = self.type.__module__, self.type.__qualname__
-        if _found(module, name) is self.type:
+        if _find_loaded(module, name) is self.type:
             return _from_module, (module, name)
-        return _from_files, (_files(self.type.DESCRIPTOR.file), self.type.DESCRIPTOR.full_name)
+        return _from_files, (_collect_files(self.type.DESCRIPTOR.file), self.type.DESCRIPTOR.full_name)
 
 
-def _found(module: str | None, name: str) -> Any:
+def _find_loaded(module: str | None, name: str) -> Any:
     """Return the object of a name in a loaded module, or None."""
     found: Any = sys.modules.get(module or "")
     for part in name.split("."):
@@ -301,7 +315,7 @@ def _found(module: str | None, name: str) -> Any:
 
 def _from_module(module: str, name: str) -> _MessageClass:
     importlib.import_module(module)
-    return _MessageClass(_found(module, name))
+    return _MessageClass(_find_loaded(module, name))
 
 
 @functools.lru_cache(maxsize=100)
@@ -316,7 +330,7 @@ def _from_files(files: tuple[bytes, ...], name: str) -> _MessageClass:
     return _MessageClass(GetMessageClass(pool.FindMessageTypeByName(name)))
 
 
-def _files(file: Any) -> tuple[bytes, ...]:
+def _collect_files(file: Any) -> tuple[bytes, ...]:
     """Return the serialized descriptors of a file and its imports; imported files come first."""
     found: dict[str, bytes] = {}
 
@@ -330,7 +344,7 @@ def _files(file: Any) -> tuple[bytes, ...]:
     return tuple(found.values())
 
 
-def _converted(message: "Message", kind: "type[Message]") -> "Message":
+def _convert_message(message: "Message", kind: "type[Message]") -> "Message":
     if isinstance(message, kind):
         return message
     if message.DESCRIPTOR.full_name != kind.DESCRIPTOR.full_name:
@@ -362,7 +376,7 @@ def _schema_with_imports(
 
     def schema(one: Any) -> RegistrySchema:
         references = [reference(imported) for imported in one.dependencies if not skipped(imported)]
-        return RegistrySchema(_text(one), tuple(references))
+        return RegistrySchema(_schema_text(one), tuple(references))
 
     def skipped(one: Any) -> bool:
         return config.skip_known_types and str(one.name).startswith(_KNOWN_TYPES)
@@ -389,7 +403,7 @@ def _schema_with_imports(
     return schema(file)
 
 
-def _text(file: Any) -> str:
+def _schema_text(file: Any) -> str:
     """Return a file for the registry: as text, which all registries accept, or else as its descriptor."""
     try:
         return proto_text(file.serialized_pb)
@@ -397,7 +411,7 @@ def _text(file: Any) -> str:
         return base64.b64encode(file.serialized_pb).decode()
 
 
-def _indexes(descriptor: Any) -> list[int]:
+def _message_indexes(descriptor: Any) -> list[int]:
     """Return the path of a message type in its file: the index in each containing type, from the outermost."""
     path = []
     while descriptor.containing_type is not None:

@@ -91,7 +91,7 @@ class QuixDeserializer(Deserializer):
         return True
 
     def __call__(self, value: bytes, ctx: SerializationContext) -> list[dict[str, Any]]:  # noqa: D102
-        return self.deserialize(*self._open(value, ctx))
+        return self.deserialize(*self._open_envelope(value, ctx))
 
     def deserialize(self, model_key: str, value: Any) -> list[dict[str, Any]]:
         """Return the records that a value contains.
@@ -110,20 +110,20 @@ class QuixDeserializer(Deserializer):
         """
         kind = _checked_kind(model_key, "model_key")
         if kind in (_TIMESERIES, _PARAMETERS):
-            return list(_rows(_mapping(value, "time series data"), self._max_records))
+            return list(_iterate_rows(_check_mapping(value, "time series data"), self._max_records))
         if kind == _EVENT:
-            return [_event(value)]
+            return [_read_event(value)]
         if kind != _EVENTS:
-            raise SerializationError(f"the Quix model key {_short(kind)} is unknown")
+            raise SerializationError(f"the Quix model key {_shorten_value(kind)} is unknown")
         if not isinstance(value, list):
             raise SerializationError(f"{_EVENTS} must be a list, not a {type(value).__name__}")
         if len(value) > self._max_records:
             raise SerializationError(_too_many(len(value), self._max_records))
-        return [_event(event) for event in value]
+        return [_read_event(event) for event in value]
 
-    def _open(self, value: bytes, ctx: SerializationContext) -> tuple[str, Any]:
+    def _open_envelope(self, value: bytes, ctx: SerializationContext) -> tuple[str, Any]:
         """Return the model key and its content."""
-        headers = {name: _text(name, data) for name, data in ctx.headers or () if name.startswith("__Q_")}
+        headers = {name: _read_text(name, data) for name, data in ctx.headers or () if name.startswith("__Q_")}
         if _SPLIT in headers:
             raise SerializationError("the record is a part of a split Quix message; raise the maximum message size")
         parsed = None
@@ -133,7 +133,7 @@ class QuixDeserializer(Deserializer):
                 kind = _checked_kind(parsed["K"], "K")
                 codec = parsed["C"]
                 if codec not in _CODECS:
-                    raise SerializationError(f"the Quix codec {_short(codec)} is unknown in a legacy envelope")
+                    raise SerializationError(f"the Quix codec {_shorten_value(codec)} is unknown in a legacy envelope")
                 return kind, parsed["V"]
         kind = _checked_kind(headers.get(_MODEL_KEY), f"the header {_MODEL_KEY}")
         codec = headers.get(_CODEC_ID)
@@ -141,9 +141,11 @@ class QuixDeserializer(Deserializer):
             raise SerializationError(f"the header {_CODEC_ID} is missing or empty")
         plain = codec.removeprefix(_GZIP)
         if plain not in _CODECS:
-            raise SerializationError(f"the Quix codec {_short(codec)} is unknown; {', '.join(_CODECS)} are supported")
+            raise SerializationError(
+                f"the Quix codec {_shorten_value(codec)} is unknown; {', '.join(_CODECS)} are supported"
+            )
         if plain != codec:
-            return kind, self._json(_inflate(value, self._max_inflated_bytes), ctx)
+            return kind, self._json(_inflate_data(value, self._max_inflated_bytes), ctx)
         return kind, self._json(value, ctx) if parsed is None else parsed
 
 
@@ -174,14 +176,14 @@ class QuixSerializer(Serializer):
             raise SerializationError(
                 f"the serializer of Quix's {self._kind} got a {type(value).__name__}, not a mapping"
             )
-        body = self._json(self._model(value), ctx) or b""
+        body = self._json(self._make_model(value), ctx) or b""
         if not self._as_legacy:
             return body
         start = b'{"C":"JT","K":"%b","V":' % self._legacy_kind.encode()
         return b'%b%b,"S":%d,"E":%d}' % (start, body, len(start), len(start) + len(body))
 
     @abc.abstractmethod
-    def _model(self, value: Mapping[str, Any]) -> dict[str, Any]:
+    def _make_model(self, value: Mapping[str, Any]) -> dict[str, Any]:
         """Return the content of the record."""
 
 
@@ -207,7 +209,7 @@ class QuixTimeseriesSerializer(QuixSerializer):
 
     _kind, _legacy_kind = _TIMESERIES, _PARAMETERS
 
-    def _model(self, value: Mapping[str, Any]) -> dict[str, Any]:
+    def _make_model(self, value: Mapping[str, Any]) -> dict[str, Any]:
         binary: dict[str, list[Any]] = {}
         strings: dict[str, list[Any]] = {}
         numbers: dict[str, list[Any]] = {}
@@ -222,15 +224,15 @@ class QuixTimeseriesSerializer(QuixSerializer):
                 binary[name] = [base64.b64encode(item).decode()]
             else:
                 raise SerializationError(
-                    f"the parameter {_short(name)} of Quix's time series data is a {type(item).__name__}; it must be an "
-                    f"int, float, str, bytes or bytearray"
+                    f"the parameter {_shorten_value(name)} of Quix's time series data is a {type(item).__name__}; it must be "
+                    f"an int, float, str, bytes or bytearray"
                 )
         return {
             "BinaryValues": binary,
             "StringValues": strings,
             "NumericValues": numbers,
-            "Timestamps": [_timestamp(value)] if binary or strings or numbers else [],
-            "TagValues": {name: [tag] for name, tag in _tags(value).items()},
+            "Timestamps": [_read_timestamp(value)] if binary or strings or numbers else [],
+            "TagValues": {name: [tag] for name, tag in _read_tags(value).items()},
         }
 
 
@@ -253,18 +255,18 @@ class QuixEventsSerializer(QuixSerializer):
 
     _kind, _legacy_kind = _EVENT, _EVENT
 
-    def _model(self, value: Mapping[str, Any]) -> dict[str, Any]:
+    def _make_model(self, value: Mapping[str, Any]) -> dict[str, Any]:
         texts = {name: value.get(name, "") for name in ("Id", "Value")}
         for name, text in texts.items():
             if not isinstance(text, str):
                 raise SerializationError(f"{name} of a Quix event must be a str, not a {type(text).__name__}")
-        return {**texts, "Tags": dict(_tags(value)), "Timestamp": _timestamp(value)}
+        return {**texts, "Tags": dict(_read_tags(value)), "Timestamp": _read_timestamp(value)}
 
 
 # -- Writing ---------------------------------------------------------------------------------------------------------
 
 
-def _timestamp(value: Mapping[str, Any]) -> int | float:
+def _read_timestamp(value: Mapping[str, Any]) -> int | float:
     if "Timestamp" not in value:
         raise SerializationError("Quix's formats need 'Timestamp' in the value, in nanoseconds since the Unix epoch")
     timestamp = value["Timestamp"]
@@ -273,7 +275,7 @@ def _timestamp(value: Mapping[str, Any]) -> int | float:
     return timestamp
 
 
-def _tags(value: Mapping[str, Any]) -> Mapping[str, Any]:
+def _read_tags(value: Mapping[str, Any]) -> Mapping[str, Any]:
     tags = value.get("Tags")
     if tags is None:
         return {}
@@ -285,7 +287,7 @@ def _tags(value: Mapping[str, Any]) -> Mapping[str, Any]:
 # -- Reading ---------------------------------------------------------------------------------------------------------
 
 
-def _rows(data: Mapping[str, Any], limit: int) -> Iterator[dict[str, Any]]:
+def _iterate_rows(data: Mapping[str, Any], limit: int) -> Iterator[dict[str, Any]]:
     """Convert columns to one dict for each timestamp."""
     timestamps = data.get("Timestamps")
     if not isinstance(timestamps, list):
@@ -294,14 +296,17 @@ def _rows(data: Mapping[str, Any], limit: int) -> Iterator[dict[str, Any]]:
     if count > limit:
         raise SerializationError(_too_many(count, limit))
     columns = [
-        *_columns(data, "NumericValues", count),
-        *_columns(data, "StringValues", count),
-        *((name, [_binary(name, item) for item in items]) for name, items in _columns(data, "BinaryValues", count)),
+        *_iterate_columns(data, "NumericValues", count),
+        *_iterate_columns(data, "StringValues", count),
+        *(
+            (name, [_read_binary(name, item) for item in items])
+            for name, items in _iterate_columns(data, "BinaryValues", count)
+        ),
     ]
     for name, _ in columns:
         if name in ("Timestamp", "Tags"):
             raise SerializationError(f"a parameter has the name {name!r}, which is taken by the record's own {name}")
-    tags = list(_columns(data, "TagValues", count))
+    tags = list(_iterate_columns(data, "TagValues", count))
     for index, timestamp in enumerate(timestamps):
         row: dict[str, Any] = {}
         for name, items in columns:
@@ -314,27 +319,27 @@ def _rows(data: Mapping[str, Any], limit: int) -> Iterator[dict[str, Any]]:
         yield row
 
 
-def _columns(data: Mapping[str, Any], part: str, count: int) -> Iterator[tuple[str, list[Any]]]:
-    for name, items in _mapping(data.get(part, {}), part).items():
+def _iterate_columns(data: Mapping[str, Any], part: str, count: int) -> Iterator[tuple[str, list[Any]]]:
+    for name, items in _check_mapping(data.get(part, {}), part).items():
         if not isinstance(items, list) or len(items) < count:
             problem = f"{len(items)} values" if isinstance(items, list) else f"a {type(items).__name__}"
             raise SerializationError(
-                f"{part} of time series data have {problem} for {_short(name)} and {count} timestamps"
+                f"{part} of time series data have {problem} for {_shorten_value(name)} and {count} timestamps"
             )
         yield name, items
 
 
-def _binary(name: str, item: Any) -> bytes | None:
+def _read_binary(name: str, item: Any) -> bytes | None:
     if item is None:
         return None
     try:
         return base64.b64decode(item, validate=True)
     except (binascii.Error, TypeError, ValueError) as error:
-        raise SerializationError(f"the binary value of {_short(name)} is not base64: {error}") from error
+        raise SerializationError(f"the binary value of {_shorten_value(name)} is not base64: {error}") from error
 
 
-def _event(event: Any) -> dict[str, Any]:
-    content = _mapping(event, "an event")
+def _read_event(event: Any) -> dict[str, Any]:
+    content = _check_mapping(event, "an event")
     missing = [name for name in ("Timestamp", "Id", "Value") if name not in content]
     if missing:
         raise SerializationError(f"the Quix event has no {missing[0]}")
@@ -354,20 +359,20 @@ def _checked_kind(kind: Any, where: str) -> str:
     return kind
 
 
-def _mapping(value: Any, what: str) -> Mapping[str, Any]:
+def _check_mapping(value: Any, what: str) -> Mapping[str, Any]:
     if not isinstance(value, Mapping):
         raise SerializationError(f"{what} must be a JSON object, not a {type(value).__name__}")
     return value
 
 
-def _text(name: str, data: Any) -> str:
+def _read_text(name: str, data: Any) -> str:
     try:
         return data.decode() if isinstance(data, bytes) else str(data or "")
     except UnicodeDecodeError as error:
         raise SerializationError(f"the header {name} is not UTF-8 text") from error
 
 
-def _inflate(data: bytes, limit: int) -> bytes:
+def _inflate_data(data: bytes, limit: int) -> bytes:
     inflater = zlib.decompressobj(wbits=31)
     try:
         result = inflater.decompress(data, limit)
@@ -386,6 +391,6 @@ def _too_many(count: int, limit: int) -> str:
     return f"the value contains {count} records, more than max_records={limit}"
 
 
-def _short(value: object) -> str:
+def _shorten_value(value: object) -> str:
     text = repr(value)
     return text if len(text) <= 100 else f"{text[:100]}..."

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from streamrt.errors import SchemaMismatchError, SerializationError
 from streamrt.schema import Column, RowCheck, Schema
 from streamrt.serializers.avro import AvroDeserializer, AvroSerializer, compile_registered
-from streamrt.serializers.avro_columns import AvroColumns, OddError
+from streamrt.serializers.avro_columns import AvroColumns, NotVectorizableError
 from streamrt.serializers.avro_rows import avro_rows
 from streamrt.serializers.avro_schema import compile_schema, load_schema
 from streamrt.serializers.base import (
@@ -39,7 +39,7 @@ __all__ = ["AvroRowFormat"]
 _PREFIX = 5
 _MOST_SCHEMAS = 8
 _UNSURE = (
-    OddError,
+    NotVectorizableError,
     SerializationError,
     pa.ArrowException,
     ArithmeticError,
@@ -120,16 +120,7 @@ class AvroRowFormat(RowFormat):
     def deserializer(self) -> Deserializer:  # noqa: D102
         return self._deserializer
 
-    def encode(self, row: Mapping[str, Any] | Sequence[Any], topic: str) -> bytes:  # noqa: D102
-        data: bytes = self._serializer(row, SerializationContext(topic, _CONTEXT_FIELD))  # type: ignore[assignment]
-        return data
-
-    def decode(self, value: bytes, topic: str) -> dict[str, Any]:  # noqa: D102
-        row: dict[str, Any] = self._deserializer(value, SerializationContext(topic, _CONTEXT_FIELD))
-        return row
-
     def encode_batch(self, rows: pa.RecordBatch, topic: str) -> list[bytes]:  # noqa: D102
-        write = self._serializer.bind(topic, _CONTEXT_FIELD)
         columns = plain_columns(rows, self.schema)
         if columns is not None and rows.num_rows:
             prefix = b""
@@ -139,34 +130,33 @@ class AvroRowFormat(RowFormat):
                 return avro_rows(columns, self._avro["fields"], prefix)
             except _UNSURE:
                 pass  # a row is odd, and writing one by one says how
-        written: list[Any] = one_by_one(lambda row: write(row, None), rows_of(rows))
-        return written
+        return super().encode_batch(rows, topic)
 
     def decode_batch(  # noqa: D102
         self, values: Sequence[bytes], topic: str, columns: Sequence[str] | None = None
     ) -> pa.RecordBatch:
         schema = self.schema if columns is None else self.schema.project(columns)
         try:
-            return self._columns(values, topic, schema)
+            return self._decode_columns(values, topic, schema)
         except _UNSURE:
             pass  # a row is odd, and reading one by one says how
         read = AvroRowDeserializer(schema, self._deserializer.records)
         decode = read.bind(topic, _CONTEXT_FIELD)
         return batch_of(one_by_one(lambda value: decode(value, None), values), schema)
 
-    def _columns(self, values: Sequence[bytes], topic: str, schema: Schema) -> pa.RecordBatch:
+    def _decode_columns(self, values: Sequence[bytes], topic: str, schema: Schema) -> pa.RecordBatch:
         reader_of = self._readers.get(topic)
         if reader_of is None:
             reader_of = self._readers[topic] = self._reader_of(topic)
         if self._registry is None:
-            return _batch(reader_of(b""), values, 0, schema)
+            return _make_batch(reader_of(b""), values, 0, schema)
         prefixes: dict[bytes, list[int]] = {}
         for number, value in enumerate(values):
             prefixes.setdefault(value[:_PREFIX], []).append(number)
         if not 0 < len(prefixes) <= _MOST_SCHEMAS or any(each[:1] != b"\0" for each in prefixes):
-            raise OddError
+            raise NotVectorizableError
         parts = [
-            _batch(reader_of(prefix), [values[number] for number in numbers], _PREFIX, schema)
+            _make_batch(reader_of(prefix), [values[number] for number in numbers], _PREFIX, schema)
             for prefix, numbers in prefixes.items()
         ]
         if len(parts) == 1:
@@ -235,7 +225,7 @@ class AvroRowDeserializer(Deserializer):
     def __init__(self, schema: Schema, records: Deserializer) -> None:
         self.schema = schema
         self.records = records
-        takers = {each.name: _taker(each.dtype) for each in schema.fields}
+        takers = {each.name: _make_taker(each.dtype) for each in schema.fields}
         convert = {name: take for name, take in takers.items() if take is not None}
         self._check = RowCheck(schema.fields, decoded=True, convert=convert).mapping
 
@@ -261,21 +251,21 @@ class AvroRowDeserializer(Deserializer):
         return deserialize
 
 
-def _taker(dtype: pa.DataType) -> Callable[[Any], Any] | None:
+def _make_taker(dtype: pa.DataType) -> Callable[[Any], Any] | None:
     """Return what takes values of a type from those of a writer with a wider or an older one; None if they are the same."""
     if pa.types.is_struct(dtype):
-        fields = [(field.name, _taker(field.type) or _same) for field in dtype]
+        fields = [(field.name, _make_taker(field.type) or _return_value) for field in dtype]
         # What the writer has besides is left out.
         return lambda value: (
             {name: take(value[name]) for name, take in fields if name in value} if isinstance(value, dict) else value
         )
     if pa.types.is_list(dtype):
-        item = _taker(dtype.value_type)
+        item = _make_taker(dtype.value_type)
         if item is None:
             return None
         return lambda value: [item(each) for each in value] if isinstance(value, list) else value
     if pa.types.is_map(dtype):
-        inner = _taker(dtype.item_type)
+        inner = _make_taker(dtype.item_type)
         if inner is None:
             return None
         return lambda value: {key: inner(each) for key, each in value.items()} if isinstance(value, dict) else value
@@ -290,56 +280,56 @@ def _taker(dtype: pa.DataType) -> Callable[[Any], Any] | None:
     return None
 
 
-def _same(value: Any) -> Any:
+def _return_value(value: Any) -> Any:
     return value
 
 
 # -- Batches -----------------------------------------------------------------------------------------------------------
 
 
-def _batch(reader: AvroColumns, values: Sequence[bytes], skipped: int, schema: Schema) -> pa.RecordBatch:
+def _make_batch(reader: AvroColumns, values: Sequence[bytes], skipped: int, schema: Schema) -> pa.RecordBatch:
     read = reader.read(values, skipped, frozenset(schema.names))
-    arrays = [_column(read.get(column.name), column, len(values)) for column in schema.fields]
+    arrays = [_make_column(read.get(column.name), column, len(values)) for column in schema.fields]
     return pa.RecordBatch.from_arrays(arrays, schema=schema.arrow)
 
 
-def _column(array: pa.Array | None, column: Column, rows: int) -> pa.Array:
+def _make_column(array: pa.Array | None, column: Column, rows: int) -> pa.Array:
     if array is None:
         if has_default(column):
             return pa.array([column.default] * rows, column.dtype)
         array = pa.nulls(rows, column.dtype)
-    fitted = _fitted(array, column.dtype)
+    fitted = _fit_values(array, column.dtype)
     if fitted.null_count and not column.nullable:
-        raise OddError
+        raise NotVectorizableError
     if column.length is not None and (pc.max(pc.utf8_length(fitted)).as_py() or 0) > column.length:
-        raise OddError
+        raise NotVectorizableError
     return fitted
 
 
-def _fitted(array: pa.Array, dtype: pa.DataType) -> pa.Array:
+def _fit_values(array: pa.Array, dtype: pa.DataType) -> pa.Array:
     """Return values of a writer's type as those of a column's, if these hold all of them."""
     kinds = pa.types
     if kinds.is_struct(dtype) and kinds.is_struct(array.type):
         return _fitted_struct(array, dtype)
     if kinds.is_list(dtype) and kinds.is_list(array.type):
-        items = _fitted(array.flatten(), dtype.value_type)
+        items = _fit_values(array.flatten(), dtype.value_type)
         if items.null_count and not dtype.value_field.nullable:
-            raise OddError
+            raise NotVectorizableError
         lengths = pc.list_value_length(array).fill_null(0)
         offsets = pa.array([0, *pc.cumulative_sum(lengths).to_pylist()], pa.int32())
         return pa.ListArray.from_arrays(offsets, items, type=dtype, mask=array.is_null() if array.null_count else None)
     if array.type == dtype:
         if kinds.is_map(dtype) and kinds.is_nested(dtype.item_type):
-            raise OddError
+            raise NotVectorizableError
         return array
     if kinds.is_map(dtype) and kinds.is_map(array.type) and dtype.key_type == array.type.key_type:
         same = not array.null_count and not kinds.is_nested(dtype.item_type)
-        items = _fitted(array.items, dtype.item_type) if same else None
+        items = _fit_values(array.items, dtype.item_type) if same else None
         if items is None or (items.null_count and not dtype.item_field.nullable):
-            raise OddError
+            raise NotVectorizableError
         return pa.MapArray.from_arrays(array.offsets, array.keys, items, type=dtype)
-    if not _holds(dtype, array.type):
-        raise OddError
+    if not _holds_all(dtype, array.type):
+        raise NotVectorizableError
     return array.cast(dtype)
 
 
@@ -348,15 +338,15 @@ def _fitted_struct(array: pa.Array, dtype: pa.DataType) -> pa.Array:
     fitted = []
     for field in dtype:
         child = children.get(field.name)
-        child = pa.nulls(len(array), field.type) if child is None else _fitted(child, field.type)
+        child = pa.nulls(len(array), field.type) if child is None else _fit_values(child, field.type)
         if not field.nullable and child.null_count > array.null_count:
-            raise OddError
+            raise NotVectorizableError
         fitted.append(child)
     mask = array.is_null() if array.null_count else None
     return pa.StructArray.from_arrays(fitted, fields=list(dtype), mask=mask)
 
 
-def _holds(wide: pa.DataType, narrow: pa.DataType) -> bool:
+def _holds_all(wide: pa.DataType, narrow: pa.DataType) -> bool:
     kinds = pa.types
     return bool(
         kinds.is_null(narrow)

@@ -56,7 +56,7 @@ def objects_of(array: pa.Array) -> list[Any]:
     """Return the values of an array.
 
     Raises:
-        ValueError: if Python has no such value. Arrow raises other errors, too: ArithmeticError and its own.
+        ValueError: if Python has no such value. Arrow also raises other errors: ArithmeticError and its own.
     """
     if _has_odd_times(array):
         raise ValueError
@@ -108,14 +108,14 @@ def plain_columns(batch: pa.RecordBatch, schema: Schema) -> list[pa.Array] | Non
         return None
     columns = []
     for column in schema.fields:
-        array = _plain(batch.column(column.name), column)
+        array = _plain_column(batch.column(column.name), column)
         if array is None:
             return None
         columns.append(array)
     return columns
 
 
-def _plain(array: pa.Array, column: Column) -> pa.Array | None:
+def _plain_column(array: pa.Array, column: Column) -> pa.Array | None:
     dtype = column.dtype
     if array.null_count and not column.nullable:
         return None

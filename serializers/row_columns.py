@@ -2,7 +2,7 @@
 
 Both are shortcuts for what most columns hold. `json_column` looks at the types of all values of a column at once, and
 hands them to Arrow together. Where it is not sure to return what the check of single rows would, it returns None, and the
-column is checked value by value. So a shortcut knows the usual form of a text alone: Arrow's parsers accept other texts
+column is checked value by value. So a shortcut knows only the usual form of a string: Arrow's parsers accept other strings
 than Python's do.
 """
 
@@ -42,7 +42,7 @@ def json_column(dtype: pa.DataType, nullable: bool = True) -> ColumnMaker:
         dtype: type of a column.
         nullable: whether values may be None.
     """
-    make = _maker(dtype)
+    make = _find_maker(dtype)
 
     def column(values: list[Any]) -> pa.Array | None:
         try:
@@ -54,30 +54,30 @@ def json_column(dtype: pa.DataType, nullable: bool = True) -> ColumnMaker:
     return column
 
 
-def _maker(dtype: pa.DataType) -> ColumnMaker:
+def _find_maker(dtype: pa.DataType) -> ColumnMaker:
     if pa.types.is_integer(dtype):
         return _of_types({int, _NONE}, lambda values: pa.array(values, dtype))
     if pa.types.is_floating(dtype):
-        return _of_types({float, _NONE}, lambda values: _finite(pa.array(values, dtype)))
+        return _of_types({float, _NONE}, lambda values: _finite_numbers(pa.array(values, dtype)))
     if dtype == pa.bool_():
         return _of_types({bool, _NONE}, lambda values: pa.array(values, dtype))
     if dtype == pa.string():
         return _of_types({str, _NONE}, lambda values: pa.array(values, dtype))
     if dtype == pa.date32():
-        return _texts(_DATE, lambda texts: _not_before(texts.cast(dtype), _FIRST_DAY))
+        return _text_maker(_DATE, lambda texts: _not_before(texts.cast(dtype), _FIRST_DAY))
     if dtype == pa.time32("ms"):
-        return _texts(_TIME, _times_of_day)
+        return _text_maker(_TIME, _times_of_day)
     if pa.types.is_timestamp(dtype):
         form, first = (_TIMESTAMP, _FIRST_MOMENT) if dtype.tz is None else (_INSTANT, _FIRST_INSTANT)
-        return _texts(form, lambda texts: _not_before(texts.cast(dtype), first))
+        return _text_maker(form, lambda texts: _not_before(texts.cast(dtype), first))
     if pa.types.is_decimal128(dtype):
-        return _texts(_DECIMAL, lambda texts: texts.cast(dtype))
+        return _text_maker(_DECIMAL, lambda texts: texts.cast(dtype))
     if pa.types.is_list(dtype):
-        return _lists(dtype)
+        return _list_maker(dtype)
     if pa.types.is_struct(dtype):
-        return _structs(dtype)
+        return _struct_maker(dtype)
     if pa.types.is_map(dtype) and dtype.key_type == pa.string():
-        return _maps(dtype)
+        return _map_maker(dtype)
     return lambda values: None
 
 
@@ -86,7 +86,7 @@ def _of_types(types: set[type], make: Callable[[list[Any]], pa.Array]) -> Column
     return lambda values: make(values) if types.issuperset(map(type, values)) else None
 
 
-def _texts(form: str, parse: Callable[[pa.Array], pa.Array]) -> ColumnMaker:
+def _text_maker(form: str, parse: Callable[[pa.Array], pa.Array]) -> ColumnMaker:
     def make(values: list[Any]) -> pa.Array | None:
         texts = pa.array(values, pa.string())
         usual = pc.all(pc.match_substring_regex(texts, form)).as_py()
@@ -101,7 +101,7 @@ def _times_of_day(texts: pa.Array) -> pa.Array:
     return moments.cast(pa.timestamp("us")).cast(pa.time64("us")).cast(pa.time32("ms"))
 
 
-def _finite(numbers: pa.Array) -> pa.Array | None:
+def _finite_numbers(numbers: pa.Array) -> pa.Array | None:
     # JSON has no infinity: it was too large for 32 bits.
     return None if pc.all(pc.is_finite(numbers)).as_py() is False else numbers
 
@@ -112,19 +112,19 @@ def _not_before(times: pa.Array, first: pa.Scalar) -> pa.Array | None:
     return times if not lowest.is_valid or pc.greater_equal(lowest, first).as_py() else None
 
 
-def _lists(dtype: pa.DataType) -> ColumnMaker:
+def _list_maker(dtype: pa.DataType) -> ColumnMaker:
     items_of = json_column(dtype.value_type, dtype.value_field.nullable)
 
     def make(values: list[Any]) -> pa.Array | None:
         items = items_of([item for value in values if value is not None for item in value])
         if items is None:
             return None
-        return pa.ListArray.from_arrays(_offsets(values), items, type=dtype, mask=_mask(values))
+        return pa.ListArray.from_arrays(_list_offsets(values), items, type=dtype, mask=_null_mask(values))
 
     return _of_types({list, _NONE}, make)
 
 
-def _maps(dtype: pa.DataType) -> ColumnMaker:
+def _map_maker(dtype: pa.DataType) -> ColumnMaker:
     items_of = json_column(dtype.item_type, dtype.item_field.nullable)
 
     def make(values: list[Any]) -> pa.Array | None:
@@ -133,16 +133,16 @@ def _maps(dtype: pa.DataType) -> ColumnMaker:
         if items is None:
             return None
         keys = pa.array([key for value in some for key in value], pa.string())
-        return pa.MapArray.from_arrays(_offsets(values), keys, items, type=dtype, mask=_mask(values))
+        return pa.MapArray.from_arrays(_list_offsets(values), keys, items, type=dtype, mask=_null_mask(values))
 
     return _of_types({dict, _NONE}, make)
 
 
-def _structs(dtype: pa.DataType) -> ColumnMaker:
+def _struct_maker(dtype: pa.DataType) -> ColumnMaker:
     fields = [(field, json_column(field.type)) for field in dtype]
 
     def make(values: list[Any]) -> pa.Array | None:
-        mask = _mask(values)
+        mask = _null_mask(values)
         nulls = 0 if mask is None else mask.true_count
         arrays = []
         for field, column in fields:
@@ -156,12 +156,12 @@ def _structs(dtype: pa.DataType) -> ColumnMaker:
     return _of_types({dict, _NONE}, make)
 
 
-def _offsets(values: list[Any]) -> pa.Array:
+def _list_offsets(values: list[Any]) -> pa.Array:
     lengths = (0 if value is None else len(value) for value in values)
     return pa.array(itertools.accumulate(lengths, initial=0), pa.int32())
 
 
-def _mask(values: list[Any]) -> pa.Array | None:
+def _null_mask(values: list[Any]) -> pa.Array | None:
     return pa.array([value is None for value in values]) if None in values else None
 
 
@@ -172,7 +172,7 @@ def json_values(array: pa.Array) -> list[Any]:
         ValueError: if it holds what JSON or Python do not have.
     """
     dtype = array.type
-    if pa.types.is_floating(dtype) and _finite(array) is None:
+    if pa.types.is_floating(dtype) and _finite_numbers(array) is None:
         raise ValueError("a number is not finite")
     if pa.types.is_list(dtype):
         return _list_values(array)
@@ -185,11 +185,11 @@ def json_values(array: pa.Array) -> list[Any]:
         maps: list[Any] = array.to_pylist(maps_as_pydicts="strict")
         _refuse_infinite(maps)
         return maps
-    return _objects(_as_texts(array))
+    return _to_objects(_as_texts(array))
 
 
 def _as_texts(array: pa.Array) -> pa.Array:
-    """Return what JSON has as texts as such."""
+    """Return values that are strings in JSON as strings."""
     dtype = array.type
     if dtype == pa.date32():
         return _within_years(array, datetime.date.min, datetime.date.max).cast(pa.string())
@@ -215,7 +215,7 @@ def _within_years(times: pa.Array, first: Any, last: Any) -> pa.Array:
     return times
 
 
-def _objects(array: pa.Array) -> list[Any]:
+def _to_objects(array: pa.Array) -> list[Any]:
     dtype = array.type
     objects: list[Any]
     if pa.types.is_floating(dtype) or (pa.types.is_integer(dtype) and array.null_count == 0):

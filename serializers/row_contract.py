@@ -7,7 +7,8 @@ from typing import Any
 import pyarrow as pa
 
 from streamrt.schema import Schema
-from streamrt.serializers.base import Deserializer, Serializer
+from streamrt.serializers.base import Deserializer, MessageField, SerializationContext, Serializer
+from streamrt.serializers.row_batches import one_by_one, rows_of
 
 __all__ = ["KeyFormat", "RowFormat"]
 
@@ -29,7 +30,7 @@ class RowFormat(abc.ABC):
 
     @property
     def options(self) -> Mapping[str, Any]:
-        """What a catalogue keeps beside the name, so that another process builds the same format; no secrets."""
+        """Options that a catalogue keeps with the name, so that another process builds the same format; no secrets."""
         return {}
 
     @property
@@ -53,9 +54,8 @@ class RowFormat(abc.ABC):
         """
         return True
 
-    @abc.abstractmethod
     def encode(self, row: Mapping[str, Any] | Sequence[Any], topic: str) -> bytes:
-        """Return a row as bytes.
+        """Return a row as bytes; by default, those of `serializer`.
 
         Args:
             row: a mapping, or a list or tuple with a value for each column.
@@ -64,30 +64,33 @@ class RowFormat(abc.ABC):
         Raises:
             SerializationError: if it does not fit: the message names column, type and rule, and no value.
         """
+        data: bytes = self.serializer(row, SerializationContext(topic, MessageField.VALUE))  # type: ignore[assignment]
+        return data
 
     def encode_checked(self, row: Mapping[str, Any], topic: str) -> bytes:
-        """Return a row as bytes, which `Schema.check` has returned, so that nobody need check it again.
+        """Return a row as bytes, without checking it again: `Schema.check` has returned it.
 
         Raises:
             SerializationError: if the format cannot carry it.
         """
         return self.encode(row, topic)
 
-    @abc.abstractmethod
     def decode(self, value: bytes, topic: str) -> dict[str, Any]:
-        """Return the row in the bytes.
+        """Return the row in the bytes; by default, as `deserializer` reads it.
 
         Raises:
-            SerializationError: if they are no row of the schema.
+            SerializationError: if they are not a row of the schema.
         """
+        row: dict[str, Any] = self.deserializer(value, SerializationContext(topic, MessageField.VALUE))
+        return row
 
-    @abc.abstractmethod
     def encode_batch(self, rows: pa.RecordBatch, topic: str) -> list[bytes]:
-        """Return each row of a batch as bytes; columns are found by name.
+        """Return each row of a batch as bytes; columns are found by name. By default, row by row.
 
         Raises:
             SerializationError: if a row does not fit: the message names row number, column, type and rule.
         """
+        return one_by_one(lambda row: self.encode(row, topic), rows_of(rows))
 
     @abc.abstractmethod
     def decode_batch(self, values: Sequence[bytes], topic: str, columns: Sequence[str] | None = None) -> pa.RecordBatch:
@@ -99,7 +102,7 @@ class RowFormat(abc.ABC):
             columns: names of the columns to decode, in order; None means all.
 
         Raises:
-            SerializationError: if one is no row of the schema: the message names its number in the batch.
+            SerializationError: if one is not a row of the schema: the message names its number in the batch.
         """
 
 
@@ -133,7 +136,7 @@ class KeyFormat(abc.ABC):
         """Return the key columns.
 
         Raises:
-            SerializationError: if the bytes are no key.
+            SerializationError: if the bytes are not a key.
         """
 
     @abc.abstractmethod

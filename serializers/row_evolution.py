@@ -34,7 +34,11 @@ def format_faults(name: str, options: Mapping[str, Any], newer: Schema, older: S
             for each in newer.fields
             if each.name in before and _become_doubles(each.dtype, before[each.name])
         ]
-    if name == "avro" and options.get("wire", "plain") == "plain" and _wire(newer.to_avro()) != _wire(older.to_avro()):
+    if (
+        name == "avro"
+        and options.get("wire", "plain") == "plain"
+        and _wire_form(newer.to_avro()) != _wire_form(older.to_avro())
+    ):
         return ["values of Avro without a schema registry do not say with which schema they were written"]
     return []
 
@@ -42,10 +46,10 @@ def format_faults(name: str, options: Mapping[str, Any], newer: Schema, older: S
 def _become_doubles(newer: pa.DataType, older: pa.DataType) -> bool:
     if pa.types.is_integer(older):
         return bool(newer == pa.float64())
-    return any(_become_doubles(after, before) for after, before in _parts(newer, older))
+    return any(_become_doubles(after, before) for after, before in _pair_parts(newer, older))
 
 
-def _parts(newer: pa.DataType, older: pa.DataType) -> Iterator[tuple[pa.DataType, pa.DataType]]:
+def _pair_parts(newer: pa.DataType, older: pa.DataType) -> Iterator[tuple[pa.DataType, pa.DataType]]:
     kinds = pa.types
     if kinds.is_list(newer) and kinds.is_list(older):
         yield newer.value_type, older.value_type
@@ -58,19 +62,19 @@ def _parts(newer: pa.DataType, older: pa.DataType) -> Iterator[tuple[pa.DataType
                 yield field.type, before[field.name]
 
 
-def _wire(declared: Any) -> Any:
+def _wire_form(declared: Any) -> Any:
     """Return what decides about the bytes of a type of Avro, in a form that is equal for equal bytes."""
     if isinstance(declared, str):
         # Both have the same bytes.
         return "long" if declared == "int" else declared
     if isinstance(declared, list):
-        return [_wire(each) for each in declared]
+        return [_wire_form(each) for each in declared]
     kind = declared["type"]
     if kind == "record":
-        return ["record", *(_wire(field["type"]) for field in declared["fields"])]
+        return ["record", *(_wire_form(field["type"]) for field in declared["fields"])]
     for inner in ("items", "values"):
         if inner in declared:
-            return [kind, _wire(declared[inner])]
+            return [kind, _wire_form(declared[inner])]
     if "logicalType" in declared:
         return json.dumps({name: value for name, value in declared.items() if name not in (WORD, "precision")})
-    return f"fixed of {declared['size']}" if kind == "fixed" else _wire(kind)
+    return f"fixed of {declared['size']}" if kind == "fixed" else _wire_form(kind)

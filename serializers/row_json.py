@@ -11,9 +11,9 @@ import pyarrow.compute as pc
 from streamrt.errors import SchemaMismatchError
 from streamrt.schema import Column, Schema
 from streamrt.schema.columns import column_check
-from streamrt.schema.values import MisfitError
+from streamrt.schema.values import ValueMismatchError
 from streamrt.serializers.base import MessageField
-from streamrt.serializers.row_batches import batch_of, has_default, one_by_one, plain_columns, rows_of
+from streamrt.serializers.row_batches import batch_of, has_default, one_by_one, plain_columns
 from streamrt.serializers.row_columns import json_column, json_values
 from streamrt.serializers.row_contract import RowFormat
 from streamrt.serializers.rows import RowDeserializer, RowSerializer, write_json
@@ -57,10 +57,6 @@ class JSONRowFormat(RowFormat):
     def encode_checked(self, row: Mapping[str, Any], topic: str) -> bytes:  # noqa: D102
         return self._serializer.write(row)
 
-    def decode(self, value: bytes, topic: str) -> dict[str, Any]:  # noqa: D102
-        row: dict[str, Any] = self._deserializer.bind(topic, MessageField.VALUE)(value, None)
-        return row
-
     def encode_batch(self, rows: pa.RecordBatch, topic: str) -> list[bytes]:  # noqa: D102
         columns = plain_columns(rows, self.schema)
         if columns:
@@ -69,7 +65,7 @@ class JSONRowFormat(RowFormat):
                 return _writer_of(self.schema.names)(self._write, zip(*values, strict=True))
             except (pa.ArrowException, ArithmeticError, KeyError, TypeError, ValueError):
                 pass  # a row does not fit, and the error says which
-        return one_by_one(lambda row: self.encode(row, topic), rows_of(rows))
+        return super().encode_batch(rows, topic)
 
     def decode_batch(  # noqa: D102
         self, values: Sequence[bytes], topic: str, columns: Sequence[str] | None = None
@@ -78,9 +74,9 @@ class JSONRowFormat(RowFormat):
         try:
             rows = list(map(orjson.loads, values))
             if {dict}.issuperset(map(type, rows)):
-                arrays = [_array(rows, column) for column in schema.fields]
+                arrays = [_make_array(rows, column) for column in schema.fields]
                 return pa.RecordBatch.from_arrays(arrays, schema=schema.arrow)
-        except (MisfitError, SchemaMismatchError, orjson.JSONDecodeError):
+        except (ValueMismatchError, SchemaMismatchError, orjson.JSONDecodeError):
             pass  # a row does not fit, and the error says which
         read = self._deserializer if columns is None else RowDeserializer(schema)
         decode = read.bind(topic, MessageField.VALUE)
@@ -96,12 +92,12 @@ def _writer_of(names: tuple[str, ...]) -> Callable[[Callable[[Any], bytes], Iter
     values = [f"v{number}" for number in range(len(names))]
     pairs = ", ".join(f"{name!r}: {value}" for name, value in zip(names, values, strict=True))
     source = f"lambda write, rows: [write({{{pairs}}}) for ({', '.join(values)},) in rows]"
-    # Of names alone, and as literals: nothing of it is code of a schema.
+    # Only of names, and as literals: nothing of it is code of a schema.
     made: Callable[[Callable[[Any], bytes], Iterable[tuple[Any, ...]]], list[bytes]] = eval(source)  # noqa: S307
     return made
 
 
-def _array(rows: Sequence[dict[str, Any]], column: Column) -> pa.Array:
+def _make_array(rows: Sequence[dict[str, Any]], column: Column) -> pa.Array:
     """Return one column of rows; a row that does not fit is an error without its number."""
     name = column.name
     if has_default(column):

@@ -21,7 +21,7 @@ __all__ = ["AvroKeyFormat", "IntKeyFormat", "JSONKeyFormat", "StrKeyFormat"]
 
 
 class _CheckedKeys(KeyFormat):
-    """What formats of keys have in common: which columns they take."""
+    """Base of formats of keys: which columns they take."""
 
     def __init__(self, schema: Schema, columns: Sequence[str]) -> None:
         super().__init__(schema, columns)
@@ -54,7 +54,7 @@ class _CheckedKeys(KeyFormat):
             )
         return self._part.fields[0]
 
-    def _values(self, row: Mapping[str, Any]) -> list[Any]:
+    def _key_values(self, row: Mapping[str, Any]) -> list[Any]:
         values = [row.get(name) for name in self.columns]
         if None in values:
             name = self.columns[values.index(None)]
@@ -66,14 +66,14 @@ class _CheckedKeys(KeyFormat):
             row = check(values)
         except SchemaMismatchError as error:
             raise SerializationError(f"the key does not fit: {error}") from None
-        self._values(row)
+        self._key_values(row)
         return row
 
 
 class JSONKeyFormat(_CheckedKeys):
     """The value of one key column as JSON, or those of several as a compact array, in key order.
 
-    Dates, times and timestamps are ISO 8601 texts, decimals texts with all digits of their scale, and bytes base64.
+    Dates, times and timestamps are strings in ISO 8601, decimals strings with all digits of their scale, and bytes base64.
     """
 
     name = "json"
@@ -83,7 +83,7 @@ class JSONKeyFormat(_CheckedKeys):
         self._check = RowCheck(self._part.fields, from_json=True)
 
     def encode(self, row: Mapping[str, Any]) -> bytes:  # noqa: D102
-        values = self._values(row)
+        values = self._key_values(row)
         what = values[0] if len(values) == 1 else values
         try:
             return orjson.dumps(what, json_value, orjson.OPT_PASSTHROUGH_DATETIME)
@@ -115,7 +115,7 @@ class JSONKeyFormat(_CheckedKeys):
 
 
 class StrKeyFormat(_CheckedKeys):
-    """The one key column as text: texts as they are, the others as JSON has them, without quotes."""
+    """The one key column as text: strings as they are, the others as JSON has them, without quotes."""
 
     name = "str"
 
@@ -131,7 +131,7 @@ class StrKeyFormat(_CheckedKeys):
         self._check = RowCheck(self._part.fields, from_json=True)
 
     def encode(self, row: Mapping[str, Any]) -> bytes:  # noqa: D102
-        (value,) = self._values(row)
+        (value,) = self._key_values(row)
         if not isinstance(value, (str, int)):
             value = json_value(value)
         try:
@@ -169,7 +169,7 @@ class IntKeyFormat(_CheckedKeys):
         self._check = RowCheck(self._part.fields)
 
     def encode(self, row: Mapping[str, Any]) -> bytes:  # noqa: D102
-        (value,) = self._values(row)
+        (value,) = self._key_values(row)
         try:
             return self._struct.pack(value)
         except struct.error:
@@ -200,7 +200,7 @@ class AvroKeyFormat(_CheckedKeys):
         self._check = RowCheck(self._part.fields)
 
     def encode(self, row: Mapping[str, Any]) -> bytes:  # noqa: D102
-        key: bytes = self._write(dict(zip(self.columns, self._values(row), strict=True)), None)  # type: ignore[assignment]
+        key: bytes = self._write(dict(zip(self.columns, self._key_values(row), strict=True)), None)  # type: ignore[assignment]
         return key
 
     def decode(self, key: bytes) -> dict[str, Any]:  # noqa: D102

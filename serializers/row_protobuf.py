@@ -8,7 +8,7 @@ So a column may become wider (`INT` to `BIGINT`, `FLOAT` to `DOUBLE`, `DATE` to 
 type. Where they do not (`INT` to `DOUBLE`), Protobuf would read them as not set; such values are refused. That is why lists
 of integers are not packed: the bytes of packed lists do not say of what they are.
 
-Fields that are neither lists nor maps are `optional`, so that null is no zero. Null cannot be told from a column that is not
+Fields that are neither lists nor maps are `optional`, so that null is not zero. Null cannot be told from a column that is not
 there, though, which has its default; so where there is a default, null is refused.
 
 Fields have numbers, and bytes name nothing else: each column keeps its number while the schema changes, so the numbers are
@@ -95,7 +95,7 @@ class ProtobufRowFormat(RowFormat):
     ) -> None:
         super().__init__(schema)
         given = dict(options or {})
-        numbers = _numbers(schema, given.pop("numbers", {}))
+        numbers = _field_numbers(schema, given.pop("numbers", {}))
         self._options = registry_options(self.name, given, registry, also=("numbers",))
         self._options["numbers"] = numbers
         self._registry = registry if self._options["wire"] == "confluent" else None
@@ -121,14 +121,6 @@ class ProtobufRowFormat(RowFormat):
     def deserializer(self) -> Deserializer:  # noqa: D102
         return self._deserializer
 
-    def encode(self, row: Mapping[str, Any] | Sequence[Any], topic: str) -> bytes:  # noqa: D102
-        data: bytes = self._serializer(row, SerializationContext(topic, MessageField.VALUE))  # type: ignore[assignment]
-        return data
-
-    def decode(self, value: bytes, topic: str) -> dict[str, Any]:  # noqa: D102
-        row: dict[str, Any] = self._deserializer(value, SerializationContext(topic, MessageField.VALUE))
-        return row
-
     def encode_batch(self, rows: pa.RecordBatch, topic: str) -> list[bytes]:  # noqa: D102
         write = self._serializer.bind(topic, MessageField.VALUE)
         written: list[Any] = one_by_one(lambda row: write(row, None), rows_of(rows))
@@ -148,7 +140,7 @@ class ProtobufRowFormat(RowFormat):
 # -- The type of messages ----------------------------------------------------------------------------------------------
 
 
-def _numbers(schema: Schema, given: Any) -> dict[str, int]:
+def _field_numbers(schema: Schema, given: Any) -> dict[str, int]:
     """Return the number of each field by its path; those that are gone keep theirs."""
     if not isinstance(given, Mapping) or not all(
         isinstance(path, str) and type(number) is int and 0 < number <= _MAX_NUMBER and number not in _RESERVED_NUMBERS
@@ -216,13 +208,13 @@ class _Messages:
         for part in name.split("."):
             if not _NAME.fullmatch(part):
                 raise SchemaError(f"{name!r} is no name of a message in Protobuf")
-        self.type = _message_class(*_described(schema, name, dict(numbers)))
+        self.type = _message_class(*_describe_message(schema, name, dict(numbers)))
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _Messages, self._given
 
 
-def _described(schema: Schema, name: str, numbers: Mapping[str, int]) -> tuple[bytes, str]:
+def _describe_message(schema: Schema, name: str, numbers: Mapping[str, int]) -> tuple[bytes, str]:
     """Return the serialized file with the type of the messages, and its full name."""
     try:
         from google.protobuf.descriptor_pb2 import FileDescriptorProto
@@ -356,7 +348,7 @@ def _set_instant(message: Any, value: datetime.datetime) -> None:
     message.SetInParent()
 
 
-def _instant(name: str, message: Any) -> datetime.datetime:
+def _read_instant(name: str, message: Any) -> datetime.datetime:
     if not 0 <= message.nanos < 1_000_000_000 or message.nanos % 1000:
         raise _RowError(f"{name!r} has a time with nanoseconds, which TIMESTAMP_LTZ does not have")
     try:
@@ -366,9 +358,9 @@ def _instant(name: str, message: Any) -> datetime.datetime:
     return moment.replace(tzinfo=_UTC)
 
 
-def _filler(fields: Sequence[tuple[str, pa.DataType]]) -> Setter:
+def _make_filler(fields: Sequence[tuple[str, pa.DataType]]) -> Setter:
     """Return what sets the fields of a message to the values of a row."""
-    setters = [(name, _setter(name, dtype)) for name, dtype in fields]
+    setters = [(name, _make_setter(name, dtype)) for name, dtype in fields]
 
     def fill(message: Any, row: Mapping[str, Any]) -> None:
         for name, each in setters:
@@ -377,7 +369,7 @@ def _filler(fields: Sequence[tuple[str, pa.DataType]]) -> Setter:
     return fill
 
 
-def _setter(name: str, dtype: pa.DataType) -> Setter:
+def _make_setter(name: str, dtype: pa.DataType) -> Setter:
     if pa.types.is_list(dtype):
         return _list_setter(name, dtype)
     if pa.types.is_map(dtype):
@@ -403,7 +395,7 @@ def _setter(name: str, dtype: pa.DataType) -> Setter:
 
 def _message_filler(dtype: pa.DataType) -> Setter | None:
     if pa.types.is_struct(dtype):
-        return _filler([(field.name, field.type) for field in dtype])
+        return _make_filler([(field.name, field.type) for field in dtype])
     return _set_instant if dtype == pa.timestamp("us", "UTC") else None
 
 
@@ -439,11 +431,11 @@ def _map_setter(name: str, dtype: pa.DataType) -> Setter:
     return set_map
 
 
-def _reader(fields: Sequence[tuple[str, pa.DataType]]) -> Getter:
+def _make_reader(fields: Sequence[tuple[str, pa.DataType]]) -> Getter:
     """Return what makes a row of a message; what was not set is left out."""
     from google.protobuf.unknown_fields import UnknownFieldSet
 
-    getters = [(name, *_getter(name, dtype)) for name, dtype in fields]
+    getters = [(name, *_make_getter(name, dtype)) for name, dtype in fields]
     names = frozenset(name for name, _ in fields)
 
     def read(message: Any) -> dict[str, Any]:
@@ -456,21 +448,21 @@ def _reader(fields: Sequence[tuple[str, pa.DataType]]) -> Getter:
     return read
 
 
-def _getter(name: str, dtype: pa.DataType) -> tuple[bool, Getter]:
+def _make_getter(name: str, dtype: pa.DataType) -> tuple[bool, Getter]:
     """Return whether there may be many values, and what makes a column's value of a field's."""
     if pa.types.is_list(dtype):
-        _, item = _getter(name, dtype.value_type)
+        _, item = _make_getter(name, dtype.value_type)
         return True, lambda values: [item(each) for each in values]
     if pa.types.is_map(dtype):
-        _, inner = _getter(name, dtype.item_type)
+        _, inner = _make_getter(name, dtype.item_type)
         return True, lambda values: {key: inner(values[key]) for key in values}
     if pa.types.is_struct(dtype):
-        return False, _reader([(field.name, field.type) for field in dtype])
-    # Texts become what they mean when rows are checked.
-    return False, functools.partial(_instant, name) if dtype == pa.timestamp("us", "UTC") else _same
+        return False, _make_reader([(field.name, field.type) for field in dtype])
+    # Strings become what they mean when rows are checked.
+    return False, functools.partial(_read_instant, name) if dtype == pa.timestamp("us", "UTC") else _return_value
 
 
-def _same(value: Any) -> Any:
+def _return_value(value: Any) -> Any:
     return value
 
 
@@ -490,23 +482,23 @@ class _MessageSerializer(Serializer):
             schema_registry_client_config=registry,
             schema_registry_serialization_config=config,
         )
-        self._fill = _filler([(each.name, each.dtype) for each in schema.fields])
+        self._fill = _make_filler([(each.name, each.dtype) for each in schema.fields])
         self._with_default = [each.name for each in schema.fields if has_default(each)]
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _MessageSerializer, self._given
 
     def __call__(self, value: Any, ctx: SerializationContext) -> bytes | None:
-        return self._write(self._message(value), ctx)
+        return self._write(self._make_message(value), ctx)
 
     def bind(self, topic: str, field: MessageField) -> BoundSerializer:
-        write, message = self._write.bind(topic, field), self._message
+        write, message = self._write.bind(topic, field), self._make_message
         return lambda value, headers: write(message(value), headers)
 
     def is_registrable(self, topic: str) -> bool:
         return self._write.is_registrable(topic, MessageField.VALUE)
 
-    def _message(self, value: Any) -> Any:
+    def _make_message(self, value: Any) -> Any:
         try:
             row = self._schema.check(value)
             for name in self._with_default:
@@ -525,20 +517,20 @@ class _MessageDeserializer(Deserializer):
     def __init__(self, schema: Schema, messages: _Messages, registry: SchemaRegistryClientConfig | None) -> None:
         self._given = (schema, messages, registry)
         self._messages = ProtobufDeserializer(messages.type, to_dict=False, schema_registry_client_config=registry)
-        self._read = _reader([(each.name, each.dtype) for each in schema.fields])
+        self._read = _make_reader([(each.name, each.dtype) for each in schema.fields])
         self._check = RowCheck(schema.fields, decoded=True).mapping
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _MessageDeserializer, self._given
 
     def __call__(self, value: bytes, ctx: SerializationContext) -> dict[str, Any]:
-        return self._row(self._messages(value, ctx))
+        return self._make_row(self._messages(value, ctx))
 
     def bind(self, topic: str, field: MessageField) -> BoundDeserializer:
-        read, row = self._messages.bind(topic, field), self._row
+        read, row = self._messages.bind(topic, field), self._make_row
         return lambda value, headers: row(read(value, headers))
 
-    def _row(self, message: Any) -> dict[str, Any]:
+    def _make_row(self, message: Any) -> dict[str, Any]:
         try:
             return self._check(self._read(message))
         except SchemaMismatchError as error:

@@ -19,7 +19,7 @@ from streamrt.serializers.base import (
     Serializer,
     SerializerType,
 )
-from streamrt.serializers.row_batches import batch_of, one_by_one, rows_of
+from streamrt.serializers.row_batches import batch_of, one_by_one
 from streamrt.serializers.row_contract import RowFormat
 from streamrt.serializers.rows import RowSerializer
 from streamrt.serializers.simple import (
@@ -103,17 +103,6 @@ class SingleRowFormat(RowFormat):
     @property
     def deserializer(self) -> Deserializer:  # noqa: D102
         return self._deserializer
-
-    def encode(self, row: Mapping[str, Any] | Sequence[Any], topic: str) -> bytes:  # noqa: D102
-        data: bytes = self._serializer(row, SerializationContext(topic, MessageField.VALUE))  # type: ignore[assignment]
-        return data
-
-    def decode(self, value: bytes, topic: str) -> dict[str, Any]:  # noqa: D102
-        row: dict[str, Any] = self._deserializer(value, SerializationContext(topic, MessageField.VALUE))
-        return row
-
-    def encode_batch(self, rows: pa.RecordBatch, topic: str) -> list[bytes]:  # noqa: D102
-        return one_by_one(lambda row: self.encode(row, topic), rows_of(rows))
 
     def decode_batch(  # noqa: D102
         self, values: Sequence[bytes], topic: str, columns: Sequence[str] | None = None
@@ -211,13 +200,9 @@ class RawRowFormat(RowFormat):
             raise SerializationError("column 'value' must not be null: it would be no row")
         return data
 
-    def decode(self, value: bytes, topic: str) -> dict[str, Any]:  # noqa: D102
-        row: dict[str, Any] = self._deserializer(value, SerializationContext(topic, MessageField.VALUE))
-        return row
-
     def encode_batch(self, rows: pa.RecordBatch, topic: str) -> list[bytes]:  # noqa: D102
         self._refuse_batches()
-        return one_by_one(lambda row: self.encode(row, topic), rows_of(rows))
+        return super().encode_batch(rows, topic)
 
     def decode_batch(  # noqa: D102
         self, values: Sequence[bytes], topic: str, columns: Sequence[str] | None = None

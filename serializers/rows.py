@@ -29,7 +29,8 @@ _OPTIONS = orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_NON_STR_KEYS
 class RowSerializer(Serializer):
     """Writes rows of a schema as JSON objects.
 
-    Dates and times are ISO 8601 texts (`TIMESTAMP_LTZ` ends with `Z`), decimals texts, bytes base64, and keys of maps texts.
+    Dates and times are strings in ISO 8601 (`TIMESTAMP_LTZ` ends with `Z`), decimals strings, bytes base64, and keys of
+    maps strings.
 
     Args:
         schema: what rows must fit.
@@ -50,12 +51,12 @@ class RowSerializer(Serializer):
         self._floats = [each for each in schema.fields if _has_floats(each.dtype)]
 
     def __call__(self, value: Any, ctx: SerializationContext) -> bytes:  # noqa: D102
-        return self._write(value, None)
+        return self._write_row(value, None)
 
     def bind(self, topic: str, field: MessageField) -> BoundSerializer:  # noqa: D102
-        return self._write
+        return self._write_row
 
-    def _write(self, value: Any, headers: Any) -> bytes:
+    def _write_row(self, value: Any, headers: Any) -> bytes:
         try:
             row = self.schema.check(value)
         except SchemaMismatchError as error:
@@ -83,14 +84,14 @@ class RowSerializer(Serializer):
 class RowDeserializer(Deserializer):
     """Reads rows of a schema from JSON objects.
 
-    Columns that an object does not have get their default, or None; what it has beside the columns is left out, so that a
-    newer program may write more. A `STRING` column holds the JSON of a value that is no text.
+    Columns that an object does not have get their default, or None; what it has besides the columns is left out, so that a
+    newer program may write more. A `STRING` column holds the JSON of a value that is not text.
 
     Args:
         schema: what rows must fit.
 
     Raises:
-        SerializationError: by bytes that are no JSON object, or a row that does not fit.
+        SerializationError: by bytes that are not a JSON object, or a row that does not fit.
 
     Example:
         >>> from streamrt.schema import Schema
@@ -108,12 +109,12 @@ class RowDeserializer(Deserializer):
         return RowDeserializer, (self.schema,)
 
     def __call__(self, value: bytes, ctx: SerializationContext) -> dict[str, Any]:  # noqa: D102
-        return self._read(value, None)
+        return self._read_row(value, None)
 
     def bind(self, topic: str, field: MessageField) -> BoundDeserializer:  # noqa: D102
-        return self._read
+        return self._read_row
 
-    def _read(self, value: bytes, headers: Any) -> dict[str, Any]:
+    def _read_row(self, value: bytes, headers: Any) -> dict[str, Any]:
         try:
             row = orjson.loads(value)
         except orjson.JSONDecodeError as error:

@@ -39,7 +39,7 @@ class BytesDeserializer(Deserializer):
         return value
 
     def bind(self, topic: str, field: MessageField) -> BoundDeserializer:  # noqa: D102
-        return _same
+        return _return_bytes
 
 
 class StringSerializer(Serializer):
@@ -158,7 +158,7 @@ def _wrong_type(wanted: str, value: object) -> str:
     return f"the {wanted} serializer got a {type(value).__name__}"
 
 
-def _same(value: bytes, headers: Headers | None) -> bytes:
+def _return_bytes(value: bytes, headers: Headers | None) -> bytes:
     return value
 
 

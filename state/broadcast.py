@@ -29,8 +29,8 @@ class BroadcastMap(MapState):
     __slots__ = ()
     _owner: _CountingOwner
 
-    def _entry(self, value: Any) -> Any:
-        entry = super()._entry(value)
+    def _make_entry(self, value: Any) -> Any:
+        entry = super()._make_entry(value)
         self._owner._transaction.broadcast_bytes += len(entry if isinstance(entry, bytes) else entry.payload)
         return entry
 
@@ -41,28 +41,28 @@ class ReadOnlyMap(MapState):
     __slots__ = ()
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        raise self._refusal()
+        raise self._make_refusal()
 
     def __delitem__(self, key: Any) -> None:
-        raise self._refusal()
+        raise self._make_refusal()
 
     def pop(self, key: Any, default: Any = None) -> Any:
         """Refuse: the map is read-only."""
-        raise self._refusal()
+        raise self._make_refusal()
 
     def discard(self, key: Any) -> None:
         """Refuse: the map is read-only."""
-        raise self._refusal()
+        raise self._make_refusal()
 
     def put_all(self, values: Any) -> None:
         """Refuse: the map is read-only."""
-        raise self._refusal()
+        raise self._make_refusal()
 
     def clear(self) -> None:
         """Refuse: the map is read-only."""
-        raise self._refusal()
+        raise self._make_refusal()
 
-    def _refusal(self) -> StateError:
+    def _make_refusal(self) -> StateError:
         return StateError(
             f"broadcast state {self._overlay.name!r} is read-only for records and timers, because the other partitions "
             "would not have the change: change it in process_broadcast_element"

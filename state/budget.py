@@ -92,12 +92,12 @@ class CacheBudget:
         others = sum(each.held for each in self._users if each is not user)
         missing = others + wanted - capacity
         if missing > 0:
-            others -= self._reclaim(user, missing + capacity // _SLACK, share)
+            others -= self._reclaim_bytes(user, missing + capacity // _SLACK, share)
         # Every user is granted a part of its share. Otherwise uncommitted changes of others, which cannot be released,
         # would cause a search for each object.
         return max(min(wanted, capacity - others), share // 2)
 
-    def _reclaim(self, user: CacheUser, size: int, share: int) -> int:
+    def _reclaim_bytes(self, user: CacheUser, size: int, share: int) -> int:
         """Make other users release about `size` bytes; return the bytes that they released."""
         unused_since = self._uses - _ROUNDS * len(self._users)
         found = [(used, each) for each, used in self._users.items() if each is not user]

@@ -17,6 +17,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+from streamrt.common.untrusted import LOWEST, malformed_as, typed, typed_or_none
 from streamrt.errors import ChangelogError
 from streamrt.state.expiry import EVENT_INDEX, WALL_INDEX, has_index, index_bound, overwritten_index
 from streamrt.state.identity import Stamp, decode_versioned, encode_with_inputs
@@ -45,6 +46,11 @@ POSITION_KEY: Final = bytes((POSITION_SPACE,)) + b"position"
 
 _VERSION = 3
 _NOTHING_KNOWN = bytes(8)
+_SHORTEST_EXPIRING = 9
+"""Bytes of flag and expiry."""
+_SHOWN = 80
+_SHORTEST_TIMER = 12
+"""Bytes of space, the shortest prefix, domain and time."""
 
 
 def epoch_of(claim: int, attempt: int) -> bytes:
@@ -124,10 +130,16 @@ class Position:
             ChangelogError: if it is not a position.
         """
         fields = decode_versioned(data, _VERSION, "the position record of a changelog", ChangelogError)
-        try:
-            return cls(**fields)
-        except TypeError as error:
-            raise ChangelogError(f"the position record of a changelog is incomplete: {error}") from None
+        with malformed_as(lambda wrong: ChangelogError(f"the position record of a changelog is damaged: it {wrong}")):
+            inputs = typed_or_none(fields, "inputs", dict)
+            return cls(
+                typed(fields, "input_offset", int),
+                typed_or_none(fields, "topic_id", str),
+                typed(fields, "partitions", int),
+                typed_or_none(fields, "stream_time", int, LOWEST),
+                None if inputs is None else {topic: typed(inputs, topic, int) for topic in inputs},
+                typed_or_none(fields, "observed", int, LOWEST),
+            )
 
 
 class RestoredChanges(NamedTuple):
@@ -182,13 +194,12 @@ def restore_changes(
     for change in last.items():
         key, value = change
         if not key or key[0] >= FIRST_LOCAL_SPACE:
-            raise ChangelogError(
-                f"a changelog has a record with the key {key!r}, which StreamRT never writes; another application "
-                "produces to this topic: start over with another consumer_group"
-            )
+            raise _make_foreign_error(key)
         changes.append(change)  # type: ignore[arg-type]
         # Most values have flag 0.
         if value and value[0] and (index_key := index_key_of(key, value)) is not None:
+            if len(value) < _SHORTEST_EXPIRING:
+                raise _make_foreign_error(key)
             index.append((index_key, b""))
             expiry = int.from_bytes(value[1:9], "big")
             first[index_key[0]] = min(first.get(index_key[0], LATEST_EXPIRY + 1), expiry)
@@ -213,6 +224,14 @@ def restore_changes(
     return RestoredChanges(changes + overwritten + index + timers, position)
 
 
+def _make_foreign_error(key: bytes | None) -> ChangelogError:
+    shown = "no key" if key is None else f"the key {key[:_SHOWN]!r}"
+    return ChangelogError(
+        f"a changelog has a record with {shown}, which StreamRT never writes; another application produces to this topic: "
+        "start over with another consumer_group"
+    )
+
+
 def _timer_index(
     changes: list[tuple[bytes, bytes | None]], partition: StorePartition | None
 ) -> list[tuple[bytes, bytes | None]]:
@@ -221,6 +240,8 @@ def _timer_index(
     earliest: dict[int, bytes] = {}
     for key, value in changes:
         if key[0] == TIMER_SPACE:
+            if len(key) < _SHORTEST_TIMER or key[-9] not in (0, 1):
+                raise _make_foreign_error(key)
             found.append((timer_index_of(key), None if value is None else b""))
             domain, time = key[-9], key[-8:]
             if value is not None and time < earliest.get(domain, b"\xff" * 9):

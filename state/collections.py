@@ -10,6 +10,7 @@ from itertools import islice
 from typing import Final, Protocol
 
 from streamrt.errors import StateError
+from streamrt.state.journal import Journal
 from streamrt.state.layout import (
     ARRIVAL_KEY,
     DATA_SPACE,
@@ -58,7 +59,7 @@ class Entries(Protocol):
 
 
 class Overlay:
-    """What a transaction has changed in one map or list.
+    """Changes of a transaction to one map or list.
 
     Attributes:
         name: its name.
@@ -90,9 +91,10 @@ class Collections:
     Attributes:
         kinds: the type of state for each name.
         passing: keys that need not stay in the cache, because only scans read them.
+        journal: where changes are noted; None if no record is undone.
     """
 
-    __slots__ = ("_cleared", "_data", "_entries", "_grouped", "_overlays", "_store", "kinds", "passing")
+    __slots__ = ("_cleared", "_data", "_entries", "_grouped", "_overlays", "_store", "journal", "kinds", "passing")
 
     def __init__(self, entries: Entries, kinds: dict[str, str] | None, store: str) -> None:
         self._entries = entries
@@ -106,12 +108,13 @@ class Collections:
         self._store = store
         self.kinds = self._stored_kinds() if kinds is None else kinds
         self.passing: list[bytes] = []
+        self.journal: Journal | None = None
 
     def note(self, name: str, kind: str) -> None:
         """Note the type of state of a name; the first use writes it to the store.
 
         Raises:
-            StateError: if the name is no str, or has another type in the store.
+            StateError: if the name is not a str, or has another type in the store.
         """
         known = self.kinds.get(name)
         if known == kind:
@@ -127,6 +130,8 @@ class Collections:
         if len(self.kinds) < _MOST_NAMES:
             self._entries.put_new(name_key(name), kind.encode())
             self.kinds[name] = kind
+            if self.journal is not None:
+                self.journal.entries.append((self._forget_kind, (name,)))
 
     def overlay(self, space: int, prefix: bytes, name: str) -> Overlay:
         """Return the overlay of a map or list.
@@ -148,6 +153,7 @@ class Collections:
 
     def put(self, overlay: Overlay, key: bytes, entry: bytes | Expiring | None) -> None:
         """Write an entry of a map; None deletes."""
+        self._note_change(overlay)
         self._entries.put(key, entry)
         overlay.keys[key] = None
         overlay.changes += 1
@@ -158,12 +164,19 @@ class Collections:
         data = self._entries.payload(ARRIVAL_KEY)
         return 0 if data is None else int.from_bytes(data, "big")
 
+    def arrival(self) -> int:
+        """Return the next arrival number, and count on."""
+        number = self.next_number
+        self._entries.put(ARRIVAL_KEY, (number + 1).to_bytes(8, "big"))
+        return number
+
     def append(self, overlay: Overlay, entry: bytes | Expiring) -> None:
         """Add an element to the end of a list; nothing is read but the counter, once."""
         entries = self._entries
         number = self.next_number
         # The counter comes first; see layout.py.
         entries.put(ARRIVAL_KEY, (number + 1).to_bytes(8, "big"))
+        self._note_change(overlay)
         key = overlay.base + number.to_bytes(8, "big")
         entries.put_new(key, entry)
         overlay.keys[key] = None
@@ -171,7 +184,7 @@ class Collections:
         self.passing.append(key)
 
     def prolong(self, overlay: Overlay, key: bytes, entry: Expiring) -> None:
-        """Write an entry with a new expiry; this is no change of its map or list."""
+        """Write an entry with a new expiry; this is not a change of its map or list."""
         self._entries.put(key, entry)
         if overlay.base[0] == LIST_SPACE:
             self.passing.append(key)
@@ -184,7 +197,7 @@ class Collections:
             StateError: if the transaction is over.
         """
         current, before = self._entries.current, overlay.changes
-        for key, data in self._merged(overlay):
+        for key, data in self._merge_keys(overlay):
             payload = current(key, data)
             if payload is None:
                 continue
@@ -197,10 +210,11 @@ class Collections:
 
     def clear(self, overlay: Overlay) -> None:
         """Delete all entries of a map or list."""
+        self._note_change(overlay)
         put = self._entries.put
         for key in overlay.keys:
             put(key, None)
-        self._erase(overlay.begin, overlay.end)
+        self._erase_range(overlay.begin, overlay.end)
         overlay.keys = {}
         overlay.begin = overlay.end
         overlay.changes += 1
@@ -211,16 +225,40 @@ class Collections:
         Args:
             prefix: prefix of the record key, without a space.
         """
-        self._group()
+        self._group_written()
         for key in self._data.get(prefix, ()):
             self._entries.put(key, None)
         for overlay in self._overlays.get(prefix, {}).values():
             self.clear(overlay)
+        if self.journal is not None:
+            self.journal.entries.append((self._forget_data, ()))
         if prefix not in self._cleared:
             for space in _SPACES:
                 start = bytes((space,)) + prefix
-                self._erase(start, following(start))
+                self._erase_range(start, following(start))
             self._cleared.add(prefix)
+
+    def _note_change(self, overlay: Overlay) -> None:
+        """Note how an overlay is restored, behind the changes of its entries; call it before them."""
+        if self.journal is not None:
+            self.journal.entries.append((self._rebuild_overlay, (overlay,)))
+
+    def _rebuild_overlay(self, overlay: Overlay) -> None:
+        """Derive an overlay from the written keys, after changes were undone. Then no stored key counts as deleted."""
+        base = overlay.base
+        overlay.begin = base
+        overlay.keys = {key: None for key in self._entries.written if key.startswith(base)}
+        overlay.changes += 1
+        self._forget_data()
+
+    def _forget_data(self) -> None:
+        """Forget what is derived from the written keys, because some are not written any more."""
+        self._cleared.clear()
+        self._data = {}
+        self._grouped = 0
+
+    def _forget_kind(self, name: str) -> None:
+        self.kinds.pop(name, None)
 
     def _stored_kinds(self) -> dict[str, str]:
         """Return the types of names in the store."""
@@ -232,7 +270,7 @@ class Collections:
             kinds[key[1:].decode("utf-8", "surrogatepass")] = payload.decode("utf-8", "replace")
         return kinds
 
-    def _merged(self, overlay: Overlay) -> Iterator[tuple[bytes, bytes | None]]:
+    def _merge_keys(self, overlay: Overlay) -> Iterator[tuple[bytes, bytes | None]]:
         """Yield the written and the stored keys of a map or list in their order, with the stored bytes if known."""
         own = iter(sorted(overlay.keys))
         mine = next(own, None)
@@ -248,14 +286,14 @@ class Collections:
             yield mine, None
             mine = next(own, None)
 
-    def _erase(self, start: bytes, end: bytes) -> None:
+    def _erase_range(self, start: bytes, end: bytes) -> None:
         if start < end:
             erase, passing = self._entries.erase, self.passing
             for key, data in self._entries.scan(start, end):
                 erase(key, data)
                 passing.append(key)
 
-    def _group(self) -> None:
+    def _group_written(self) -> None:
         """Group the keys of data that were written since the last call by their record keys."""
         written, data = self._entries.written, self._data
         for key in islice(reversed(written), len(written) - self._grouped):

@@ -16,7 +16,7 @@ new ----close----> closed ----open----> open ----close----> closed
 a data file and adds the file to its manifest. A batch of changes lies in one buffer together with its stamp, and
 buffers are written in order. Any prefix of the manifest that survives therefore describes exactly the data of an
 earlier stamp, including that stamp. Lost writes are replayed from the changelog. RocksDB reports missing or truncated
-files and wrong checksums. After a clean shutdown the seal is compared, too, which distinguishes a truncated manifest
+files and wrong checksums. After a clean shutdown the seal is also compared, which distinguishes a truncated manifest
 from the manifest of a killed process.
 
 RocksDB creates an empty database if `CURRENT` is missing, without an error; this module checks for that.
@@ -36,6 +36,7 @@ from typing import Any, Final
 
 import orjson
 
+from streamrt.common.backoff import Backoff
 from streamrt.common.file_lock import FileLock
 from streamrt.errors import StateError, StoreCorruptedError, StoreLockedError, StoreVersionError
 
@@ -58,6 +59,8 @@ _ALLOWED: Final = re.compile(r"[a-z0-9_.-]")
 _LONGEST_NAME: Final = 200
 # How often another process may delete the directory during locking before this counts as a failure.
 _RACES: Final = 100
+_DELETE_S: Final = 10.0
+_PAUSE_S: Final = 0.01
 
 
 def escaped(name: str) -> str:
@@ -83,7 +86,7 @@ def escaped(name: str) -> str:
 def make_private(path: Path) -> None:
     """Create a directory that other users cannot enter, and its missing parents.
 
-    An existing directory is closed to others, too, if this user owns it. Existing parents are not changed.
+    An existing directory is also closed to others if this user owns it. Existing parents are not changed.
 
     Raises:
         OSError: if the directory cannot be created.
@@ -140,14 +143,14 @@ class StoreDirectory:
             for _ in range(_RACES):
                 try:
                     if create:
-                        self._make()
+                        self._make_directory()
                     lock = FileLock.try_acquire(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
                 except FileNotFoundError:
                     if not create:
                         return False
                     continue  # deleted between creation and opening
                 except OSError as error:
-                    raise self._unusable(error) from error
+                    raise self._make_unusable_error(error) from error
                 if lock is None:
                     break
                 if self._is_here(lock):
@@ -175,7 +178,7 @@ class StoreDirectory:
             StateError: if the directory holds foreign files.
         """
         try:
-            files = self._files()
+            files = self._list_files()
             fresh = self._is_fresh(files)
             for name in files:
                 # Remains of an interrupted start, and rocksdict's settings file, which repeats the given options.
@@ -183,16 +186,25 @@ class StoreDirectory:
                     (self.path / name).unlink()
             self._write_seal({"state": "new" if fresh else "open"})
         except OSError as error:
-            raise self._unusable(error) from error
+            raise self._make_unusable_error(error) from error
         return fresh
+
+    def close_files(self) -> None:
+        """Let no other user read the files. RocksDB makes them as the umask says, and copies of them keep their modes."""
+        with contextlib.suppress(OSError), os.scandir(self.path) as entries:
+            for entry in entries:
+                # Compaction may delete it meanwhile.
+                with contextlib.suppress(OSError):
+                    if entry.is_file(follow_symlinks=False) and entry.stat(follow_symlinks=False).st_mode & 0o077:
+                        Path(entry).chmod(0o600)
 
     def seal(self) -> None:
         """Record the contents of the directory, after RocksDB was closed."""
         try:
-            files = self._files()
-            self._write_seal({"state": "closed", **self._contents(files)})
+            files = self._list_files()
+            self._write_seal({"state": "closed", **self._read_contents(files)})
         except OSError as error:
-            raise self._unusable(error) from error
+            raise self._make_unusable_error(error) from error
 
     def delete(self) -> None:
         """Delete the directory; the caller must own it. Only files of a store are deleted.
@@ -201,15 +213,24 @@ class StoreDirectory:
             StateError: if the directory holds foreign files.
         """
         try:
-            files = self._files()
             owned = None if self._lock is None else self._lock.fileno()
-            # Delete the seal last, so that an interrupted deletion leaves a directory that is recognized as a damaged
-            # store.
-            for name in sorted(files, key=lambda name: name == SEAL):
-                os.unlink(name, dir_fd=owned)
-            self.path.rmdir()
+            backoff = Backoff(_PAUSE_S, time.monotonic() + _DELETE_S)
+            while True:
+                try:
+                    # Delete the seal last, so that an interrupted deletion leaves a directory that is recognized as a
+                    # damaged store.
+                    for name in sorted(self._list_files(), key=lambda name: name == SEAL):
+                        os.unlink(name, dir_fd=owned)
+                    self.path.rmdir()
+                except OSError as error:
+                    # Threads of a store that was closed because of its damage may still write and delete files.
+                    passing = error.errno == errno.ENOTEMPTY or (error.errno == errno.ENOENT and self.path.exists())
+                    if not passing or not backoff.pause():
+                        raise
+                else:
+                    return
         except OSError as error:
-            raise self._unusable(error) from error
+            raise self._make_unusable_error(error) from error
 
     def corrupted(self, reason: object) -> StoreCorruptedError:
         """Return the error for damaged files."""
@@ -234,7 +255,7 @@ class StoreDirectory:
             "directory to a larger disk; then restart the application"
         )
 
-    def _unusable(self, error: OSError) -> StateError:
+    def _make_unusable_error(self, error: OSError) -> StateError:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             return self.full("written", error.strerror)
         reason = error.strerror or str(error)
@@ -242,7 +263,7 @@ class StoreDirectory:
             reason = "it is a symbolic link, which StreamRT does not follow, or not a directory"
         return StateError(f"{self.name} cannot be used: {reason}")
 
-    def _make(self) -> None:
+    def _make_directory(self) -> None:
         base = self._parents[0].parent
         # The base directory may be a symbolic link that the user made; no link is allowed below it.
         make_private(base)
@@ -261,7 +282,7 @@ class StoreDirectory:
         except FileNotFoundError:
             return False
 
-    def _files(self) -> dict[str, int]:
+    def _list_files(self) -> dict[str, int]:
         """Return the names of all files with their sizes in bytes.
 
         Raises:
@@ -302,12 +323,12 @@ class StoreDirectory:
         if any(size and _LOG_FILE.fullmatch(name) for name, size in files.items()):
             raise self.corrupted("it has a write-ahead log that StreamRT did not write")
         if state == "closed":
-            for name, now in self._contents(files).items():
+            for name, now in self._read_contents(files).items():
                 if seal.get(name) != now:
                     raise self.corrupted(f"its {name} changed since it was closed")
         return False
 
-    def _contents(self, files: dict[str, int]) -> dict[str, Any]:
+    def _read_contents(self, files: dict[str, int]) -> dict[str, Any]:
         """Return the contents that are compared between closing and opening."""
         important = sorted(name for name in files if name == "CURRENT" or _MANIFEST.fullmatch(name))
         return {
@@ -326,7 +347,7 @@ class StoreDirectory:
             return {"state": "open"}
         checksum, _, text = data.partition(b"\n")
         try:
-            whole = checksum == _checksum(text)
+            whole = checksum == _compute_checksum(text)
             fields: dict[str, Any] = orjson.loads(text) if whole else {}
         except ValueError:
             whole = False
@@ -344,7 +365,7 @@ class StoreDirectory:
         text = orjson.dumps({"v": _VERSION, **fields})
         fd = os.open(self.path / _NEW_SEAL, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         try:
-            data = _checksum(text) + b"\n" + text
+            data = _compute_checksum(text) + b"\n" + text
             if os.write(fd, data) < len(data):
                 # A full disk accepts only the beginning, and a truncated seal would count as damage.
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -353,5 +374,5 @@ class StoreDirectory:
         (self.path / _NEW_SEAL).replace(self.path / SEAL)
 
 
-def _checksum(text: bytes) -> bytes:
+def _compute_checksum(text: bytes) -> bytes:
     return hashlib.blake2b(text, digest_size=16).hexdigest().encode()

@@ -160,7 +160,7 @@ def _has_more_than_json(value: Any) -> bool:
 
 def _dumps_all(value: Any, cause: TypeError | None) -> bytes:
     try:
-        _check(value)
+        _check_value(value)
         return _MARK + json.dumps(value).encode()
     except RecursionError:
         reason = "it is nested too deeply or contains itself"
@@ -172,7 +172,7 @@ def _dumps_all(value: Any, cause: TypeError | None) -> bytes:
     ) from cause
 
 
-def _check(value: Any) -> None:
+def _check_value(value: Any) -> None:
     """Raise TypeError for a value that the json module would change."""
     if value is None or isinstance(value, str | float):
         return
@@ -180,12 +180,12 @@ def _check(value: Any) -> None:
         int.__repr__(value)  # raises ValueError where Python allows no more digits
     elif isinstance(value, list | tuple):
         for item in value:
-            _check(item)
+            _check_value(item)
     elif isinstance(value, dict):
         for key, item in value.items():
             if not isinstance(key, str):
                 raise TypeError(f"the key {key!r} of a dict is not a str")
-            _check(item)
+            _check_value(item)
     else:
         raise TypeError(f"{type(value).__name__} is not a JSON type")
 

@@ -1,7 +1,7 @@
 """The expiry indexes of a store: which entries expire, in the order of their expiries.
 
 There are two, with a bound each (see `layout.py`): one by event time, and one by the wall clock. An index holds a key for
-each stored value with an expiry. It may hold outdated keys, too, so the value itself decides.
+each stored value with an expiry. It may also hold outdated keys, so the value itself decides.
 """
 
 from collections.abc import Collection, Iterable
@@ -36,7 +36,7 @@ __all__ = [
     "overwritten_index",
 ]
 
-# Values of a bound that are no expiry: not read yet, and no index.
+# Values of a bound that are not an expiry: not read yet, and no index.
 UNREAD: Final = -2
 NO_INDEX: Final = -1
 
@@ -123,7 +123,7 @@ class ExpiryIndex:
         if not 0 <= expiry < self.start:
             return []
         self.first = expiry
-        return [self._bound()]
+        return [self._bound_change()]
 
     def evict(
         self, now: int, own: list[Change], written: Collection[bytes], most: int
@@ -150,12 +150,12 @@ class ExpiryIndex:
             if any(key[0] == space for key in done):
                 # The first entries: they are later than now.
                 self.first = after
-                own.append(self._bound())
+                own.append(self._bound_change())
             return [], 0
         if most <= 0:
             return [], 0
         candidates = list(
-            islice((entry for entry in self._due(first, now) if expiry_key(*entry, space) not in done), most)
+            islice((entry for entry in self._find_due(first, now) if expiry_key(*entry, space) not in done), most)
         )
         found: list[tuple[bytes, int]] = []
         stored = self._partition.get_many([key for _, key in candidates])
@@ -169,14 +169,14 @@ class ExpiryIndex:
         # More entries may have the same expiry as the last one.
         self.first = after if len(candidates) < most else candidates[-1][0]
         if self.first != first:
-            own.append(self._bound())
+            own.append(self._bound_change())
         return found, len(candidates)
 
-    def _due(self, start: int, now: int) -> Iterable[tuple[int, bytes]]:
+    def _find_due(self, start: int, now: int) -> Iterable[tuple[int, bytes]]:
         """Return expiry and data key of the index entries from `start` up to a time, oldest first."""
         space = self.kind.space
         found = self._partition.scan(expiry_key(start, b"", space), expiry_bound(now, space))
         return (split_expiry_key(key) for key, _ in found)
 
-    def _bound(self) -> Change:
+    def _bound_change(self) -> Change:
         return self.kind.bound_key, self.first.to_bytes(8, "big")

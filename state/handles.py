@@ -1,7 +1,7 @@
 """Handles of a record key's state: a value, a list, a map, and values that are reduced or aggregated.
 
 A handle is made by `State`, for one record. It holds no data: all of it is in the transaction, which a handle reaches
-through its state alone, so that it ends with the call that the state was passed to. `layout.py` describes the keys.
+only through its state, so that it ends with the call that the state was passed to. `layout.py` describes the keys.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -44,7 +44,7 @@ class StateTtl:
 
     Attributes:
         ttl: time to live.
-        update: "write": the time counts from the last write. "read-and-write": a read counts, too. Each key that is read
+        update: "write": the time counts from the last write. "read-and-write": a read counts as well. Each key that is read
             is then written again, to the changelog as well, once for each commit.
         time: the kind of time that counts: "event", or "processing" for the wall clock.
 
@@ -76,7 +76,7 @@ class StateTtl:
 
 
 class Aggregation(Protocol):
-    """What `State.aggregating` needs; the aggregators of `streamrt.windows` have it."""
+    """Functions that `State.aggregating` needs; the aggregators of `streamrt.windows` have them."""
 
     def initialize(self) -> Any:
         """Return the aggregate of no values."""
@@ -127,7 +127,7 @@ def milliseconds_of(ttl: timedelta) -> int:
     """Return a time to live in milliseconds, rounded up.
 
     Raises:
-        StateError: if it is no timedelta, or not positive.
+        StateError: if it is not a timedelta, or not positive.
 
     Example:
         >>> milliseconds_of(timedelta(microseconds=1))
@@ -188,14 +188,14 @@ class _Single:
         """Delete the state."""
         self._owner._transaction.put(self._key, None)
 
-    def _payload(self, *, reading: bool = True) -> bytes | None:
+    def _read_payload(self, *, reading: bool = True) -> bytes | None:
         writer, ttl = self._owner._transaction, self._ttl
         payload = writer.payload(self._key)
         if payload is not None and reading and ttl is not None and ttl.on_read:
             writer.put(self._key, ttl.entry(payload, writer))
         return payload
 
-    def _write(self, payload: bytes) -> None:
+    def _write_payload(self, payload: bytes) -> None:
         writer, ttl = self._owner._transaction, self._ttl
         writer.put(self._key, payload if ttl is None else ttl.entry(payload, writer))
 
@@ -211,16 +211,16 @@ class ValueState(_Single):
 
     def value(self) -> Any:
         """Return the value, as a new object; the default if there is none."""
-        payload = self._payload()
+        payload = self._read_payload()
         return self._default if payload is None else self._owner._transaction.decode(self._name, payload)
 
     def update(self, value: Any) -> None:
-        """Store a value; None is a value, too.
+        """Store a value; None is a value as well.
 
         Raises:
             SerializationError: if it has no JSON form.
         """
-        self._write(self._owner._transaction.encode(self._name, value))
+        self._write_payload(self._owner._transaction.encode(self._name, value))
 
 
 class ReducingState(_Single):
@@ -238,14 +238,14 @@ class ReducingState(_Single):
         Raises:
             SerializationError: if the result has no JSON form.
         """
-        payload = self._payload(reading=False)
+        payload = self._read_payload(reading=False)
         if payload is not None:
             value = self._reduce(self._owner._transaction.decode(self._name, payload), value)
-        self._write(self._owner._transaction.encode(self._name, value))
+        self._write_payload(self._owner._transaction.encode(self._name, value))
 
     def get(self) -> Any:
         """Return the reduced value; None if there is none."""
-        payload = self._payload()
+        payload = self._read_payload()
         return None if payload is None else self._owner._transaction.decode(self._name, payload)
 
 
@@ -267,14 +267,14 @@ class AggregatingState(_Single):
         Raises:
             SerializationError: if the aggregate cannot be stored exactly.
         """
-        payload, aggregator = self._payload(reading=False), self._aggregator
+        payload, aggregator = self._read_payload(reading=False), self._aggregator
         dumps, loads = self._owner._transaction.exact()
         old = aggregator.initialize() if payload is None else loads(payload)
-        self._write(dumps(aggregator.agg(old, value, self._timestamp)))
+        self._write_payload(dumps(aggregator.agg(old, value, self._timestamp)))
 
     def get(self) -> Any:
         """Return the result for all values so far; None if there are none."""
-        payload = self._payload()
+        payload = self._read_payload()
         return None if payload is None else self._aggregator.result(self._owner._transaction.exact()[1](payload))
 
 
@@ -305,20 +305,20 @@ class _Many:
         """Delete all entries. The changelog gets a deletion for each of them."""
         self._owner._transaction.collections.clear(self._overlay)
 
-    def _entry(self, value: Any) -> bytes | Expiring:
+    def _make_entry(self, value: Any) -> bytes | Expiring:
         writer, ttl = self._owner._transaction, self._ttl
         payload = writer.encode(self._overlay.name, value)
         return payload if ttl is None else ttl.entry(payload, writer)
 
-    def _items(self) -> Iterator[tuple[bytes, bytes]]:
+    def _iterate_items(self) -> Iterator[tuple[bytes, bytes]]:
         """Yield keys and payloads, and prolong the life of what is read if the time to live says so."""
         writer, ttl, overlay = self._owner._transaction, self._ttl, self._overlay
         collections = writer.collections
         if ttl is None or not ttl.on_read:
             return collections.items(overlay)
-        return self._prolonged(ttl)
+        return self._prolong_items(ttl)
 
-    def _prolonged(self, ttl: Ttl) -> Iterator[tuple[bytes, bytes]]:
+    def _prolong_items(self, ttl: Ttl) -> Iterator[tuple[bytes, bytes]]:
         owner, overlay = self._owner, self._overlay
         for key, payload in owner._transaction.collections.items(overlay):
             writer = owner._transaction
@@ -341,26 +341,26 @@ class ListState(_Many):
         Raises:
             SerializationError: if it has no JSON form.
         """
-        self._owner._transaction.collections.append(self._overlay, self._entry(value))
+        self._owner._transaction.collections.append(self._overlay, self._make_entry(value))
 
     def add_all(self, values: Iterable[Any]) -> None:
         """Append several elements; none if one of them cannot be stored."""
-        entries = [self._entry(value) for value in values]
+        entries = [self._make_entry(value) for value in values]
         for entry in entries:
             self._owner._transaction.collections.append(self._overlay, entry)
 
     def update(self, values: Iterable[Any]) -> None:
         """Replace all elements."""
-        entries = [self._entry(value) for value in values]
+        entries = [self._make_entry(value) for value in values]
         self.clear()
         for entry in entries:
             self._owner._transaction.collections.append(self._overlay, entry)
 
     def get(self) -> Iterator[Any]:
         """Return an iterator over the elements, which are read when it advances."""
-        # Asked for with each element: an iterator ends with its call, too.
+        # Asked for with each element: an iterator also ends with its call.
         owner, name = self._owner, self._overlay.name
-        return (owner._transaction.decode(name, payload) for _, payload in self._items())
+        return (owner._transaction.decode(name, payload) for _, payload in self._iterate_items())
 
     __iter__ = get
 
@@ -381,24 +381,24 @@ class MapState(_Many):
         return found
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        full = self._full(key)
-        self._owner._transaction.collections.put(self._overlay, full, self._entry(value))
+        full = self._full_key(key)
+        self._owner._transaction.collections.put(self._overlay, full, self._make_entry(value))
 
     def __delitem__(self, key: Any) -> None:
-        full = self._full(key)
+        full = self._full_key(key)
         if self._owner._transaction.payload(full) is None:
             raise KeyError(key)
         self._owner._transaction.collections.put(self._overlay, full, None)
 
     def __contains__(self, key: Any) -> bool:
-        return self._read(self._full(key)) is not None
+        return self._read_key(self._full_key(key)) is not None
 
     def __iter__(self) -> Iterator[Any]:
         return self.keys()
 
     def get(self, key: Any, default: Any = None) -> Any:
         """Return the value of a key, as a new object; `default` if there is none."""
-        payload = self._read(self._full(key))
+        payload = self._read_key(self._full_key(key))
         return default if payload is None else self._owner._transaction.decode(self._overlay.name, payload)
 
     def pop(self, key: Any, default: Any = _MISSING) -> Any:
@@ -410,41 +410,41 @@ class MapState(_Many):
         found = self[key] if default is _MISSING else self.get(key, _MISSING)
         if found is _MISSING:
             return default
-        self._owner._transaction.collections.put(self._overlay, self._full(key), None)
+        self._owner._transaction.collections.put(self._overlay, self._full_key(key), None)
         return found
 
     def discard(self, key: Any) -> None:
         """Delete a key without reading it; a missing one is not an error."""
-        self._owner._transaction.collections.put(self._overlay, self._full(key), None)
+        self._owner._transaction.collections.put(self._overlay, self._full_key(key), None)
 
     def put_all(self, values: Mapping[Any, Any]) -> None:
         """Store several values; none if one of them cannot be stored."""
-        entries = [(self._full(key), self._entry(value)) for key, value in values.items()]
+        entries = [(self._full_key(key), self._make_entry(value)) for key, value in values.items()]
         for full, entry in entries:
             self._owner._transaction.collections.put(self._overlay, full, entry)
 
     def keys(self) -> Iterator[Any]:
         """Return an iterator over the keys."""
-        return (self._key_of(key) for key, _ in self._items())
+        return (self._key_of(key) for key, _ in self._iterate_items())
 
     def values(self) -> Iterator[Any]:
         """Return an iterator over the values."""
-        # Asked for with each element: an iterator ends with its call, too.
+        # Asked for with each element: an iterator also ends with its call.
         owner, name = self._owner, self._overlay.name
-        return (owner._transaction.decode(name, payload) for _, payload in self._items())
+        return (owner._transaction.decode(name, payload) for _, payload in self._iterate_items())
 
     def items(self) -> Iterator[tuple[Any, Any]]:
         """Return an iterator over keys and values."""
         owner, name = self._owner, self._overlay.name
-        return ((self._key_of(key), owner._transaction.decode(name, payload)) for key, payload in self._items())
+        return ((self._key_of(key), owner._transaction.decode(name, payload)) for key, payload in self._iterate_items())
 
-    def _full(self, key: Any) -> bytes:
+    def _full_key(self, key: Any) -> bytes:
         return self._overlay.base + self._owner._transaction.key_bytes(key)
 
     def _key_of(self, full: bytes) -> Any:
         return self._owner._transaction.decode(self._overlay.name, full[len(self._overlay.base) :])
 
-    def _read(self, full: bytes) -> bytes | None:
+    def _read_key(self, full: bytes) -> bytes | None:
         writer, ttl = self._owner._transaction, self._ttl
         payload = writer.payload(full)
         if payload is not None and ttl is not None and ttl.on_read:

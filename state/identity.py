@@ -22,6 +22,7 @@ from typing import Any
 
 import orjson
 
+from streamrt.common.untrusted import LOWEST, malformed_as, typed, typed_or_none
 from streamrt.errors import StateError, StoreCorruptedError, StoreVersionError
 
 __all__ = ["Stamp", "StoreIdentity", "decode_versioned", "encode_versioned", "encode_with_inputs"]
@@ -158,14 +159,27 @@ class Stamp:
             StoreCorruptedError: if it is not a stamp.
         """
         fields = decode_versioned(data, _VERSION, "the stamp of a store", StoreCorruptedError)
-        try:
-            identity = StoreIdentity(**{name: fields.pop(name) for name in StoreIdentity.__dataclass_fields__})
-            epoch, restored = fields.pop("epoch", None), fields.pop("restored", None)
+        with malformed_as(
+            lambda wrong: StoreCorruptedError(f"the stamp of a store is damaged: it {wrong}: {data[:40]!r}")
+        ):
+            inputs = typed_or_none(fields, "inputs", dict)
+            epoch, restored = typed_or_none(fields, "epoch", str), typed_or_none(fields, "restored", str)
             return cls(
-                identity,
-                **fields,
-                epoch=None if epoch is None else bytes.fromhex(epoch),
-                restored=None if restored is None else restored.encode(),
+                StoreIdentity(
+                    typed(fields, "group", str),
+                    typed(fields, "topic", str),
+                    typed(fields, "partition", int),
+                    typed(fields, "store", str),
+                    typed_or_none(fields, "topic_id", str),
+                    typed_or_none(fields, "changelog_id", str),
+                    typed(fields, "partitions", int),
+                ),
+                typed_or_none(fields, "input_offset", int, LOWEST),
+                typed_or_none(fields, "changelog_offset", int, LOWEST),
+                typed_or_none(fields, "stream_time", int, LOWEST),
+                typed(fields, "written_at", int, LOWEST),
+                None if inputs is None else {topic: typed(inputs, topic, int) for topic in inputs},
+                typed_or_none(fields, "observed", int, LOWEST),
+                None if epoch is None else bytes.fromhex(epoch),
+                None if restored is None else restored.encode(),
             )
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise StoreCorruptedError(f"the stamp of a store lacks {error}: {data[:40]!r}") from None

@@ -19,6 +19,7 @@ from streamrt.state.handles import (
     Writer,
     milliseconds_of,
 )
+from streamrt.state.journal import Journal
 from streamrt.state.layout import LIST_SPACE, MAP_SPACE, Expiring, WallExpiring
 from streamrt.state.state import State
 
@@ -35,17 +36,30 @@ class Unknown(enum.Enum):
 
 UNKNOWN: Final = Unknown.UNKNOWN
 
+put_back: Final = dict.__setitem__
+"""Undoes a write of a key that was written before."""
+
+
+def forget_write(entries: dict[bytes, Any], written: dict[bytes, Any], key: bytes) -> None:
+    """Undo the first write of a key."""
+    former = written.pop(key)
+    if former is UNKNOWN:
+        entries.pop(key, None)
+    else:
+        entries[key] = former
+
 
 class CachedEntries(Writer, Protocol):
     """The entries of a transaction, with direct access to its dictionaries: one look-up for a cached key."""
 
     reads: int
+    journal: Journal | None
     _dumps: Callable[[Any], bytes]
     _loads: Callable[[bytes], Any]
     _entries: "dict[bytes, bytes | Expiring | None]"
     _written: "dict[bytes, bytes | Expiring | Unknown | None]"
 
-    def _read(self, key: bytes) -> "bytes | Expiring | None":
+    def _read_key(self, key: bytes) -> "bytes | Expiring | None":
         """Read a key from the store and cache it."""
 
 
@@ -65,7 +79,7 @@ class _Over:
 
 
 OVER: Final = cast("CachedEntries", _Over())
-"""What an operator sets as the `_transaction` of a state at the end of the call that got it."""
+"""Value that an operator sets as the `_transaction` of a state at the end of the call that got it."""
 
 
 class KeyedState(State):
@@ -90,7 +104,7 @@ class KeyedState(State):
         transaction.reads += 1
         value = transaction._entries.get(full, UNKNOWN)
         if type(value) is not bytes:
-            value = self._current(full, value)
+            value = self._current_payload(full, value)
             if value is None:
                 return default
         try:
@@ -114,18 +128,24 @@ class KeyedState(State):
                 f"the value of type {type(value).__name__} for state key {key!r} has no JSON form: {error}"
             ) from error
         # Before any change, because it may raise.
-        entry = payload if ttl is None else self._expiring(payload, ttl)
+        entry = payload if ttl is None else self._make_expiring(payload, ttl)
         entries = transaction._entries
         written = transaction._written
+        # `StoreTransaction.put` inlined.
+        journal = transaction.journal
         if full not in written:
             written[full] = entries.get(full, UNKNOWN)
+            if journal is not None:
+                journal.entries.append((forget_write, (entries, written, full)))
+        elif journal is not None:
+            journal.entries.append((put_back, (entries, full, entries[full])))
         entries[full] = entry
 
     def get_bytes(self, key: Any, default: bytes | None = None) -> bytes | None:  # noqa: D102
-        full = self._full(key)
+        full = self._full_key(key)
         transaction = self._transaction
         transaction.reads += 1
-        value = self._current(full, transaction._entries.get(full, UNKNOWN))
+        value = self._current_payload(full, transaction._entries.get(full, UNKNOWN))
         return default if value is None else value
 
     def set_bytes(self, key: Any, value: bytes, ttl: timedelta | None = None) -> None:  # noqa: D102
@@ -134,64 +154,61 @@ class KeyedState(State):
                 f"set_bytes takes bytes, not {type(value).__name__}, for state key {key!r}: use set for other values"
             )
         payload = bytes(value)
-        self._put(self._full(key), payload if ttl is None else self._expiring(payload, ttl))
+        self._put_payload(self._full_key(key), payload if ttl is None else self._make_expiring(payload, ttl))
 
     def delete(self, key: Any) -> None:  # noqa: D102
-        self._put(self._full(key), None)
+        self._put_payload(self._full_key(key), None)
 
     def exists(self, key: Any) -> bool:  # noqa: D102
-        full = self._full(key)
+        full = self._full_key(key)
         transaction = self._transaction
         transaction.reads += 1
-        return self._current(full, transaction._entries.get(full, UNKNOWN)) is not None
+        return self._current_payload(full, transaction._entries.get(full, UNKNOWN)) is not None
 
-    def _full(self, key: Any) -> bytes:
+    def _full_key(self, key: Any) -> bytes:
         try:
             full: bytes = self._prefix + self._transaction._dumps(key)
         except TypeError as error:
             raise no_key(key, error) from error
         return full
 
-    def _put(self, full: bytes, value: "bytes | Expiring | None") -> None:
-        transaction = self._transaction
-        if full not in transaction._written:
-            transaction._written[full] = transaction._entries.get(full, UNKNOWN)
-        transaction._entries[full] = value
+    def _put_payload(self, full: bytes, value: "bytes | Expiring | None") -> None:
+        self._transaction.put(full, value)
 
-    def _current(self, full: bytes, value: "bytes | Expiring | Unknown | None") -> bytes | None:
+    def _current_payload(self, full: bytes, value: "bytes | Expiring | Unknown | None") -> bytes | None:
         """Return the payload of a key at the current time."""
         transaction = self._transaction
         if value is UNKNOWN:
-            value = transaction._read(full)
+            value = transaction._read_key(full)
         if isinstance(value, Expiring):
             now = transaction.wall_clock() if type(value) is WallExpiring else transaction.clock
             return value.payload if value.expiry > now else None
         return value
 
-    def _expiring(self, payload: bytes, ttl: timedelta) -> Expiring:
+    def _make_expiring(self, payload: bytes, ttl: timedelta) -> Expiring:
         return Expiring(self._transaction.clock + milliseconds_of(ttl), payload)
 
     # -- Handles -------------------------------------------------------------------------------------------------------
 
     def value(self, name: str, *, default: Any = None, ttl: timedelta | StateTtl | None = None) -> ValueState:  # noqa: D102
-        return ValueState(self, name, self._named(name, "value"), _ttl(ttl), default)
+        return ValueState(self, name, self._named_key(name, "value"), _make_ttl(ttl), default)
 
     def reducing(  # noqa: D102
         self, name: str, reduce: Callable[[Any, Any], Any], *, ttl: timedelta | StateTtl | None = None
     ) -> ReducingState:
-        return ReducingState(self, name, self._named(name, "reducing"), _ttl(ttl), reduce)
+        return ReducingState(self, name, self._named_key(name, "reducing"), _make_ttl(ttl), reduce)
 
     def aggregating(  # noqa: D102
         self, name: str, aggregator: Aggregation, *, ttl: timedelta | StateTtl | None = None
     ) -> AggregatingState:
-        full = self._named(name, "aggregating")
-        return AggregatingState(self, name, full, _ttl(ttl), aggregator, self._timestamp)
+        full = self._named_key(name, "aggregating")
+        return AggregatingState(self, name, full, _make_ttl(ttl), aggregator, self._timestamp)
 
     def list(self, name: str, *, ttl: timedelta | StateTtl | None = None) -> ListState:  # noqa: D102
-        return ListState(self, self._overlay(name, "list", LIST_SPACE), _ttl(ttl))
+        return ListState(self, self._find_overlay(name, "list", LIST_SPACE), _make_ttl(ttl))
 
     def map(self, name: str, *, ttl: timedelta | StateTtl | None = None) -> MapState:  # noqa: D102
-        return MapState(self, self._overlay(name, "map", MAP_SPACE), _ttl(ttl))
+        return MapState(self, self._find_overlay(name, "map", MAP_SPACE), _make_ttl(ttl))
 
     def end(self) -> None:
         """Refuse all further use of the state, its handles and their iterators."""
@@ -200,18 +217,18 @@ class KeyedState(State):
     def clear(self) -> None:  # noqa: D102
         self._transaction.collections.clear_all(self._prefix[1:])
 
-    def _named(self, name: str, kind: str) -> bytes:
+    def _named_key(self, name: str, kind: str) -> bytes:
         """Return the key of an entry with a name, and note its type."""
         self._transaction.collections.note(name, kind)
         return self._prefix + self._transaction.key_bytes(name)
 
-    def _overlay(self, name: str, kind: str, space: int) -> Overlay:
+    def _find_overlay(self, name: str, kind: str, space: int) -> Overlay:
         collections = self._transaction.collections
         collections.note(name, kind)
         return collections.overlay(space, self._prefix[1:], name)
 
 
-def _ttl(given: timedelta | StateTtl | None) -> Ttl | None:
+def _make_ttl(given: timedelta | StateTtl | None) -> Ttl | None:
     return None if given is None else Ttl(given)
 
 

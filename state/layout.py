@@ -12,6 +12,7 @@ Keys are ordered by their bytes. The first byte is the *space* of the key:
 | 0x06  | elements of lists: space, prefix of the record key, length and bytes of the list's name, arrival number | yes |
 | 0x07  | timers: space, prefix of the record key, domain (0: event time, 1: processing time), time; values are empty | yes |
 | 0x08  | names of handles: space, name; values are the type of state | yes |
+| 0x09  | records that wait behind an exchange in memory: space, length and bytes of its topic, number (8 bytes) | yes |
 | 0xF0  | expiry index: space, expiry or deadline (8 bytes, big-endian), key of data or of a head; values are empty | no |
 | 0xF1  | bounds of the indexes: space, name | no |
 | 0xF2  | expiry index of the wall clock: space, expiry (8 bytes, big-endian), key of data; values are empty | no |
@@ -44,7 +45,7 @@ Values, reducing and aggregating states are data: their name is the state key.
 and the payload. The entry expires when stream time reaches its expiry. 2 is followed by the same, with an expiry by the
 wall clock (milliseconds since the Unix epoch). The payload is JSON, or the bytes that `set_bytes` stored.
 
-**Heads** are values, too. A head with a deadline has flag 1 and the deadline, so the expiry index holds the deadlines
+**Heads** are values as well. A head with a deadline has flag 1 and the deadline, so the expiry index holds the deadlines
 of heads as well as the expiry of data. A head does not expire at its deadline; an operator processes it. Its payload is
 *exact JSON*: JSON as orjson writes it, or, if that would lose information (NaN, infinities, integers beyond 64 bits),
 `~` and JSON with Python's names for them. **Items** have flag 0 and exact JSON, or the output of
@@ -54,7 +55,7 @@ used twice if only a part of a commit reaches the changelog. Entries of maps and
 expire, like data; their payload is JSON, or the output of `RocksDBOptions.dumps`.
 
 A **timer** is its key; its value is flag 0 without a payload. The index of timers has the same fields in another order, so
-it is derived from the keys alone.
+it is derived only from the keys.
 
 One **bound of the expiry index**, `first`: 8 bytes, big-endian. No entry of the index is earlier. Without it, reads of the
 index start at its beginning and may pass the tombstones of many deleted entries. A restore that writes an earlier
@@ -63,6 +64,9 @@ and it stays valid under versions of StreamRT that maintain it for heads only. T
 `first-wall`. A store with entries in that index has it. Wall clocks differ and may be set back, so a commit that writes
 an earlier expiry lowers it. The index of timers has a bound for each domain, `timers` and the byte of the domain: 8
 bytes, big-endian. No timer of the domain is earlier.
+
+A **record that waits** has flag 0 and JSON: value, key, timestamp and headers; bytes are in base64. Numbers, big-endian, are
+in the order of arrival. Versions before this space keep such records, and ignore them.
 
 An expiry below 0 or beyond 2**63 - 1 is clamped to these bounds, so that the order of bytes is the order of time.
 """
@@ -91,6 +95,7 @@ __all__ = [
     "Expiring",
     "WallExpiring",
     "after_prefix",
+    "backlog_prefix",
     "collection_prefix",
     "decode_value",
     "encode_value",
@@ -121,6 +126,7 @@ MAP_SPACE: Final = 0x05
 LIST_SPACE: Final = 0x06
 TIMER_SPACE: Final = 0x07
 NAME_SPACE: Final = 0x08
+BACKLOG_SPACE: Final = 0x09
 EXPIRY_SPACE: Final = 0xF0
 WALL_EXPIRY_SPACE: Final = 0xF2
 FIRST_LOCAL_SPACE: Final = 0xF0
@@ -183,6 +189,8 @@ def key_prefix(tag: int, key: bytes) -> bytes:
     return bytes((tag,)) + varint(len(key)) + key
 
 
+_PANE_BYTES = 17
+"""Bytes of the role, start and end."""
 CONTENT: Final = 2
 """Role of a pane's prefix: what the operator keeps, the content of the pane."""
 OPENED: Final = 3
@@ -213,6 +221,8 @@ def split_pane(prefix: bytes) -> tuple[bytes, int, int, int]:
         (b'\x01\x02ab', 0, 5, 9)
     """
     pane = split_prefix(prefix)[1]
+    if len(pane) < _PANE_BYTES:
+        raise StoreCorruptedError(f"a key in the store is truncated: {prefix[:80]!r}")
     return pane[:-17], pane[-17], int.from_bytes(pane[-16:-8], "big"), int.from_bytes(pane[-8:], "big")
 
 
@@ -224,8 +234,11 @@ def split_prefix(prefix: bytes) -> tuple[int, bytes]:
         (1, b'ab')
     """
     at = 1
-    while prefix[at] > 0x7F:
-        at += 1
+    try:
+        while prefix[at] > 0x7F:
+            at += 1
+    except IndexError:
+        raise StoreCorruptedError(f"a key in the store is truncated: {prefix[:80]!r}") from None
     return prefix[0], prefix[at + 1 :]
 
 
@@ -276,6 +289,17 @@ def name_key(name: str) -> bytes:
     return bytes((NAME_SPACE,)) + name.encode("utf-8", "surrogatepass")
 
 
+def backlog_prefix(name: str) -> bytes:
+    r"""Return the common prefix of the keys of records that wait behind an exchange.
+
+    Example:
+        >>> backlog_prefix("g")
+        b'\t\x01g'
+    """
+    data = name.encode()
+    return bytes((BACKLOG_SPACE,)) + varint(len(data)) + data
+
+
 def owner_of(key: bytes) -> bytes:
     r"""Return the prefix of the record key, without a space, in a key of data, a map or a list.
 
@@ -289,12 +313,15 @@ def owner_of(key: bytes) -> bytes:
 def _record_key(key: bytes) -> tuple[int, int]:
     """Return where the bytes of the record key begin and end in a store key."""
     at, length, shift = 2, 0, 0
-    while True:
-        length |= (key[at] & 0x7F) << shift
-        at += 1
-        if key[at - 1] <= 0x7F:
-            return at, at + length
-        shift += 7
+    try:
+        while True:
+            length |= (key[at] & 0x7F) << shift
+            at += 1
+            if key[at - 1] <= 0x7F:
+                return at, at + length
+            shift += 7
+    except IndexError:
+        raise StoreCorruptedError(f"a key in the store is truncated: {key[:80]!r}") from None
 
 
 def following(prefix: bytes) -> bytes:

@@ -31,11 +31,11 @@ class RocksDBOptions:
         write_buffer_budget: bytes of write buffers, shared by all stores of a process; buffers are written early as the
             total approaches it. The largest requested value applies.
         object_cache_size: approximate bytes of decoded values that all stores of a process keep between commits. The
-            largest requested value applies. It applies to other kinds of stores, too.
+            largest requested value applies. It also applies to other kinds of stores.
         bloom_filter_bits_per_key: size of the filters that avoid reads of missing keys; 0 for none.
         compression_type: `none`, `snappy`, `zlib`, `bz2`, `lz4`, `lz4hc` or `zstd`.
         db_log_dir: directory for RocksDB's diagnostic log files, which are for its developers; None keeps a short one
-            beside the data.
+            next to the data.
         use_fsync: whether files are synchronized by `fsync` instead of `fdatasync`.
         max_open_files: number of data files that a store partition keeps open; -1 for all.
         open_max_retries: number of further attempts to open a store that another process uses; 0 for none.
@@ -43,7 +43,7 @@ class RocksDBOptions:
         on_corrupted_recreate: whether a damaged store is deleted and restored from its changelog; otherwise the
             application ends with `StoreCorruptedError`.
         max_evictions_per_flush: maximum number of expired entries that one commit deletes.
-        dumps: function from an object to JSON, as bytes or str; None for orjson. It encodes keys, too, so it must be
+        dumps: function from an object to JSON, as bytes or str; None for orjson. It also encodes keys, so it must be
             deterministic.
         loads: function from these bytes to the object; None for orjson.
 
@@ -83,33 +83,39 @@ class RocksDBOptions:
             "object_cache_size",
             "max_evictions_per_flush",
         ):
-            self._check(name, _is_int(getattr(self, name)) and getattr(self, name) >= 1, "a whole number above 0")
+            self._check_option(
+                name, _is_int(getattr(self, name)) and getattr(self, name) >= 1, "a whole number above 0"
+            )
         for name in ("bloom_filter_bits_per_key", "open_max_retries"):
-            self._check(name, _is_int(getattr(self, name)) and getattr(self, name) >= 0, "a whole number, 0 or more")
-        self._check(
+            self._check_option(
+                name, _is_int(getattr(self, name)) and getattr(self, name) >= 0, "a whole number, 0 or more"
+            )
+        self._check_option(
             "max_open_files",
             _is_int(self.max_open_files) and (self.max_open_files == -1 or self.max_open_files >= 20),
             "-1, or at least 20",
         )
-        self._check(
+        self._check_option(
             "open_retry_backoff",
             isinstance(self.open_retry_backoff, int | float) and self.open_retry_backoff >= 0,
             "a number of seconds, 0 or more",
         )
-        self._check(
+        self._check_option(
             "compression_type",
             self.compression_type in get_args(CompressionType),
             f"one of {get_args(CompressionType)}",
         )
         for name in ("use_fsync", "on_corrupted_recreate"):
-            self._check(name, isinstance(getattr(self, name), bool), "True or False")
+            self._check_option(name, isinstance(getattr(self, name), bool), "True or False")
         for name in ("dumps", "loads"):
-            self._check(name, getattr(self, name) is None or callable(getattr(self, name)), "a function, or None")
-        self._check(
+            self._check_option(
+                name, getattr(self, name) is None or callable(getattr(self, name)), "a function, or None"
+            )
+        self._check_option(
             "db_log_dir", self.db_log_dir is None or isinstance(self.db_log_dir, str | Path), "a directory, or None"
         )
 
-    def _check(self, name: str, holds: bool, expected: str) -> None:
+    def _check_option(self, name: str, holds: bool, expected: str) -> None:
         if not holds:
             value, default = getattr(self, name), type(self).__dataclass_fields__[name].default
             kinds = (int, float) if _is_number(default) else type(default)

@@ -35,7 +35,7 @@ def contents_of(prefix: bytes) -> bytes:
         >>> contents_of(b"\x01\x02ab")
         b'\x01\x04\x15\x01\x02ab\x02'
     """
-    return _data(pane_prefix(prefix, CONTENT, 0, 0))[:-16]
+    return _data_prefix(pane_prefix(prefix, CONTENT, 0, 0))[:-16]
 
 
 class _Packing(NamedTuple):
@@ -43,6 +43,7 @@ class _Packing(NamedTuple):
 
     pack: Callable[[Any], Any]
     unpack: Callable[[Any], Any]
+    arrival: Callable[[], int]
 
 
 class PaneTransaction(ProcessTransaction):
@@ -66,7 +67,7 @@ class PaneTransaction(ProcessTransaction):
         self, partition: StorePartition, options: RocksDBOptions | None = None, changelog: bool = True
     ) -> None:
         super().__init__(partition, options, changelog)
-        self.packing = _Packing(*packing_of(self._options))
+        self.packing = _Packing(*packing_of(self._options), lambda: self.collections.arrival())
         self._dumps_exact, self._loads_exact = exact_of(self._options)
 
     @property
@@ -93,13 +94,13 @@ class PaneTransaction(ProcessTransaction):
 
     def opened(self, prefix: bytes) -> list[list[int]]:
         """Return start and end of the windows that `set_opened` has stored for a record key."""
-        payload = self.payload(_data(pane_prefix(prefix, OPENED, 0, 0)))
+        payload = self.payload(_data_prefix(pane_prefix(prefix, OPENED, 0, 0)))
         return [] if payload is None else self._loads_exact(payload)
 
     def set_opened(self, prefix: bytes, windows: list[list[int]]) -> None:
         """Store the open windows of a record key, which may merge."""
         entry = b"".join((self._dumps_exact(windows), b"")) if windows else None
-        self.put(_data(pane_prefix(prefix, OPENED, 0, 0)), entry)
+        self.put(_data_prefix(pane_prefix(prefix, OPENED, 0, 0)), entry)
 
     def encode_element(self, timestamp: int, value: Any) -> bytes:
         """Return the stored form of an element.
@@ -122,7 +123,7 @@ class PaneTransaction(ProcessTransaction):
         """
         if number is None:
             number = self.collections.next_number
-        self.collections.append(self._list(prefix, number), element)
+        self.collections.append(self._find_list(prefix, number), element)
         return number
 
     def elements(self, prefix: bytes, number: int) -> list[Element]:
@@ -130,16 +131,16 @@ class PaneTransaction(ProcessTransaction):
         load = self._loads_exact
         return [
             (key, int.from_bytes(payload[:8], "big"), load(payload[8:]))
-            for key, payload in self.collections.items(self._list(prefix, number))
+            for key, payload in self.collections.items(self._find_list(prefix, number))
         ]
 
     def drop(self, prefix: bytes, number: int) -> None:
         """Delete a list."""
-        self.collections.clear(self._list(prefix, number))
+        self.collections.clear(self._find_list(prefix, number))
 
     def drop_elements(self, prefix: bytes, number: int, keys: list[bytes]) -> None:
         """Delete elements of a list."""
-        overlay = self._list(prefix, number)
+        overlay = self._find_list(prefix, number)
         for key in keys:
             self.collections.put(overlay, key, None)
 
@@ -160,13 +161,13 @@ class PaneTransaction(ProcessTransaction):
         """Return the record key of its prefix, or of the prefix of a pane."""
         return super().key_of(split_pane(prefix)[0] if prefix[0] == PANE_KEY else prefix)
 
-    def _list(self, prefix: bytes, number: int) -> Any:
+    def _find_list(self, prefix: bytes, number: int) -> Any:
         return self.collections.overlay(LIST_SPACE, pane_prefix(prefix, OPENED, 0, 0), str(number))
 
     @staticmethod
     def _content_key(prefix: bytes, start: int, end: int) -> bytes:
-        return _data(pane_prefix(prefix, CONTENT, start, end))
+        return _data_prefix(pane_prefix(prefix, CONTENT, start, end))
 
 
-def _data(prefix: bytes) -> bytes:
+def _data_prefix(prefix: bytes) -> bytes:
     return bytes((DATA_SPACE,)) + prefix

@@ -7,6 +7,7 @@ from streamrt.state.base import BEFORE_ALL, Change
 from streamrt.state.broadcast import BROADCAST_PREFIX, BROADCAST_RANGE, BroadcastMap, ReadOnlyMap
 from streamrt.state.handles import MapState
 from streamrt.state.identity import Stamp
+from streamrt.state.journal import Journal
 from streamrt.state.keyed_state import KeyedState
 from streamrt.state.layout import (
     BYTES_KEY,
@@ -84,6 +85,10 @@ class ProcessTransaction(StoreTransaction):
         self._cache = None
         self.event_timers = Timers(partition, EVENT_TIME, kept[0])
         self.processing_timers = Timers(partition, PROCESSING_TIME, kept[1])
+
+    def follow(self, journal: Journal) -> None:  # noqa: D102
+        super().follow(journal)
+        self.event_timers.journal = self.processing_timers.journal = journal
 
     @staticmethod
     def expiry_clock(stamp: Stamp | None) -> int | None:  # noqa: D102
@@ -174,7 +179,7 @@ class ProcessTransaction(StoreTransaction):
             raise StateError(f"a transaction that is {self._status.value} cannot provide state")
         if type(key) is bytes and len(key) < 128:
             return KeyedState(self, SHORT_BYTES_HEADS[len(key)] + key, timestamp)
-        return KeyedState(self, self._prefix(key), timestamp)
+        return KeyedState(self, self._make_prefix(key), timestamp)
 
     def state_at(self, prefix: bytes, timestamp: int) -> KeyedState:
         """Return the state of the record key with a prefix; see `state_of`."""
@@ -211,7 +216,7 @@ class ProcessTransaction(StoreTransaction):
         Raises:
             SerializationError: if the key has no JSON form.
         """
-        return self._prefix(key)[1:]
+        return self._make_prefix(key)[1:]
 
     def key_of(self, prefix: bytes) -> Any:
         """Return the record key of a prefix: None, bytes, or the decoded JSON."""
@@ -222,20 +227,20 @@ class ProcessTransaction(StoreTransaction):
     def _used(self) -> int:
         return self._size + self.event_timers.size + self.processing_timers.size
 
-    def _decide(self) -> list[Change]:
-        changes = super()._decide()
+    def _decide_changes(self) -> list[Change]:
+        changes = super()._decide_changes()
         for timers in (self.event_timers, self.processing_timers):
             more, local = timers.prepare()
             changes += more
             self._index += local
         return changes
 
-    def _keep(self) -> tuple[Any, ...] | None:
-        kept = super()._keep()
+    def _keep_cache(self) -> tuple[Any, ...] | None:
+        kept = super()._keep_cache()
         return None if kept is None else (*kept, self.event_timers.keep(), self.processing_timers.keep())
 
-    def _release(self) -> None:
-        super()._release()
+    def _release_data(self) -> None:
+        super()._release_data()
         # Without the timers of this transaction, and without iterators over the store.
         self.event_timers = Timers(self._partition, EVENT_TIME)
         self.processing_timers = Timers(self._partition, PROCESSING_TIME)

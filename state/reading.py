@@ -133,7 +133,7 @@ class StoreRead:
 
 @dataclass(frozen=True)
 class StoredRows:
-    """What a read has found.
+    """Result of a read.
 
     Attributes:
         rows: keys and values, in the order of the store.
@@ -173,10 +173,10 @@ def read_rows(partition: StorePartition, read: StoreRead) -> StoredRows:
                 continue
             rows.append((key, value))
             size += len(key) + len(value)
-            beside = _beside(key) if read.items else None
+            beside = _items_prefix(key) if read.items else None
             if beside is not None and beside != former:
                 former = beside
-                found = _items(partition, beside)
+                found = _read_items(partition, beside)
                 items += found
                 visited += len(found)
                 size += sum(len(name) + len(item) for name, item in found)
@@ -184,7 +184,7 @@ def read_rows(partition: StorePartition, read: StoreRead) -> StoredRows:
     return StoredRows(tuple(rows), tuple(items), partition.stamp)
 
 
-def _beside(key: bytes) -> bytes | None:
+def _items_prefix(key: bytes) -> bytes | None:
     """Return the beginning of the keys of the items that belong to a row; None if it has none."""
     if key[0] == HEAD_SPACE:
         return bytes((ITEM_SPACE,)) + key[1:]
@@ -194,7 +194,7 @@ def _beside(key: bytes) -> bytes | None:
     return bytes((LIST_SPACE,)) + pane_prefix(pane[:-17], OPENED, 0, 0)
 
 
-def _items(partition: StorePartition, start: bytes) -> list[Row]:
+def _read_items(partition: StorePartition, start: bytes) -> list[Row]:
     found = list(islice(partition.scan(start, after_prefix(start)), _MOST_ITEMS + 1))
     if len(found) > _MOST_ITEMS:
         raise StateError(f"the windows of a key hold more than {_MOST_ITEMS} collected values, too many for a query")

@@ -23,7 +23,8 @@ class StoreSpec:
         transaction: class of its transactions; it determines the operations that operators can use.
 
     Raises:
-        ConfigurationError: if the name is invalid, `store_type` is no store class, or `transaction` is no transaction class.
+        ConfigurationError: if the name is invalid, `store_type` is not a store class, or `transaction` is not a
+            transaction class.
 
     Example:
         >>> from streamrt.state import MemoryStore

@@ -55,7 +55,7 @@ class State(abc.ABC):
 
         Args:
             key: the key in the state.
-            value: the value; None is a value, too.
+            value: the value; None is a value as well.
             ttl: time to live, in event time. The entry expires when stream time, the highest timestamp of any record
                 that reached the store in this partition, has advanced by `ttl`. None: never.
 

@@ -11,6 +11,7 @@ transaction has set, in a heap. An entry of either is valid only while the head 
 deadline thus leaves an outdated entry behind, and no search is necessary.
 """
 
+import marshal
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from heapq import heapify, heappop, heappush, merge
@@ -23,6 +24,7 @@ from streamrt.errors import SerializationError, StateError, StoreCorruptedError
 from streamrt.state.base import BEFORE_ALL, Change, Transaction
 from streamrt.state.encoding import dumps_exact, loads_exact, packing_of
 from streamrt.state.expiry import index_start
+from streamrt.state.journal import Journal
 from streamrt.state.layout import (
     ARRIVAL_KEY,
     BYTES_KEY,
@@ -59,6 +61,8 @@ _GROWTH: Final = 8
 # due.
 _FIRST_LOOK, _LONGEST_LOOK = 8, 512
 _SMALL_HEAP: Final = 1024
+_MARSHAL: Final = 2
+"""Later versions look for shared objects, of which heads have none."""
 _DEFAULT_OPTIONS: Final = RocksDBOptions()
 
 
@@ -72,9 +76,10 @@ class _Head:
         exists: whether the store has it.
         written: whether this transaction has changed it.
         size: its approximate size in bytes.
+        noted: turn of the journal in which it was noted.
     """
 
-    __slots__ = ("deadline", "exists", "size", "stored", "value", "written")
+    __slots__ = ("deadline", "exists", "noted", "size", "stored", "value", "written")
 
     def __init__(self, value: Any, deadline: int | None, size: int) -> None:
         self.value = value
@@ -82,6 +87,7 @@ class _Head:
         self.exists = value is not None
         self.written = False
         self.size = size
+        self.noted = -1
 
 
 class _Heads(dict[bytes, _Head]):
@@ -107,11 +113,12 @@ class TimedTransaction(Transaction):
         clock: stream time, or a number below all timestamps; operators may read it, and move it by `advance`.
         due_from: a lower bound for all deadlines, so `due(bound)` finds nothing while `bound < due_from`. Operators may
             read it for each record. It may be lower than the earliest deadline until `due` or `next_deadline` is used.
-        observed: the watermark of this partition alone, in milliseconds: the highest event time of its records, less what its
-            strategy allows for; operators set it. It is stored with the stamp.
+        observed: the watermark of this partition by itself, in milliseconds: the highest event time of its records, less what
+            its strategy allows for; operators set it. It is stored with the stamp.
         others: the watermark of all other partitions; operators set it. A number below all timestamps if unknown.
         moves_from: a watermark of this partition above this time moves the clock; operators set it.
         timelines: the timelines of the record keys.
+        arrival: returns a number that increases with each call, and with each item of a timeline.
         pack: encodes a user's value as a cell, to be put into a head.
         unpack: decodes a cell, to a new object each time.
 
@@ -147,6 +154,7 @@ class TimedTransaction(Transaction):
         "_prepared",
         "_scan",
         "_written",
+        "arrival",
         "due_from",
         "moves_from",
         "observed",
@@ -176,6 +184,7 @@ class TimedTransaction(Transaction):
             heads, self._size, timelines, self.due_from, self._first, self.observed = self._cache
             self._cache = None
         self.timelines = Timelines(partition, options, self._make_room, timelines)
+        self.arrival = self.timelines.arrival
         heads.read = self._read_head
         self._heads: dict[bytes, _Head] = heads
         # Only prefixes: pairs with the heads would cost more in garbage collection than the repeated look-up.
@@ -216,7 +225,7 @@ class TimedTransaction(Transaction):
         """
         if type(key) is bytes and len(key) < 128:
             return _SHORT_BYTES[len(key)] + key
-        return _prefix(key)
+        return _make_prefix(key)
 
     @staticmethod
     def key_of(prefix: bytes) -> Any:
@@ -236,10 +245,15 @@ class TimedTransaction(Transaction):
             StateError: if the transaction is over.
         """
         self.reads += 1
-        return self._heads[prefix].value
+        head, journal = self._heads[prefix], self.journal
+        if journal is not None and head.noted != journal.turn:
+            # `_note_head` inlined.
+            head.noted = journal.turn
+            journal.entries.append((self._restore_head, (prefix, marshal.dumps(head.value, _MARSHAL), head.deadline)))
+        return head.value
 
     def set_head(self, prefix: bytes, value: Any, deadline: int | None = None) -> None:
-        """Store the head of a record key; required after a change in place, too.
+        """Store the head of a record key; also required after a change in place.
 
         Args:
             prefix: result of `prefix` for the record key.
@@ -253,9 +267,11 @@ class TimedTransaction(Transaction):
         head = self._heads[prefix]
         if value is None:
             raise StateError("a head cannot be None, which means that there is no head: call delete_head instead")
+        if self.journal is not None and head.noted != self.journal.turn:
+            self._note_head(prefix, head, self.journal)
         head.value = value
         if head.deadline != deadline:
-            self._move(prefix, head, deadline)
+            self._move_deadline(prefix, head, deadline)
         if not head.written:
             head.written = True
             self._written.append(prefix)
@@ -280,6 +296,8 @@ class TimedTransaction(Transaction):
                 heads[prefix] = self._head_of(data)
             head = heads[prefix]
             if head.value is not None:
+                if self.journal is not None:
+                    self._note_head(prefix, head, self.journal)
                 yield prefix, head.value
 
     def delete_head(self, prefix: bytes) -> None:
@@ -287,6 +305,8 @@ class TimedTransaction(Transaction):
         head = self._heads[prefix]
         if head.value is None:
             return
+        if self.journal is not None:
+            self._note_head(prefix, head, self.journal)
         head.value = None
         if head.deadline is not None:
             head.deadline = None
@@ -300,7 +320,7 @@ class TimedTransaction(Transaction):
     @property
     def next_deadline(self) -> int | None:
         """The earliest deadline of all heads, as event time in milliseconds; None if there is none."""
-        earliest = self._earliest()
+        earliest = self._find_earliest()
         return None if earliest is None else earliest[0]
 
     def due(self, bound: int) -> Iterator[tuple[int, bytes, Any]]:
@@ -318,7 +338,7 @@ class TimedTransaction(Transaction):
         if bound < self.due_from:
             return
         while True:
-            earliest = self._earliest()
+            earliest = self._find_earliest()
             if earliest is None or earliest[0] > bound:
                 return
             deadline, prefix = earliest
@@ -330,6 +350,8 @@ class TimedTransaction(Transaction):
                     # An outdated entry, left by a restore without look-ups.
                     self._local.append((expiry_key(deadline, _HEAD_START + prefix), None))
                     continue
+            if self.journal is not None:
+                self._note_head(prefix, head, self.journal)
             yield deadline, prefix, head.value
             # The head may have been dropped to give memory to another store, and read again.
             head = self._heads.get(prefix, head)
@@ -339,7 +361,7 @@ class TimedTransaction(Transaction):
                     f"{head.deadline}: the operator must set a later deadline or none, or delete the head"
                 )
 
-    def _earliest(self) -> tuple[int, bytes] | None:
+    def _find_earliest(self) -> tuple[int, bytes] | None:
         """Return the earliest deadline with its prefix, and drop the outdated entries before it."""
         heads, heap, ahead = self._heads, self._heap, self._ahead
         if type(heads) is Refusing:
@@ -383,7 +405,24 @@ class TimedTransaction(Transaction):
         for prefix, data in zip(wanted, stored, strict=True):
             heads[prefix] = self._head_of(data)
 
-    def _move(self, prefix: bytes, head: _Head, deadline: int | None) -> None:
+    def follow(self, journal: Journal) -> None:  # noqa: D102
+        super().follow(journal)
+        self.timelines.journal = journal
+
+    def _note_head(self, prefix: bytes, head: _Head, journal: Journal) -> None:
+        """Note a head before it is changed, which may be in place."""
+        if head.noted != journal.turn:
+            head.noted = journal.turn
+            # A copy; heads are plain data, for which this takes a fraction of the time of others.
+            journal.entries.append((self._restore_head, (prefix, marshal.dumps(head.value, _MARSHAL), head.deadline)))
+
+    def _restore_head(self, prefix: bytes, value: bytes, deadline: int | None) -> None:
+        head = self._heads[prefix]
+        head.value = marshal.loads(value)  # noqa: S302 - of this process
+        if head.deadline != deadline:
+            self._move_deadline(prefix, head, deadline)
+
+    def _move_deadline(self, prefix: bytes, head: _Head, deadline: int | None) -> None:
         """Change the deadline of a head."""
         if deadline is not None:
             if not 0 <= deadline <= LATEST_EXPIRY:
@@ -411,7 +450,7 @@ class TimedTransaction(Transaction):
     def _make_room(self) -> None:
         """Request more memory or drop unchanged reads, if necessary."""
         if self._size + self.timelines.size > self._limit:
-            self._fit()
+            self._fit_budget()
 
     def _read_head(self, prefix: bytes) -> _Head:
         self._make_room()
@@ -440,7 +479,7 @@ class TimedTransaction(Transaction):
             value = loads_exact(payload)
         return _Head(value, deadline, size)
 
-    def _forget(self, size: int) -> None:
+    def _forget_reads(self, size: int) -> None:
         gone = []
         for prefix, head in self._heads.items():
             if size <= 0:
@@ -455,7 +494,7 @@ class TimedTransaction(Transaction):
 
     # -- The end -------------------------------------------------------------------------------------------------
 
-    def _decide(self) -> list[Change]:
+    def _decide_changes(self) -> list[Change]:
         removed: list[Change] = []
         added: list[Change] = []
         changes: list[Change] = []
@@ -485,7 +524,7 @@ class TimedTransaction(Transaction):
                     added.append((b"\xf0" + deadline.to_bytes(8, "big") + key, b""))
         self._size += size
         if self._moved or self._scan is not None:
-            self._earliest()
+            self._find_earliest()
             if self.due_from != self._first:
                 self._first = self.due_from
                 added.append((FIRST_KEY, self._first.to_bytes(8, "big")))
@@ -499,10 +538,10 @@ class TimedTransaction(Transaction):
         self._heads = Refusing(self._status)
         return self._made
 
-    def _decided(self) -> Iterable[Change]:
+    def _stored_changes(self) -> Iterable[Change]:
         return chain(self._made, self._local)
 
-    def _keep(self) -> tuple[Any, ...] | None:
+    def _keep_cache(self) -> tuple[Any, ...] | None:
         heads = self._heads = self._prepared
         for prefix in self._written:
             head = heads[prefix]
@@ -513,13 +552,13 @@ class TimedTransaction(Transaction):
                 head.stored = head.deadline
                 head.exists = True
                 head.written = False
-        self.timelines.settle()
+        self.timelines.mark_stored()
         self._make_room()
         # The cache outlives this transaction; its attribute would keep the transaction alive.
         vars(heads).clear()
         return heads, self._size, self.timelines.keep(), self.due_from, self._first, self.observed
 
-    def _release(self) -> None:
+    def _release_data(self) -> None:
         self._heads = Refusing(self._status)
         self._prepared = {}
         self._written = []
@@ -531,7 +570,7 @@ class TimedTransaction(Transaction):
         self.timelines.end(self._status)
 
 
-def _prefix(key: Any) -> bytes:
+def _make_prefix(key: Any) -> bytes:
     if key is None:
         return _NO_KEY_PREFIX
     if isinstance(key, bytes | bytearray | memoryview):

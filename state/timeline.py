@@ -16,6 +16,7 @@ from typing import Any, Final, NoReturn
 from streamrt.errors import StateError
 from streamrt.state.base import Change
 from streamrt.state.encoding import PLAIN_TYPES, exact_of
+from streamrt.state.journal import Journal
 from streamrt.state.layout import ARRIVAL_KEY, LATEST_EXPIRY, PLAIN
 from streamrt.state.options import RocksDBOptions
 from streamrt.state.status import TransactionStatus
@@ -88,7 +89,7 @@ class Timeline:
         else:
             self.first = high
 
-    def settle(self) -> None:
+    def mark_stored(self) -> None:
         """Note that the added items are in the store now."""
         self.written = False
         if self.items and self.items[self.first][0] < self.complete:
@@ -155,6 +156,7 @@ class Timelines:
         "_partition",
         "_stored_arrival",
         "_touched",
+        "journal",
         "size",
     )
 
@@ -181,6 +183,7 @@ class Timelines:
         self._added: dict[int, tuple[bytes, bytes]] = {}
         self._deleted: list[bytes] = []
         self._touched: list[tuple[bytes, Timeline]] = []
+        self.journal: Journal | None = None
 
     @property
     def dirty(self) -> bool:
@@ -215,6 +218,8 @@ class Timelines:
         self._arrival = number + 1
         # Copy the bytes: the result of orjson occupies 4 KB.
         self._added[number] = (b"\x03" + prefix + _TIME_AND_NUMBER.pack(timestamp, number), PLAIN + data)
+        if self.journal is not None:
+            self.journal.entries.append((self._remove_item, (line, timestamp, number)))
         items = line.items
         if not items or timestamp >= items[-1][0]:
             items.append((timestamp, number, value))
@@ -246,7 +251,7 @@ class Timelines:
         """
         line = self._lines[prefix]
         if start < line.complete:
-            self._complete(prefix, line, start)
+            self._complete_line(prefix, line, start)
         items = line.items
         low = bisect_left(items, (start,), line.first)
         if items and end > items[-1][0]:
@@ -267,7 +272,7 @@ class Timelines:
             # An earlier item counts only if no unknown item can lie in between.
             if line.complete == 0 or (found is not None and found[0] >= line.complete):
                 return None if found is None else (found[0], found[2])
-            self._reach(prefix, line, timestamp, 0 if found is None else found[0])
+            self._reach_time(prefix, line, timestamp, 0 if found is None else found[0])
 
     def delete(self, prefix: bytes, start: int, end: int, most: int = sys.maxsize) -> int:
         """Delete the items in a time range.
@@ -288,21 +293,61 @@ class Timelines:
             if start <= line.begin and end < line.complete:
                 unread = self._delete_unread(prefix, line, end, most)
             else:
-                self._complete(prefix, line, start)
+                self._complete_line(prefix, line, start)
         items = line.items
         low = bisect_left(items, (start,), line.first)
         high = min(bisect_left(items, (end,), low), low + most - unread)
         if low >= high:
             return unread
         added, deleted = self._added, self._deleted
+        if self.journal is not None:
+            kept = [(item, added.get(item[1])) for item in items[low:high]]
+            self.journal.entries.append((self._insert_items, (line, kept, len(deleted))))
         for time, number, _ in items[low:high]:
             if added.pop(number, None) is None:
                 deleted.append(b"\x03" + prefix + _TIME_AND_NUMBER.pack(time, number))
         before = line.size
         line.cut(low, high)
         self.size += line.size - before
-        self._touch(prefix, line)
+        self._touch_line(prefix, line)
         return unread + high - low
+
+    def arrival(self) -> int:
+        """Return a number that increases with each call and each item that is added."""
+        number = self._arrival
+        if number < 0:
+            number = self._read_arrival()
+        self._arrival = number + 1
+        return number
+
+    # -- Undoing -----------------------------------------------------------------------------------------------------
+
+    def _remove_item(self, line: Timeline, timestamp: int, number: int) -> None:
+        """Undo the addition of an item."""
+        self._added.pop(number, None)
+        at = bisect_left(line.items, (timestamp, number), line.first)
+        if at < len(line.items) and line.items[at][1] == number:
+            before = line.size
+            line.cut(at, at + 1)
+            self.size += line.size - before
+
+    def _insert_items(self, line: Timeline, items: list[tuple[Item, tuple[bytes, bytes] | None]], deleted: int) -> None:
+        """Undo the deletion of items."""
+        del self._deleted[deleted:]
+        for item, added in items:
+            insort(line.items, item, line.first)
+            if added is not None:
+                self._added[item[1]] = added
+        size = _ITEM_BYTES * len(items)
+        line.size += size
+        self.size += size
+
+    def _begin_again(self, line: Timeline, begin: int, deleted: int) -> None:
+        """Undo the deletion of items that were not read."""
+        del self._deleted[deleted:]
+        # What is before the time up to which they were deleted is not cached.
+        line.complete = max(line.complete, line.begin)
+        line.begin = begin
 
     # -- Called by the transaction -------------------------------------------------------------------------------
 
@@ -320,12 +365,12 @@ class Timelines:
         self._lines = Refusing(status)
         return changes
 
-    def settle(self) -> None:
+    def mark_stored(self) -> None:
         """Note that the prepared changes are in the store, and that no timeline is in use."""
         self._lines = self._kept
         for prefix, line in self._touched:
             before = line.size
-            line.settle()
+            line.mark_stored()
             self.size += line.size - before
             if not line.items:
                 # An empty timeline is not worth its memory.
@@ -368,12 +413,12 @@ class Timelines:
 
     # -- Reading --------------------------------------------------------------------------------------------------
 
-    def _touch(self, prefix: bytes, line: Timeline) -> None:
+    def _touch_line(self, prefix: bytes, line: Timeline) -> None:
         if not line.written:
             line.written = True
             self._touched.append((prefix, line))
 
-    def _complete(self, prefix: bytes, line: Timeline, start: int) -> None:
+    def _complete_line(self, prefix: bytes, line: Timeline, start: int) -> None:
         """Read the items from a time on, unless they are cached."""
         start = max(start, line.begin)
         if start < line.complete:
@@ -381,18 +426,18 @@ class Timelines:
             if self._make_room is not None:
                 self._make_room()
             before = line.size
-            line.merge(self._read(prefix, line, start), start)
+            line.merge(self._read_items(prefix, line, start), start)
             self.size += line.size - before
 
-    def _reach(self, prefix: bytes, line: Timeline, timestamp: int, least: int) -> None:
+    def _reach_time(self, prefix: bytes, line: Timeline, timestamp: int, least: int) -> None:
         """Read the items of one more span before a timestamp, but none before a least time.
 
         The scan runs forwards: a backward scan past the items of a key would pass the tombstones of all deleted items.
         """
         starts = (max(timestamp - span, least) for span in _SPANS)
-        self._complete(prefix, line, next(start for start in starts if start < line.complete))
+        self._complete_line(prefix, line, next(start for start in starts if start < line.complete))
 
-    def _read(self, prefix: bytes, line: Timeline, start: int) -> list[Item]:
+    def _read_items(self, prefix: bytes, line: Timeline, start: int) -> list[Item]:
         space = b"\x03" + prefix
         found: list[Item] = []
         size = 0
@@ -410,6 +455,8 @@ class Timelines:
         space = b"\x03" + prefix
         scan = self._partition.scan(space + _TIME.pack(line.begin), space + _TIME.pack(end))
         found: list[bytes] = []
+        if self.journal is not None:
+            self.journal.entries.append((self._begin_again, (line, line.begin, len(self._deleted))))
         line.begin = end
         for key, _ in scan:
             # Items of one time are deleted together, because `begin` cannot separate deleted from remaining ones.
@@ -419,7 +466,7 @@ class Timelines:
             found.append(key)
         if found:
             self._deleted += found
-            self._touch(prefix, line)
+            self._touch_line(prefix, line)
         return len(found)
 
     def _read_arrival(self) -> int:

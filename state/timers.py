@@ -13,6 +13,7 @@ from typing import Any, Final, Literal
 
 from streamrt.errors import StateError
 from streamrt.state.base import BEFORE_ALL, Change
+from streamrt.state.journal import Journal
 from streamrt.state.layout import (
     LATEST_EXPIRY,
     PLAIN,
@@ -54,6 +55,7 @@ class Timers:
 
     Attributes:
         due_from: a lower bound of all timers. Operators may read it for each record.
+        journal: where changes are noted; None if no record is undone.
     """
 
     __slots__ = (
@@ -69,6 +71,7 @@ class Timers:
         "_scan",
         "_written",
         "due_from",
+        "journal",
     )
 
     def __init__(self, partition: StorePartition, domain: Domain, kept: KeptTimers | None = None) -> None:
@@ -83,6 +86,7 @@ class Timers:
         self._scan: Iterator[tuple[bytes, bytes]] | None = None
         self._look = _FIRST_LOOK
         self._last: Timer | None = None
+        self.journal: Journal | None = None
 
     @property
     def dirty(self) -> bool:
@@ -98,14 +102,17 @@ class Timers:
     def next_time(self) -> int | None:
         """The time of the earliest timer; None if there is none."""
         if not self._exact:
-            self._earliest()
+            self._find_earliest()
         return None if self.due_from == NEVER else self.due_from
 
     def register(self, prefix: bytes, time: int) -> None:
         """Register a timer; one that is registered already stays as it is."""
         timer = time, prefix
-        if self._written.get(timer) == _ALIVE:
+        former = self._written.get(timer)
+        if former == _ALIVE:
             return
+        if self.journal is not None:
+            self.journal.entries.append((self._restore_timer, (timer, former)))
         self._written[timer] = _ALIVE
         heappush(self._heap, timer)
         self.due_from = min(self.due_from, time)
@@ -113,7 +120,10 @@ class Timers:
     def delete(self, prefix: bytes, time: int) -> None:
         """Delete a timer; a missing one is not an error."""
         timer = time, prefix
-        self._written[timer] = _DELETED if self._written.get(timer, _DELETED) == _DELETED else _WITHDRAWN
+        former = self._written.get(timer)
+        if self.journal is not None:
+            self.journal.entries.append((self._restore_timer, (timer, former)))
+        self._written[timer] = _DELETED if former is None or former == _DELETED else _WITHDRAWN
         if time <= self.due_from:
             self._exact = False
 
@@ -122,7 +132,7 @@ class Timers:
 
         Timers come in the order of their times, and then of the bytes of their prefixes.
         """
-        found = self._earliest() if bound >= self.due_from else None
+        found = self._find_earliest() if bound >= self.due_from else None
         if found is not None and found[0] <= bound:
             return found
         self._round, self._last = 0, None
@@ -132,7 +142,7 @@ class Timers:
         """Delete the timer that `due` returned, because it fires now.
 
         Raises:
-            StateError: if timers of one key fire without end, because each of them registers one that is due, too.
+            StateError: if timers of one key fire without end, because each of them registers one that is also due.
         """
         time, prefix = timer
         last = self._last
@@ -157,7 +167,7 @@ class Timers:
     def prepare(self) -> tuple[list[Change], list[Change]]:
         """Return the changes for the changelog, and those of the index."""
         if self._written or self._scan is not None:
-            self._earliest()
+            self._find_earliest()
         withdrawn = [timer for timer, status in self._written.items() if status == _WITHDRAWN]
         keys = [timer_key(prefix, self._domain, time) for time, prefix in withdrawn]
         unknown = {
@@ -182,10 +192,10 @@ class Timers:
         """Return what the next transaction needs; None if nothing is known."""
         return (self.due_from, self._first, self._round) if self._exact else None
 
-    def _earliest(self) -> Timer | None:
+    def _find_earliest(self) -> Timer | None:
         """Return the earliest timer, and drop the outdated entries before it."""
         written, heap, ahead = self._written, self._heap, self._ahead
-        while heap and written[heap[0]] != _ALIVE:
+        while heap and written.get(heap[0]) != _ALIVE:
             heappop(heap)
         found = heap[0] if heap else None
         while ahead or self._look_ahead():
@@ -199,6 +209,22 @@ class Timers:
         self.due_from = NEVER if found is None else found[0]
         self._exact = True
         return found
+
+    def _restore_timer(self, timer: Timer, former: int | None) -> None:
+        """Undo what a record has done to a timer."""
+        time, prefix = timer
+        deleted = self._written[timer] != _ALIVE
+        if former is not None:
+            self._written[timer] = former
+        elif deleted and self._partition.get(timer_key(prefix, self._domain, time)) is not None:
+            # The look ahead may have passed it, so it is registered again.
+            former = self._written[timer] = _ALIVE
+        else:
+            del self._written[timer]
+        if former == _ALIVE:
+            heappush(self._heap, timer)
+        self.due_from = min(self.due_from, time)
+        self._exact = False
 
     def _look_ahead(self) -> bool:
         """Read the next entries of the index; return False if there are no more."""

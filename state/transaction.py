@@ -8,7 +8,7 @@ store, has advanced by that time since the entry was written. The time to live c
 timestamp of the record, which may be earlier. Otherwise an entry that a late record writes would expire at once, and so
 would an entry that it rewrites, such as a list to which it appends. Expiry does not depend on the time of deletion, so
 results do not depend on commits. `prepare()` deletes a bounded number of expired entries at a time, by an index in the
-store. A bound beside the index holds its start; without it, each look-up would pass the tombstones of all deleted
+store. A bound next to the index holds its start; without it, each look-up would pass the tombstones of all deleted
 entries. The bound never exceeds stream time plus one, and later entries expire after that. Entries that expire by the
 wall clock have an index of their own, `expiry.py`; within a transaction that clock never goes back.
 """
@@ -22,7 +22,8 @@ from streamrt.state.base import BEFORE_ALL, Change, Transaction
 from streamrt.state.collections import Collections
 from streamrt.state.encoding import dumps_of, exact_of, loads_of
 from streamrt.state.expiry import EVENT_INDEX, NO_INDEX, WALL_INDEX, ExpiryIndex, overwritten_index
-from streamrt.state.keyed_state import UNKNOWN, KeyedState, Unknown, no_key
+from streamrt.state.journal import Journal
+from streamrt.state.keyed_state import UNKNOWN, KeyedState, Unknown, forget_write, no_key, put_back
 from streamrt.state.layout import (
     BYTES_KEY,
     JSON_KEY,
@@ -135,6 +136,11 @@ class StoreTransaction(Transaction):
         self._changes: list[Change] = []
         self._index: list[Change] = []
 
+    def follow(self, journal: Journal) -> None:  # noqa: D102
+        super().follow(journal)
+        if self._collections is not None:
+            self._collections.journal = journal
+
     @property
     def dirty(self) -> bool:  # noqa: D102
         return bool(self._written or self._changes or self._index)
@@ -156,7 +162,7 @@ class StoreTransaction(Transaction):
             self.clock = timestamp
         if type(key) is bytes and len(key) < 128:
             return KeyedState(self, SHORT_BYTES_HEADS[len(key)] + key, timestamp)
-        return KeyedState(self, self._prefix(key), timestamp)
+        return KeyedState(self, self._make_prefix(key), timestamp)
 
     # -- What handles use; see `Writer` --------------------------------------------------------------------------------
 
@@ -166,6 +172,7 @@ class StoreTransaction(Transaction):
         found = self._collections
         if found is None:
             found = self._collections = Collections(self, self._kinds, self.store)
+            found.journal = self.journal
             self._kinds = found.kinds
         return found
 
@@ -186,10 +193,10 @@ class StoreTransaction(Transaction):
             StateError: if the transaction is prepared or has ended.
         """
         if self._status is not TransactionStatus.STARTED:
-            raise _over(self._status)
+            raise _make_ended_error(self._status)
         self.reads += 1
         value = self._entries.get(key, UNKNOWN)
-        return self._live(self._read(key) if value is UNKNOWN else value)
+        return self._live_payload(self._read_key(key) if value is UNKNOWN else value)
 
     def current(self, key: bytes, data: bytes | None) -> bytes | None:
         """Return the payload of a key at the current time, without caching it.
@@ -202,20 +209,29 @@ class StoreTransaction(Transaction):
             StateError: if the transaction is prepared or has ended.
         """
         if self._status is not TransactionStatus.STARTED:
-            raise _over(self._status)
-        return self._live(self._entries[key] if data is None or key in self._written else decode_value(data))
+            raise _make_ended_error(self._status)
+        return self._live_payload(self._entries[key] if data is None or key in self._written else decode_value(data))
 
     def put(self, key: bytes, entry: bytes | Expiring | None) -> None:
         """Write the payload of a key; None deletes."""
-        if key not in self._written:
-            self._written[key] = self._entries.get(key, UNKNOWN)
-        self._entries[key] = entry
+        entries, written, journal = self._entries, self._written, self.journal
+        if key not in written:
+            written[key] = entries.get(key, UNKNOWN)
+            if journal is not None:
+                journal.entries.append((forget_write, (entries, written, key)))
+        elif journal is not None:
+            journal.entries.append((put_back, (entries, key, entries[key])))
+        entries[key] = entry
 
     def put_new(self, key: bytes, entry: bytes | Expiring) -> None:
         """Write the payload of a key that neither the store nor this transaction has."""
-        if key not in self._written:
-            self._written[key] = None
-            self._size += _ENTRY_BYTES + len(key)
+        if key in self._written:
+            self.put(key, entry)
+            return
+        self._written[key] = None
+        self._size += _ENTRY_BYTES + len(key)
+        if self.journal is not None:
+            self.journal.entries.append((self._forget_new, (key,)))
         self._entries[key] = entry
 
     def erase(self, key: bytes, data: bytes) -> None:
@@ -225,8 +241,9 @@ class StoreTransaction(Transaction):
             if old is UNKNOWN:
                 old = decode_value(data)
                 self._size += _size_of(key, old)
-            self._written[key] = old
-        self._entries[key] = None
+                # As a read, which stays in the cache if the deletion is undone.
+                self._entries[key] = old
+        self.put(key, None)
 
     def scan(self, start: bytes, end: bytes) -> Iterable[tuple[bytes, bytes]]:
         """Return the stored keys and bytes of a range.
@@ -235,7 +252,7 @@ class StoreTransaction(Transaction):
             StateError: if the transaction is prepared or has ended.
         """
         if self._status is not TransactionStatus.STARTED:
-            raise _over(self._status)
+            raise _make_ended_error(self._status)
         return self._partition.scan(start, end)
 
     def key_bytes(self, key: Any) -> bytes:
@@ -288,27 +305,27 @@ class StoreTransaction(Transaction):
         """Return the functions that encode and decode aggregates without any loss."""
         return exact_of(self._options)
 
-    def _live(self, value: "bytes | Expiring | None") -> bytes | None:
+    def _live_payload(self, value: "bytes | Expiring | None") -> bytes | None:
         if isinstance(value, Expiring):
             now = self.wall_clock() if type(value) is WallExpiring else self.clock
             return value.payload if value.expiry > now else None
         return value
 
-    def _decide(self) -> list[Change]:
+    def _decide_changes(self) -> list[Change]:
         """Return one change for each written key, in the order of first writes; deletions of expired entries follow."""
         written, self._written = self._written, _Refusing(self._status)
-        self._changes = self._encode(written)
-        evicted = self._evict(written)
+        self._changes = self._encode_written(written)
+        evicted = self._evict_expired(written)
         if self._changelog:
             self._changes += evicted
         else:
             self._index += evicted
         return self._changes
 
-    def _decided(self) -> Iterable[Change]:
+    def _stored_changes(self) -> Iterable[Change]:
         return chain(self._changes, self._index)
 
-    def _keep(self) -> tuple[Any, ...] | None:
+    def _keep_cache(self) -> tuple[Any, ...] | None:
         # All entries are unchanged now, so all may be dropped.
         self._written = {}
         if self._collections is not None:
@@ -317,17 +334,17 @@ class StoreTransaction(Transaction):
                 if value is not UNKNOWN:
                     self._size -= _size_of(key, value)
         if self._size > self._limit:
-            self._fit()
+            self._fit_budget()
         return self._entries, self._size, (self._event_index.first, self._wall_index.first), self._kinds
 
-    def _release(self) -> None:
+    def _release_data(self) -> None:
         self._written = _Refusing(self._status)
         self._entries = {}
         self._collections = None
         self._changes = []
         self._index = []
 
-    def _prefix(self, key: Any) -> bytes:
+    def _make_prefix(self, key: Any) -> bytes:
         if key is None:
             return NO_KEY_PREFIX
         if isinstance(key, bytes | bytearray | memoryview):
@@ -339,7 +356,7 @@ class StoreTransaction(Transaction):
                 f"the record key {key!r} of type {type(key).__name__} has no JSON form and cannot have state: {error}"
             ) from error
 
-    def _read(self, key: bytes) -> "bytes | Expiring | None":
+    def _read_key(self, key: bytes) -> "bytes | Expiring | None":
         """Read a key from the store and cache it."""
         if self._status is not TransactionStatus.STARTED:
             raise StateError(f"a transaction that is {self._status.value} cannot read state")
@@ -348,11 +365,16 @@ class StoreTransaction(Transaction):
         value = None if data is None else decode_value(data)
         self._size += _size_of(key, value)
         if self._size > self._limit:
-            self._fit()
+            self._fit_budget()
         self._entries[key] = value
         return value
 
-    def _forget(self, size: int) -> None:
+    def _forget_new(self, key: bytes) -> None:
+        """Undo `put_new`."""
+        del self._written[key], self._entries[key]
+        self._size -= _ENTRY_BYTES + len(key)
+
+    def _forget_reads(self, size: int) -> None:
         entries, written = self._entries, self._written
         gone = []
         for key, value in entries.items():
@@ -366,7 +388,7 @@ class StoreTransaction(Transaction):
         for key in gone:
             del entries[key]
 
-    def _encode(self, written: "dict[bytes, bytes | Expiring | Unknown | None]") -> list[Change]:
+    def _encode_written(self, written: "dict[bytes, bytes | Expiring | Unknown | None]") -> list[Change]:
         """Return the changes of the written keys, and add those of the index to `_index`."""
         entries, clock, wall, index = self._entries, self.clock, self.wall_clock(), self._index
         changes: list[Change] = []
@@ -408,7 +430,7 @@ class StoreTransaction(Transaction):
         self._size += size
         return changes
 
-    def _evict(self, written: "dict[bytes, bytes | Expiring | Unknown | None]") -> list[Change]:
+    def _evict_expired(self, written: "dict[bytes, bytes | Expiring | Unknown | None]") -> list[Change]:
         """Return deletions of expired entries that no record has touched, and add those of the index to `_index`."""
         most = self._max_evictions
         # Neither of the indexes may take it all.
@@ -447,7 +469,7 @@ def state_of(store: str, transaction: Transaction) -> Callable[[Any, int], Keyed
     return transaction.state
 
 
-def _over(status: TransactionStatus) -> StateError:
+def _make_ended_error(status: TransactionStatus) -> StateError:
     return StateError(
         f"state was used after its transaction was {status.value}: a State, its handles and their iterators are valid only "
         "during the call of the function that got them; do not keep them"

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from streamrt.context import message_context, set_message_context
     from streamrt.dataframe import StreamingDataFrame, StreamingSeries
     from streamrt.kafka import ConnectionConfig, TopicConfig
-    from streamrt.kafka.token import Offsets
+    from streamrt.kafka.completion_token import Offsets
     from streamrt.operators import Retry
     from streamrt.process import (
         BroadcastContext,
@@ -23,13 +23,14 @@ if TYPE_CHECKING:
         TimeDomain,
         TimerContext,
     )
+    from streamrt.queries.stored_state import StateAnswer, StateEntry
     from streamrt.records import MessageContext
-    from streamrt.runtime.driver.lifecycle import ApplicationStatus
-    from streamrt.runtime.driver.restart import RestartPolicy
-    from streamrt.runtime.driver.stored_state import StateAnswer, StateEntry
+    from streamrt.runtime.driver.life.lifecycle import ApplicationStatus
+    from streamrt.runtime.driver.life.restart import RestartPolicy
     from streamrt.schema import Schema
+    from streamrt.spark.sessions.spark_session import create_spark_session
     from streamrt.state import RocksDBOptions, State
-    from streamrt.tables.catalog import Catalog
+    from streamrt.tables.catalogue.catalog import Catalog
     from streamrt.topics import DeadLetters, Topic, WatermarkStrategy
     from streamrt.tracing import Tracing
 
@@ -38,25 +39,25 @@ __version__ = "0.1.0"
 # Imported on first use: pytest loads this package's plugin at every start, and tasks do not need Application.
 _HOMES = {
     "Application": "streamrt.app",
-    "ApplicationStatus": "streamrt.runtime.driver.lifecycle",
+    "ApplicationStatus": "streamrt.runtime.driver.life.lifecycle",
     "BroadcastContext": "streamrt.process",
     "BroadcastProcessFunction": "streamrt.process",
     "BroadcastTimerContext": "streamrt.process",
-    "Catalog": "streamrt.tables.catalog",
+    "Catalog": "streamrt.tables.catalogue.catalog",
     "CoProcessFunction": "streamrt.process",
     "ConnectionConfig": "streamrt.kafka",
     "Context": "streamrt.process",
     "DeadLetters": "streamrt.topics",
     "MessageContext": "streamrt.records",
-    "Offsets": "streamrt.kafka.token",
+    "Offsets": "streamrt.kafka.completion_token",
     "ProcessFunction": "streamrt.process",
-    "RestartPolicy": "streamrt.runtime.driver.restart",
+    "RestartPolicy": "streamrt.runtime.driver.life.restart",
     "Retry": "streamrt.operators",
     "RocksDBOptions": "streamrt.state",
     "Schema": "streamrt.schema",
     "State": "streamrt.state",
-    "StateAnswer": "streamrt.runtime.driver.stored_state",
-    "StateEntry": "streamrt.runtime.driver.stored_state",
+    "StateAnswer": "streamrt.queries.stored_state",
+    "StateEntry": "streamrt.queries.stored_state",
     "StreamingDataFrame": "streamrt.dataframe",
     "StreamingSeries": "streamrt.dataframe",
     "TaskContext": "streamrt.process",
@@ -66,6 +67,7 @@ _HOMES = {
     "TopicConfig": "streamrt.kafka",
     "Tracing": "streamrt.tracing",
     "WatermarkStrategy": "streamrt.topics",
+    "create_spark_session": "streamrt.spark.sessions.spark_session",
     "message_context": "streamrt.context",
     "set_message_context": "streamrt.context",
 }
@@ -100,6 +102,7 @@ __all__ = [
     "TopicConfig",
     "Tracing",
     "WatermarkStrategy",
+    "create_spark_session",
     "message_context",
     "set_message_context",
 ]

@@ -3,11 +3,23 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, overload
 
-from streamrt.common.logs import LogFormat, log_context
+from streamrt.application.bounded import BoundedRuns
+from streamrt.application.collecting import Collected, Collections
+from streamrt.application.declarations import Declarations
+from streamrt.application.execution import Execution
+from streamrt.application.group_offsets import GroupOffsets
+from streamrt.application.maintenance import Maintenance
+from streamrt.application.observation import Observation, sample_lag
+from streamrt.application.operations import Operations
+from streamrt.application.run_state import RunState
+from streamrt.application.state_reads import StateReads
+from streamrt.application.tables import ApplicationTables
+from streamrt.common.logs import LogFormat
 from streamrt.config import (
     DEFAULT_CONSUMER_GROUP,
     DEFAULT_PROGRESS_TIMEOUT_S,
@@ -16,6 +28,7 @@ from streamrt.config import (
     DEFAULT_TRANSACTION_INTERVAL_S,
     ApplicationConfig,
     AutoOffsetReset,
+    GroupProtocol,
     LogLevel,
     NoProgress,
     ProcessingGuarantee,
@@ -27,53 +40,61 @@ from streamrt.config import (
     require_amounts,
     require_types,
 )
+from streamrt.connectors import BaseSource, Instances
 from streamrt.connectors.credentials import Credential
-from streamrt.control.controlled import Inside
+from streamrt.control.controlled import Controlled
 from streamrt.control.settings import control_server, serving
 from streamrt.control.token import ControlToken
 from streamrt.dataframe import StreamingDataFrame
 from streamrt.dataframe.branch import branch_of
-from streamrt.declaring import DeclaringApplication
 from streamrt.errors import (
     ArgumentTypeError,
     ArgumentValueError,
     ConfigurationError,
-    InvalidOperationError,
+    end_readably,
+    suggest_arguments,
 )
 from streamrt.kafka import ConnectionConfig, Consumer, Producer, TopicAdmin, TopicConfig
+from streamrt.kafka.completion_token import Offsets
 from streamrt.kafka.connection import connection_of, is_secret_option
-from streamrt.kafka.java import java_client_options
-from streamrt.runtime.driver.definition import ApplicationDefinition, Environment, MessageProcessedCallback
-from streamrt.runtime.driver.directory import clear
-from streamrt.runtime.driver.exits import end_readably
-from streamrt.runtime.driver.forget import forget_store
-from streamrt.runtime.driver.progress import ProgressSnapshot
-from streamrt.runtime.driver.restart import RestartPolicy, require_policy
-from streamrt.runtime.driver.until import Until, require_until
-from streamrt.runtime.report import Output
+from streamrt.kafka.group_protocol import GROUP_PROTOCOL
+from streamrt.kafka.java_options import java_client_options
+from streamrt.queries.routing import MOST_ENTRIES
+from streamrt.queries.stored_state import StateAnswer, StoreListing, no_state_key
+from streamrt.runtime.driver.housekeeping.application_reset import ResetReport, ResetTo
+from streamrt.runtime.driver.life.checkpoints import Checkpoint
+from streamrt.runtime.driver.life.lifecycle import ApplicationStatus
+from streamrt.runtime.driver.life.restart import RestartPolicy, require_policy
+from streamrt.runtime.driver.life.until import Until, require_until
+from streamrt.runtime.driver.observation.progress import ProgressSnapshot
+from streamrt.runtime.driver.observation.stats import ApplicationStats
+from streamrt.runtime.driver.starting.definition import ApplicationDefinition, Environment, MessageProcessedCallback
 from streamrt.runtime.spec import ConsumerErrorCallback, ErrorCallbacks, ProcessingErrorCallback, ProducerErrorCallback
+from streamrt.savepoints.format import Savepoint
+from streamrt.savepoints.repartition import Repartitioned
 from streamrt.secret import conceal, names_secret
 from streamrt.serializers import DeserializerType, SerializerType
 from streamrt.state import RocksDBOptions
 from streamrt.topics import OnError, TimestampExtractor, Topic, TopicManager, WatermarkStrategy
 from streamrt.topology import Topology
-from streamrt.topology.describe import describe
 from streamrt.tracing import Tracing, require_tracing
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from streamrt.tables import Catalog
+    from streamrt.tables import Catalog, Table
 
 __all__ = ["Application", "ApplicationConfig", "MessageProcessedCallback"]
 
 logger = logging.getLogger("streamrt")
 
+_ALL = no_state_key()
+
 # Ends of names of Spark's options that say where a secret is, or which class finds it.
 _ABOUT_SECRETS = ("provider", "url", "file", "class")
 
 
-class Application(DeclaringApplication):
+class Application:
     """A stream processing application: reads topics, processes their records with dataframes on Spark, writes topics.
 
     A setting with its default value is read from the environment variable `STREAMRT_<NAME>` if that is set, such
@@ -82,6 +103,8 @@ class Application(DeclaringApplication):
     Args:
         broker_address: `host:port` of a Kafka broker, or a `ConnectionConfig` for a login or TLS.
         consumer_group: the Kafka consumer group, which holds the committed offsets of the application.
+        group_protocol: Kafka's protocol of the group: "classic", or "consumer" (KIP-848) with brokers from 4.0 on, where
+            instances go on with the partitions that stay with them when others start or end.
         auto_offset_reset: where to start in partitions without a committed offset: "earliest", "latest", or "error". Topics
             that sources of the application write to start at their first record.
         commit_interval: seconds between two commits of offsets.
@@ -122,7 +145,8 @@ class Application(DeclaringApplication):
             its commit.
         auto_recover_from_source_offset_out_of_range: if the committed offset is no longer in the topic, continue as
             `auto_offset_reset` says and log the loss; False raises `OffsetOutOfRangeError`.
-        broker_availability_timeout: seconds to wait for a broker before `KafkaBrokerUnavailableError`; 0 waits forever.
+        broker_availability_timeout: seconds to wait for a broker before `KafkaBrokerUnavailableError`; 0 waits forever. None,
+            the default: 30 at the start, where the address may be wrong, and 120 once a broker has answered.
         state_cleanup_delay: seconds until unused store files are deleted if a changelog can restore them; None: never.
         quix_sdk_token: not supported: StreamRT connects to Kafka only.
         quix_config_builder: not supported, for the same reason.
@@ -130,14 +154,14 @@ class Application(DeclaringApplication):
         state_recovery_offset_reset: only "earliest", which is how state continues after input records were deleted.
         spark_master: Spark master: "local[*]", "local[2]", "spark://host:7077" and so on.
         spark_config: additional Spark settings.
-        spark_session: an existing Spark session to use.
-        control: `port` or `host:port` of the control server; a port alone is one of 127.0.0.1, and 0 a free one. None, the
-            default, starts none.
+        spark_session: an existing Spark session to use; `create_spark_session` makes one. Not one of Spark Connect.
+        control: `port` or `host:port` of the control server; a port without a host is one of 127.0.0.1, and 0 a free one.
+            None, the default, starts none.
         control_token: the token that callers of the control server must send, as text, `Secret`, or a function that returns
             it. Required for addresses that other machines reach.
         progress_timeout: seconds without a commit after which a partition with unprocessed records is logged as stuck, and
             makes `/ready` of the control server fail; at least twice `commit_interval` counts. None: never.
-        on_no_progress: "fail" ends the application then, with `NoProgressError`; "report", the default, does not.
+        on_no_progress: "fail" then ends the application with `NoProgressError`; "report", the default, does not.
         tracing: a `Tracing` exports spans of commits and of sampled records by OpenTelemetry; None, the default, none.
         catalog: the catalogue of tables; None, the default, for that of the application's brokers.
 
@@ -156,6 +180,7 @@ class Application(DeclaringApplication):
         ```
     """
 
+    @suggest_arguments
     def __init__(
         self,
         broker_address: str | ConnectionConfig | None = None,
@@ -191,7 +216,7 @@ class Application(DeclaringApplication):
         processing_timeout: float | None = None,
         transaction_interval: float = DEFAULT_TRANSACTION_INTERVAL_S,
         auto_recover_from_source_offset_out_of_range: bool = True,
-        broker_availability_timeout: float = 120.0,
+        broker_availability_timeout: float | None = None,
         state_cleanup_delay: float | None = DEFAULT_STATE_CLEANUP_DELAY_S,
         spark_master: str = "local[*]",
         spark_config: Mapping[str, Any] | None = None,
@@ -202,6 +227,7 @@ class Application(DeclaringApplication):
         on_no_progress: NoProgress = "report",
         tracing: Tracing | None = None,
         catalog: Catalog | None = None,
+        group_protocol: GroupProtocol = "classic",
     ) -> None:
         end_readably()
         refuse_parameters(
@@ -225,15 +251,20 @@ class Application(DeclaringApplication):
             tracing=(tracing, Tracing, "a Tracing"),
         )
         require_tracing(tracing)
+        if type(spark_session).__module__.startswith("pyspark.sql.connect"):
+            raise ConfigurationError(
+                "spark_session is a session of Spark Connect, a client without the driver that plans and supervises tasks: "
+                "run the application where Spark's driver runs, with SparkSession.builder.master(...) or spark_master"
+            )
         if spark_session is not None and spark_config:
             raise ConfigurationError(
                 "spark_config has no effect on a given spark_session: set it where that session is made"
             )
         address = broker_address if isinstance(broker_address, str) else None
-        super().__init__(catalog)
         self._config = ApplicationConfig.create(
             broker_address=address,
             consumer_group=consumer_group or DEFAULT_CONSUMER_GROUP,
+            group_protocol=group_protocol,
             auto_offset_reset=auto_offset_reset,
             commit_interval=commit_interval,
             commit_every=commit_every,
@@ -260,7 +291,7 @@ class Application(DeclaringApplication):
         )
         configure_logging(self._config.loglevel, log_format=self._config.log_format, group=self._config.consumer_group)
         connection = connection_of(broker_address, self._config.broker_address)
-        consumer_options = java_client_options(connection, consumer_extra_config)
+        consumer_options = java_client_options(connection, consumer_extra_config, self._config.group_protocol)
         reads_aborted = consumer_options.java.get("isolation.level") == "read_uncommitted"
         if reads_aborted and self._config.processing_guarantee == "exactly-once":
             raise ConfigurationError(
@@ -269,7 +300,7 @@ class Application(DeclaringApplication):
             )
         _conceal_options(is_secret_option, consumer_extra_config, producer_extra_config)
         _conceal_options(_is_secret_of_spark, spark_config)
-        self._consumer_extra_config = dict(consumer_extra_config or {})
+        self._consumer_extra_config = {**(consumer_extra_config or {}), GROUP_PROTOCOL: self._config.group_protocol}
         producer = producer_options(producer_extra_config)
         refuse_long_transactions(self._config, producer)
         self._environment = Environment(
@@ -290,8 +321,38 @@ class Application(DeclaringApplication):
             rocksdb_options,
             tracing,
         )
-        inside = Inside(self._definition, connection, lambda: self._progress, self._lag)
-        self._server = control_server(self, inside, control_token)
+        self._put_together(catalog, control_token)
+
+    def _put_together(self, catalog: Catalog | None, control_token: ControlToken | None) -> None:
+        """Make the parts of the application."""
+        definition, environment = self._definition, self._environment
+        self._offsets = GroupOffsets(definition, environment)
+        self._state = state = RunState(lambda: definition.topology, self._offsets.committed)
+        self._tables = ApplicationTables(definition, environment, catalog)
+        self._declarations = Declarations(definition, self._tables)
+        self._states = StateReads(state.require_queried)
+        lag = sample_lag(definition, environment, state)
+        bounded = BoundedRuns(definition, state, self._offsets)
+        self._execution = Execution(
+            definition, environment, state, bounded, self._tables, lag, self._states.queries, lambda: self._announced
+        )
+        self._operations = Operations(definition, state, self._execution, self._open_control)
+        self._observation = Observation(definition, state, self._offsets, self._operations.stop)
+        self._collections = Collections(definition, state, self._operations, self._declarations)
+        self._maintenance = Maintenance(definition, environment, state, self._tables)
+        parts = Controlled(
+            definition, environment.connection, state, self._operations, self._observation, self._states, lag
+        )
+        self._server = control_server(parts, control_token)
+
+    def _open_control(self) -> None:
+        """Listen at the control address of the application, if it has one, as long as the process lives."""
+        if self._server is not None:
+            self._server.open(stays=True)
+
+    @property
+    def _announced(self) -> str:
+        return "" if self._server is None else self._server.announced
 
     @property
     def config(self) -> ApplicationConfig:
@@ -316,7 +377,7 @@ class Application(DeclaringApplication):
             stream orders: a task for each partition of orders
               store default, changelog changelog__shop--orders--default
         """
-        return describe(self.topology, self._config.consumer_group, changelogs=self._config.use_changelog_topics)
+        return self._definition.describe()
 
     @property
     def topic_manager(self) -> TopicManager:
@@ -330,8 +391,9 @@ class Application(DeclaringApplication):
 
     def progress(self) -> ProgressSnapshot:
         """Return the progress of `run()`; safe to call from another thread."""
-        return self._progress.snapshot()
+        return self._state.progress.snapshot()
 
+    @suggest_arguments
     def topic(
         self,
         name: str,
@@ -371,6 +433,182 @@ class Application(DeclaringApplication):
         serializers = value_deserializer, key_deserializer, value_serializer, key_serializer
         own = timestamp_extractor, auto_offset_reset, watermark_strategy
         return self._definition.topics.topic(name, *serializers, config, *own)
+
+    # -- Declarations ---------------------------------------------------------------------------------------------------
+
+    def dataframe(
+        self, topic: Topic | Table | str | None = None, source: BaseSource | None = None
+    ) -> StreamingDataFrame:
+        """Make a dataframe that reads a topic or a table.
+
+        The values of a table are checked rows, its keys those of its key columns, and timestamps those of its time column, if
+        it has these. The rows of an external table arrive by a source, which is also added to the application.
+
+        Args:
+            topic: the input topic; or a table, as an object or by its name in the catalogue, such as `"shop.orders"`.
+            source: a source that produces to the topic or table while the application runs; `topic` is then optional.
+
+        Raises:
+            InvalidOperationError: if the topic already has a dataframe, or the table cannot be read or written in this way.
+            ConfigurationError: if no topic is given.
+            TableNotFoundError: if there is no table of this name.
+            SchemaError: if the table has no schema.
+
+        Example:
+            ```python
+            sdf = app.dataframe(app.topic("flights"))
+            orders = app.dataframe("shop.orders")
+            ```
+        """
+        return self._declarations.dataframe(topic, source)
+
+    def add_source(
+        self, source: BaseSource, topic: Topic | Table | str | None = None, instances: Instances | None = None
+    ) -> Topic:
+        """Add a source: a separate process that produces to a topic or a table while the application runs.
+
+        Args:
+            source: the source.
+            topic: the topic to produce to; by default one that the source chooses, with the prefix "source__". Or a table,
+                as an object or by its name: its rows are what the source gives as values.
+            instances: where it runs if the application runs several times in one consumer group: in "each" instance, or in
+                "one", and another one takes over when that one ends. None for the choice of the source: sources with state
+                run in one, all others in each.
+
+        Returns:
+            The topic, to make a dataframe from.
+
+        Raises:
+            ConfigurationError: if `source` is not a source, or cannot run in these instances.
+            InvalidOperationError: if this source, or another source for the topic, was added before, or rows cannot be
+                appended to the table.
+
+        Example:
+            ```python
+            prices = app.add_source(CSVSource("prices.csv", name="prices"))
+            sdf = app.dataframe(prices)
+            ```
+        """
+        return self._declarations.add_source(source, topic, instances)
+
+    def table(self, table: Table | str, **options: Any) -> NoReturn:
+        """Refuse to read a table as rows by key.
+
+        Args:
+            table: the table, or its name.
+            **options: how.
+
+        Raises:
+            InvalidOperationError: always.
+        """
+        self._declarations.table(table, **options)
+
+    def maintain(self, table: Table | str) -> NoReturn:
+        """Refuse to merge partial updates into a table.
+
+        Args:
+            table: the table, or its name.
+
+        Raises:
+            InvalidOperationError: always.
+        """
+        self._declarations.maintain(table)
+
+    def sql(self, program: str, args: Mapping[str, Any] | None = None, **frames: StreamingDataFrame) -> NoReturn:
+        """Refuse to run a program of SQL.
+
+        Args:
+            program: its statements.
+            args: values of parameters.
+            **frames: dataframes by the names that they have in it.
+
+        Raises:
+            InvalidOperationError: always.
+        """
+        self._declarations.sql(program, args, **frames)
+
+    # -- Collections ----------------------------------------------------------------------------------------------------
+
+    def from_collection(
+        self,
+        values: Iterable[Any],
+        name: str = "collection",
+        *,
+        key: Callable[[Any], Any] | None = None,
+        timestamp: Callable[[Any], int] | None = None,
+        topic: Topic | None = None,
+    ) -> StreamingDataFrame:
+        """Make a dataframe of the values of a collection: short for `dataframe(source=CollectionSource(...))`.
+
+        Args:
+            values: the values, at least one.
+            name: name of the source, unique in the application. A restart goes on with the first value that was not produced.
+            key: function of a value that returns the record's key; without it, records have no key.
+            timestamp: function of a value that returns the record's timestamp in milliseconds since the Unix epoch; without
+                it, it is the time of producing.
+            topic: the topic to produce to; by default one named after the source.
+
+        Raises:
+            ConfigurationError: if there are no values, or an argument cannot be used.
+            InvalidOperationError: if the application has a source with this name.
+
+        Example:
+            ```python
+            orders = app.from_collection([{"id": "a", "total": 5}], "orders", key=lambda order: order["id"])
+            print(app.collect(orders.apply(lambda order: order["total"]), limit=1))
+            ```
+        """
+        return self._collections.from_collection(values, name, key=key, timestamp=timestamp, topic=topic)
+
+    @overload
+    def collect(self, dataframe: StreamingDataFrame, limit: int, metadata: bool = False) -> list[Any]: ...
+
+    @overload
+    def collect(self, dataframe: StreamingDataFrame, limit: None = None, metadata: bool = False) -> Collected: ...
+
+    def collect(
+        self, dataframe: StreamingDataFrame, limit: int | None = None, metadata: bool = False
+    ) -> list[Any] | Collected:
+        """Run the application until the end, as `run(until="end")` does, and return the values of a dataframe.
+
+        The values arrive once for each commit, in the order of the offsets within each partition. The dataframe gets a sink
+        for them, which stays. All dataframes of the application run.
+
+        Args:
+            dataframe: the dataframe.
+            limit: number of values after which the application is stopped. By then, it may have processed more records.
+            metadata: add `_key`, `_timestamp`, `_headers`, `_topic`, `_partition` and `_offset`, as `ListSink(metadata=True)`
+                does.
+
+        Returns:
+            With a limit, a list. Without one, an iterator, which must be closed or used in a `with` statement.
+
+        Raises:
+            ApplicationStateError: if the application is running.
+            InvalidOperationError: if the dataframe is of another application.
+            StreamRTError: the error that ended the run.
+
+        Example:
+            ```python
+            with app.collect(late_flights) as values:
+                for value in values:
+                    print(value)
+            ```
+        """
+        return self._collections.collect(dataframe, limit, metadata)
+
+    @property
+    def catalog(self) -> Catalog:
+        """The catalogue of tables: the one that was given, or that of the application's brokers.
+
+        Example:
+            ```python
+            app.catalog.create_table("shop.orders", "id BIGINT, total DOUBLE", if_exists="ignore")
+            ```
+        """
+        return self._tables.catalog
+
+    # -- Clients ---------------------------------------------------------------------------------------------------------
 
     def get_producer(self, transactional: bool = False) -> Producer:
         """Return a producer with the application's settings, for use outside of dataframes.
@@ -428,40 +666,6 @@ class Application(DeclaringApplication):
         """
         self._definition.set_up_topics(self._environment.admin)
 
-    def clear_state(self) -> None:
-        """Delete the state on this machine. The next run restores what changelog topics hold.
-
-        Raises:
-            InvalidOperationError: if an instance of the application is running.
-
-        Example:
-            ```python
-            app.clear_state()
-            app.run()
-            ```
-        """
-        clear(self._config.state_dir.absolute(), self._config.consumer_group)
-
-    def forget_store(self, topic: Topic | str | Sequence[Topic | str], store: str = "default") -> list[str]:
-        """Delete one store, so that it starts empty at the committed offsets, as `streamrt state forget` does.
-
-        Args:
-            topic: the topic of the store, or the topics that were merged.
-            store: the name of the store.
-
-        Returns:
-            One line for each deleted item.
-
-        Raises:
-            InvalidOperationError: if an instance of the application is running, or the store does not exist.
-
-        Example:
-            ```python
-            app.forget_store(orders, "tumbling_window_60000_count")
-            ```
-        """
-        return forget_store(self._environment.admin, self._config, topic, store)
-
     def run(
         self,
         dataframe: StreamingDataFrame | None = None,
@@ -508,49 +712,570 @@ class Application(DeclaringApplication):
                 "run() takes restart=... only without timeout and count, with which it ends by itself; and with until='end' "
                 "only if collect=False, because the outputs of an attempt that fails are lost"
             )
-        self._require_runnable()
+        self._execution.require_runnable()
         with serving(None if self.status.is_active else self._server):
-            self._begin_run(until=until)
-            outputs = self._execute(timeout, int(count), collect=collect, restart=restart)
+            self._state.begin(until=until, policy=restart)
+            outputs = self._execution.run(timeout, int(count), collect=collect)
             return [output.as_dict(metadata) for output in outputs]
 
-    def _open_control(self) -> None:
-        if self._server is not None:
-            self._server.open(stays=True)
+    # -- States --------------------------------------------------------------------------------------------------
 
-    def _require_runnable(self) -> None:
-        if not self.topology.sources and not self._definition.sources.processes:
-            raise InvalidOperationError("there is nothing to run: first make a dataframe with Application.dataframe()")
+    @property
+    def status(self) -> ApplicationStatus:
+        """The state of the application in this process."""
+        return self._state.status
 
-    def _execute(
-        self, timeout: float = 0.0, count: int = 0, *, collect: bool = False, restart: RestartPolicy | None = None
-    ) -> list[Output]:
-        collected = collect and (timeout > 0 or count > 0 or self._until is not None)
-        with self._naming_schemas(), self._noting_usage(), log_context({"group": self._config.consumer_group}):
-            if not self.topology.sources:
-                self._attempts(restart, self._run_sources)
-                return []
-            return self._attempts(restart, lambda: self._process(timeout, count, collect=collected)) or []
+    @property
+    def status_since(self) -> datetime:
+        """When the current state began, in UTC."""
+        return self._state.status_since
 
-    def _process(self, timeout: float, count: int, *, collect: bool) -> list[Output]:
-        # Imported here so that programs that use streamrt for tests or topics do not wait for pyspark.
-        from streamrt.spark.application import ApplicationRun
-        from streamrt.spark.settings import StopConditions
+    @property
+    def desired_status(self) -> ApplicationStatus:
+        """The state that callers have asked for last: RUNNING, PAUSED or STOPPED."""
+        return self._state.desired_status
 
-        self._progress = self._progress.next_run()
-        ends = StopConditions(count, timeout)
-        ways = (self._stop, self._discard, self._progress, self._control)
-        announced = "" if self._server is None else self._server.announced
-        watched = (self._lag, self._queries, announced)
-        with self._ending() as end:
-            return ApplicationRun(self._definition, self._environment, ends, collect, *ways, *watched, end=end).run()
+    @property
+    def error(self) -> BaseException | None:
+        """The error that has ended the last run, also before a restart; None if it was stopped, or it runs again."""
+        return self._state.life.error
+
+    @property
+    def paused_topics(self) -> frozenset[str]:
+        """The input topics that are not read, those included that are read together with one that was paused."""
+        return self._state.paused_topics
+
+    # -- Start and end, pauses and commits ------------------------------------------------------------------------------
+
+    def start(
+        self,
+        paused: bool = False,
+        timeout: float | None = None,
+        restart: RestartPolicy | None = None,
+        until: Until | None = None,
+    ) -> None:
+        """Run the application in another thread; return when it processes records, or is paused.
+
+        In the main thread, signals that come meanwhile stop it, as in `run()`; it is stopped then when this returns.
+
+        Args:
+            paused: start paused: partitions are assigned, and nothing is processed before `resume()`.
+            timeout: seconds to wait for the start; None waits as long as it takes. The start goes on after a timeout.
+            restart: whether and how it is started again after a failure; None ends it with the failure.
+            until: "end" lets it end by itself, as `run(until="end")` does; `wait()` returns at that point.
+
+        Raises:
+            ApplicationStateError: if it is already running, or will be restarted.
+            ApplicationTimeoutError: after the timeout.
+            StreamRTError: the error that ended the start.
+
+        Example:
+            ```python
+            app.start()
+            app.checkpoint()
+            app.stop(wait=True)
+            ```
+        """
+        self._operations.start(paused, timeout, restart, until)
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait until the application that `start()` has begun has ended. In the main thread, signals stop it as in `run()`.
+
+        A restart by another thread, or by the control server, does not count as an end.
+
+        Args:
+            timeout: seconds; None for no limit.
+
+        Returns:
+            Whether it has ended.
+
+        Raises:
+            StreamRTError: the error that ended it.
+        """
+        return self._operations.wait(timeout)
+
+    def stop(self, fail: bool = False, wait: bool = False, timeout: float | None = None) -> None:
+        """Stop the application at the next boundary, with outputs durable and offsets committed.
+
+        A stop before `run()` ends that run at once. Without `wait`, it returns at once, and handlers of signals may call it.
+
+        Args:
+            fail: do not commit; the next run processes all records since the last commit again.
+            wait: wait until it has ended, and raise no error that ended it.
+            timeout: seconds to wait; None for no limit.
+
+        Raises:
+            ApplicationTimeoutError: if it has not ended in time. It is still being stopped.
+        """
+        self._operations.stop(fail, wait, timeout)
+
+    def restart(self, timeout: float | None = None) -> None:
+        """Stop the application, with a commit, and start it in another thread.
+
+        The same topics are paused, the same `RestartPolicy` holds, and who waits for a pause or a checkpoint goes on waiting.
+        Of a stop and a restart the later one counts; but a process that a signal stops is not restarted.
+
+        Args:
+            timeout: seconds for each of the two; None for no limit.
+
+        Raises:
+            ApplicationStateError: if it was stopped meanwhile, or a signal stops it.
+            ApplicationTimeoutError: if it has not stopped or started in time. In the first case, it is stopped.
+            StreamRTError: the error that ended the start.
+        """
+        self._operations.restart(timeout)
+
+    def pause(self, topic: str | Topic | None = None, timeout: float | None = 30.0) -> None:
+        """Stop reading, and return when everything that was read is processed or put back, and committed.
+
+        Partitions are kept, other members of the group take nothing over, and watermarks wait. Sources go on: see
+        `pause_source`. A topic that is merged with others, by `concat` or a join, pauses with them, because its order with
+        them would be lost.
+
+        Args:
+            topic: an input topic; None for all, and for everything below `group_by`.
+            timeout: seconds to wait; None for no limit. After a timeout, the pause still comes.
+
+        Raises:
+            ApplicationStateError: if the application is not running.
+            ApplicationTimeoutError: after the timeout.
+            StreamRTError: the error that ended the application meanwhile.
+
+        Example:
+            ```python
+            app.pause("orders")
+            app.resume("orders")
+            ```
+        """
+        self._operations.pause(topic, timeout)
+
+    def resume(self, topic: str | Topic | None = None, timeout: float | None = 30.0) -> None:
+        """Read again after a pause. Without a pause, nothing happens.
+
+        Args:
+            topic: an input topic; None for all.
+            timeout: seconds to wait; None for no limit.
+
+        Raises:
+            ApplicationStateError: if the application is not running.
+            ApplicationTimeoutError: after the timeout.
+            StreamRTError: the error that ended the application meanwhile.
+        """
+        self._operations.resume(topic, timeout)
+
+    def pause_source(self, name: str) -> None:
+        """Stop a source after it has flushed. If it runs in one instance, another instance may take it over.
+
+        Args:
+            name: name of the source.
+
+        Raises:
+            ArgumentValueError: if there is no such source.
+        """
+        self._operations.pause_source(name)
+
+    def resume_source(self, name: str) -> None:
+        """Start a source again that was paused: one with state goes on where it was, others begin as at a start.
+
+        Args:
+            name: name of the source.
+
+        Raises:
+            ArgumentValueError: if there is no such source.
+            SourceError: if it cannot be started.
+        """
+        self._operations.resume_source(name)
+
+    def checkpoint(self, wait: bool = True, timeout: float | None = 300.0) -> Checkpoint:
+        """Commit everything that was processed, now instead of at the next interval.
+
+        Kafka has the truth about an application: outputs, state and offsets that are committed. So nothing else is to be
+        saved.
+
+        Args:
+            wait: wait for the commit.
+            timeout: seconds to wait; None for no limit.
+
+        Returns:
+            The checkpoint. A second call before the first one is done returns the same checkpoint.
+
+        Raises:
+            ApplicationStateError: if the application is not running.
+            ApplicationTimeoutError: after the timeout.
+        """
+        return self._operations.checkpoint(wait, timeout)
+
+    def checkpoint_status(self, number: int) -> Checkpoint:
+        """Return what is known about a checkpoint of the current or last run.
+
+        Args:
+            number: its number.
+        """
+        return self._operations.checkpoint_status(number)
+
+    # -- Waits and numbers ----------------------------------------------------------------------------------------------
+
+    def wait_for(self, token: Offsets | str, timeout: float | None = 60.0) -> None:
+        """Wait until all records below a token are processed and durable, through every `group_by` of the application.
+
+        It counts what all instances of the application have committed. Windows that will close later are not part of it, nor
+        are other applications that read the outputs.
+
+        Args:
+            token: the next offset of input partitions, such as one above that of a produced record; or its text.
+            timeout: seconds to wait; None for no limit.
+
+        Raises:
+            ApplicationStateError: if the application does not run, or is stopped meanwhile.
+            ApplicationTimeoutError: after the timeout. It says which partitions are behind, and if they are paused.
+            ArgumentValueError: if the token is another text, or has a topic or partition that the application does not read.
+            StaleTokenError: if a topic was deleted since the token was made.
+            StreamRTError: the error that ended the application meanwhile.
+
+        Example:
+            ```python
+            app.wait_for(Offsets({("orders", 0): message.offset() + 1}))
+            ```
+        """
+        self._observation.wait_for(token, timeout)
+
+    def wait_for_idle(
+        self, idle_interval: float = 5.0, timeout: float | None = 600.0, poll_interval: float = 0.2
+    ) -> None:
+        """Wait until all records are processed and no new ones have come for some time, in all instances.
+
+        Args:
+            idle_interval: seconds without a new record.
+            timeout: seconds to wait; None for no limit.
+            poll_interval: seconds between two looks at the application's counters. Kafka is asked once in an interval without
+                new records, and while the last commits are missing.
+
+        Raises:
+            ApplicationStateError: if the application does not run, or is stopped meanwhile.
+            ApplicationTimeoutError: after the timeout.
+            ArgumentValueError: if an interval is longer than the timeout, or `poll_interval` longer than `idle_interval`.
+            StreamRTError: the error that ended the application meanwhile.
+        """
+        self._observation.wait_for_idle(idle_interval, timeout, poll_interval)
+
+    def wait_for_completion(
+        self, until: Offsets | str | None = None, stop: bool = False, timeout: float | None = None
+    ) -> None:
+        """Wait until the sources have ended, and everything that the input topics have then is processed.
+
+        Topics without a source are processed up to the end that they have at the call.
+
+        Args:
+            until: process up to these offsets instead, and do not wait for the end of sources.
+            stop: then stop the application, with a commit, and wait until it has ended.
+            timeout: seconds to wait; None for no limit.
+
+        Raises:
+            ApplicationStateError: if the application does not run, or is stopped meanwhile.
+            ApplicationTimeoutError: after the timeout.
+            ArgumentValueError: if `until` has a topic or partition that the application does not read.
+            StaleTokenError: if a topic was deleted since `until` was made.
+            StreamRTError: the error that ended the application meanwhile.
+
+        Example:
+            ```python
+            app.start()
+            app.wait_for_completion(stop=True)
+            ```
+        """
+        self._observation.wait_for_completion(until, stop, timeout)
+
+    def stats(self, timeout: float = 5.0) -> ApplicationStats:
+        """Return the state of the application, its counters, its stores and last errors, and the lag of all partitions.
+
+        It asks Kafka for offsets, and counts nothing for each record.
+
+        Args:
+            timeout: seconds to wait for each answer of Kafka. Without one, `kafka_error` says why, and offsets are missing.
+        """
+        return self._observation.stats(timeout)
+
+    # -- State ----------------------------------------------------------------------------------------------------------
+
+    def query_state(
+        self,
+        store: str,
+        key: Any,
+        state_key: Any = _ALL,
+        *,
+        topic: str | Topic | None = None,
+        partition: int | None = None,
+        from_ms: int | None = None,
+        to_ms: int | None = None,
+        limit: int = MOST_ENTRIES,
+        cursor: str | None = None,
+        timeout: float = 10.0,
+    ) -> StateAnswer:
+        """Return the committed state of a message key, with the input offsets that it contains.
+
+        It waits while the partition of the key moves. See docs/state-queries.md for what an answer promises.
+
+        Args:
+            store: name of the store: "default", or that of a window.
+            key: the message key, as operators see it. For keys that are bytes, a str stands for its UTF-8 bytes.
+            state_key: one key of the state; by default all of the message key.
+            topic: the topic of the store, if stores of several topics have this name.
+            partition: the partition; by default that of the key.
+            from_ms: for windows: only those that start at this time or later, in milliseconds.
+            to_ms: for windows: only those that start before this time.
+            limit: maximum number of entries; 1000 at most.
+            cursor: the `cursor` of a former answer, to go on there.
+            timeout: seconds to wait for the answer.
+
+        Raises:
+            ApplicationStateError: if the application does not run.
+            ArgumentValueError: if there is no such store or partition.
+            StateNotOwnedError: if another instance owns the partition.
+            StateUnavailableError: if the partition still moves, or its state is being restored, after the timeout.
+            StateQueryError: if the store cannot be queried.
+
+        Example:
+            ```python
+            answer = app.query_state("default", "ann")
+            print(answer.get("total"), "after", answer.position)
+            ```
+        """
+        return self._states.query_state(
+            store,
+            key,
+            state_key,
+            topic=topic,
+            partition=partition,
+            from_ms=from_ms,
+            to_ms=to_ms,
+            limit=limit,
+            cursor=cursor,
+            timeout=timeout,
+        )
+
+    def scan_state(
+        self,
+        store: str,
+        partition: int = 0,
+        *,
+        topic: str | Topic | None = None,
+        prefix: str | bytes | None = None,
+        start: str | bytes | None = None,
+        end: str | bytes | None = None,
+        limit: int = 100,
+        cursor: str | None = None,
+        timeout: float = 10.0,
+    ) -> StateAnswer:
+        """Return the committed state of several message keys of one partition.
+
+        Entries come in the order of the store: shorter keys before longer ones. An answer may have fewer entries than the
+        limit, even none, and a cursor: then go on there. Each answer has its own position.
+
+        Args:
+            store: name of the store.
+            partition: the partition.
+            topic: the topic of the store, if stores of several topics have this name.
+            prefix: only keys that begin so: a str or bytes, as the keys are.
+            start: only keys from this one on.
+            end: only keys before this one.
+            limit: maximum number of entries; for windows, of message keys. 1000 at most.
+            cursor: the `cursor` of a former answer, to go on there.
+            timeout: seconds to wait for the answer.
+
+        Raises:
+            ApplicationStateError: if the application does not run.
+            ArgumentValueError: if there is no such store or partition.
+            StateNotOwnedError: if another instance owns the partition.
+            StateUnavailableError: if the partition still moves, or its state is being restored, after the timeout.
+            StateQueryError: if the store cannot be queried.
+
+        Example:
+            ```python
+            for entry in app.scan_state("default", 0, prefix="customer-").entries:
+                print(entry.key, entry.state_key, entry.value)
+            ```
+        """
+        return self._states.scan_state(
+            store,
+            partition,
+            topic=topic,
+            prefix=prefix,
+            start=start,
+            end=end,
+            limit=limit,
+            cursor=cursor,
+            timeout=timeout,
+        )
+
+    def state_stores(self) -> list[StoreListing]:
+        """Return the stores of the running application, by name and topic.
+
+        Raises:
+            ApplicationStateError: if the application does not run.
+            StateUnavailableError: if it is starting or stopping.
+        """
+        return self._states.state_stores()
+
+    def state_key_of_text(self, store: str, topic: str | None, text: str, form: str = "text") -> Any:
+        """Return a message key from text, for `query_state`.
+
+        Args:
+            store: name of the store.
+            topic: the topic of the store, if stores of several topics have this name.
+            text: the text.
+            form: "text": what the key deserializer of the topic makes of it; "json"; or "base64" for bytes.
+
+        Raises:
+            ApplicationStateError: if the application does not run.
+            ArgumentValueError: if the text is not a key of this form, or the store does not exist.
+        """
+        return self._states.state_key_of_text(store, topic, text, form)
+
+    # -- While it does not run ------------------------------------------------------------------------------------------
+
+    def reset(self, to: ResetTo = "earliest", dry_run: bool = False) -> ResetReport:
+        """Let the application start over: without state, and at other offsets of its input topics.
+
+        It deletes the changelogs of stores, the repartition topics, the state on this machine and the committed offsets.
+        Input and output topics stay as they are, and so does the state of sources, which belongs to what they have produced.
+
+        Args:
+            to: where to begin: "earliest", "latest", a time (without a zone: UTC), or `Offsets` of all input partitions.
+            dry_run: only return what would be done.
+
+        Returns:
+            What was done.
+
+        Raises:
+            ApplicationStateError: if the application runs in this process.
+            InvalidOperationError: if other instances run; in that case, nothing has changed.
+            OffsetOutOfRangeError: if an offset is not in its partition.
+            StaleTokenError: if a topic was deleted since the offsets were made.
+            KafkaRequestError: if Kafka does not respond, or refuses a request. Call it again: it continues.
+
+        Example:
+            ```python
+            for line in app.reset(dry_run=True).lines():
+                print(line)
+            ```
+        """
+        return self._maintenance.reset(to, dry_run)
+
+    def savepoint(self, name: str) -> Savepoint:
+        """Copy everything that the consumer group has committed, under a name; all instances must be stopped.
+
+        Args:
+            name: its name: letters, digits, ".", "_" and "-".
+
+        Raises:
+            ApplicationStateError: if the application runs in this process.
+            InvalidOperationError: if other instances run.
+            SavepointError: if the name is taken, nothing was committed, or this is not the version that has run last.
+            ChangelogError: if a changelog is missing.
+            KafkaRequestError: if Kafka does not respond.
+
+        Example:
+            ```python
+            app.stop(wait=True)
+            app.savepoint("before-2.0")
+            ```
+        """
+        return self._maintenance.savepoint(name)
+
+    def restore_savepoint(self, name: str, group: str | None = None) -> Offsets:
+        """Let the consumer group of this application begin at a savepoint, which stays as it is.
+
+        Args:
+            name: the name of the savepoint.
+            group: the consumer group that it is from; by default that of this application, which must then have been reset.
+
+        Returns:
+            The offsets of the inputs at which the application begins.
+
+        Raises:
+            ApplicationStateError: if the application runs in this process.
+            InvalidOperationError: if other instances run, or the group has state or offsets.
+            SavepointError: if there is no such savepoint.
+            StaleTokenError: if an input topic was deleted since.
+            OffsetOutOfRangeError: if records that come next were deleted.
+            TopicConfigurationError: if an input with state has another number of partitions now.
+            KafkaRequestError: if Kafka does not respond. Call it again: it starts over.
+
+        Example:
+            ```python
+            app = Application(broker_address="localhost:9092", consumer_group="shop-trial")
+            app.restore_savepoint("before-2.0", group="shop")
+            ```
+        """
+        return self._maintenance.restore_savepoint(name, group)
+
+    def repartition(self, partitions: int, dry_run: bool = False) -> Repartitioned:
+        """Give all inputs and repartition topics more partitions, and move the state of each key to its new partition.
+
+        All instances must be stopped, everything must be processed, and nothing may be produced to the inputs meanwhile.
+
+        Args:
+            partitions: the new number of partitions.
+            dry_run: only return what would be done.
+
+        Returns:
+            What was done.
+
+        Raises:
+            ApplicationStateError: if the application runs in this process.
+            InvalidOperationError: if other instances run.
+            SavepointError: if records wait, a key is not where its partitioner says, or there is no state.
+            TopicConfigurationError: if a topic has more partitions already, or a `group_by` has needed no topic so far.
+            KafkaRequestError: if Kafka does not respond. Call it again: it continues.
+
+        Example:
+            ```python
+            for line in app.repartition(12, dry_run=True).lines():
+                print(line)
+            ```
+        """
+        return self._maintenance.repartition(partitions, dry_run)
+
+    def clear_state(self) -> None:
+        """Delete the state on this machine. The next run restores what changelog topics hold.
+
+        Raises:
+            InvalidOperationError: if an instance of the application is running.
+
+        Example:
+            ```python
+            app.clear_state()
+            app.run()
+            ```
+        """
+        self._maintenance.clear_state()
+
+    def forget_store(self, topic: Topic | str | Sequence[Topic | str], store: str = "default") -> list[str]:
+        """Delete one store, so that it starts empty at the committed offsets, as `streamrt state forget` does.
+
+        Args:
+            topic: the topic of the store, or the topics that were merged.
+            store: the name of the store.
+
+        Returns:
+            One line for each deleted item.
+
+        Raises:
+            InvalidOperationError: if an instance of the application is running, or the store does not exist.
+
+        Example:
+            ```python
+            app.forget_store(orders, "tumbling_window_60000_count")
+            ```
+        """
+        return self._maintenance.forget_store(topic, store)
 
     def _prepare_topic(self, name: str) -> None:
         """Create a topic of the application, if it is missing, before a producer or consumer uses it."""
         topics, admin = self._definition.topics, self._environment.admin
         topic = topics.topics.get(name)
         if topic is not None and self._config.auto_create_topics:
-            admin.wait_for_broker(self._config.broker_availability_timeout)
+            admin.wait_for_broker(self._config.broker_start_timeout)
             topics.create_topics([topic])
 
     def __repr__(self) -> str:

@@ -2,15 +2,17 @@
 
 import json
 import logging
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 from pydantic import Field, ValidationError, ValidationInfo, field_validator
 from pydantic_core import PydanticCustomError
-from pydantic_settings import BaseSettings, SettingsConfigDict
-from typing_extensions import Self
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+from typing_extensions import Self, override
 
+from streamrt.arguments import checked, type_name
 from streamrt.common.addresses import parse_address
 from streamrt.common.logs import JsonFormatter, LogFormat, line_formatter
 from streamrt.errors import ArgumentTypeError, ConfigurationError, argument_error
@@ -19,6 +21,8 @@ AutoOffsetReset = Literal["earliest", "latest", "error"]
 """Start position in partitions without a committed offset."""
 ProcessingGuarantee = Literal["at-least-once", "exactly-once"]
 ProcessingMode = Literal["micro-batch", "resident"]
+GroupProtocol = Literal["classic", "consumer"]
+"""Kafka's protocols of consumer groups; "consumer" is that of KIP-848."""
 NoProgress = Literal["report", "fail"]
 LogLevel = Literal["CRITICAL", "ERROR", "WARNING", "INFO", "DEBUG", "NOTSET"]
 
@@ -39,7 +43,16 @@ _BESIDE: dict[str, dict[str, Any]] = {
     "on_no_progress": {"progress_timeout": DEFAULT_PROGRESS_TIMEOUT_S},
 }
 """For each setting that is validated against others: values of these others that accept all its values."""
-_MAY_BE_NONE = frozenset({"loglevel", "processing_timeout", "state_cleanup_delay", "control", "progress_timeout"})
+_MAY_BE_NONE = frozenset(
+    {
+        "broker_availability_timeout",
+        "control",
+        "loglevel",
+        "processing_timeout",
+        "progress_timeout",
+        "state_cleanup_delay",
+    }
+)
 """The settings of which None is a choice. `broker_address` has it only where it is missing."""
 
 
@@ -60,6 +73,7 @@ class ApplicationConfig(BaseSettings):
 
     broker_address: str | None = Field(default=None, min_length=1)
     consumer_group: str = Field(default=DEFAULT_CONSUMER_GROUP, min_length=1)
+    group_protocol: GroupProtocol = "classic"
     auto_offset_reset: AutoOffsetReset = "latest"
     commit_interval: float = Field(default=5.0, ge=0)
     commit_every: int = Field(default=0, ge=0)
@@ -78,13 +92,23 @@ class ApplicationConfig(BaseSettings):
     transaction_interval: float = Field(default=DEFAULT_TRANSACTION_INTERVAL_S, gt=0)
     use_changelog_topics: bool = True
     auto_recover_from_source_offset_out_of_range: bool = True
-    broker_availability_timeout: float = Field(default=120.0, ge=0)
+    broker_availability_timeout: float | None = Field(default=None, ge=0)
     state_cleanup_delay: float | None = Field(default=DEFAULT_STATE_CLEANUP_DELAY_S, ge=0)
     spark_master: str = Field(default="local[*]", min_length=1)
     control: str | None = None
     progress_timeout: float | None = Field(default=DEFAULT_PROGRESS_TIMEOUT_S, gt=0)
     # After the setting that it is validated against.
     on_no_progress: NoProgress = "report"
+
+    @property
+    def broker_start_timeout(self) -> float:
+        """Seconds to wait for the first answer of a broker; 0 for no limit. The address may be wrong."""
+        return 30.0 if self.broker_availability_timeout is None else self.broker_availability_timeout
+
+    @property
+    def broker_outage_timeout(self) -> float:
+        """Seconds to wait for brokers that have answered before; 0 for no limit."""
+        return 120.0 if self.broker_availability_timeout is None else self.broker_availability_timeout
 
     @field_validator(*sorted(_MAY_BE_NONE), mode="before")
     @classmethod
@@ -178,7 +202,9 @@ class ApplicationConfig(BaseSettings):
             ConfigurationError: if settings are invalid; the message has one sentence for each of them, with its name.
         """
         defaults = cls._defaults()
-        return cls._checked({name: value for name, value in settings.items() if not _same(value, defaults.get(name))})
+        return cls._check_given(
+            {name: value for name, value in settings.items() if not _is_same(value, defaults.get(name))}
+        )
 
     @staticmethod
     def variable(name: str) -> str:
@@ -194,7 +220,7 @@ class ApplicationConfig(BaseSettings):
     def parse(cls, name: str, value: object) -> Any:
         """Return what one setting becomes, given as a text, as in the environment, or as a value of a file.
 
-        It is checked alone: whether it fits the others is known only where the application is made.
+        It is checked by itself: whether it fits the others is known only where the application is made.
 
         Args:
             name: the setting.
@@ -214,7 +240,7 @@ class ApplicationConfig(BaseSettings):
         try:
             return getattr(cls(**given), name)
         except ValidationError as error:
-            raise ConfigurationError(f"{name}: {'; '.join(map(_reason, error.errors()))}") from None
+            raise ConfigurationError(f"{name}: {'; '.join(map(_issue_reason, error.errors()))}") from None
 
     def copy(self, **settings: Any) -> Self:
         """Return a configuration with changed values for some settings.
@@ -229,24 +255,39 @@ class ApplicationConfig(BaseSettings):
             >>> ApplicationConfig(consumer_group="readings").copy(commit_every=10).consumer_group
             'readings'
         """
-        return self._checked({**self.model_dump(), **settings})
+        return self._check_given({**self.model_dump(), **settings})
+
+    @classmethod
+    @override
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Look settings up in the environment only if it has one: to do so is most of what an application costs."""
+        names = {cls.variable(name) for name in cls.model_fields}
+        given = any(name.upper() in names for name in os.environ)
+        return (init_settings, env_settings) if given else (init_settings,)
 
     @classmethod
     def _defaults(cls) -> dict[str, Any]:
         return {name: field.default for name, field in cls.model_fields.items()}
 
     @classmethod
-    def _checked(cls, given: Mapping[str, Any]) -> Self:
+    def _check_given(cls, given: Mapping[str, Any]) -> Self:
         try:
             return cls(**given)
         except ValidationError as error:
             issues = error.errors()
             raise argument_error(
-                "; ".join(map(_sentence, issues)), of_type=not all(map(_has_wrong_type, issues))
+                "; ".join(map(_issue_sentence, issues)), of_type=not all(map(_has_wrong_type, issues))
             ) from None
 
 
-def _same(value: object, default: object) -> bool:
+def _is_same(value: object, default: object) -> bool:
     if isinstance(default, Path) and isinstance(value, str | Path):
         return Path(value) == default
     return value == default and isinstance(value, bool) == isinstance(default, bool)
@@ -258,12 +299,12 @@ def _has_wrong_type(issue: Any) -> bool:
     return kind.endswith("_type") or (kind == "literal_error" and not isinstance(issue["input"], str))
 
 
-def _sentence(issue: Any) -> str:
+def _issue_sentence(issue: Any) -> str:
     name = ".".join(str(part) for part in issue["loc"][:1])
-    return f"parameter {name!r} (environment variable {ApplicationConfig.variable(name)}): {_reason(issue)}"
+    return f"parameter {name!r} (environment variable {ApplicationConfig.variable(name)}): {_issue_reason(issue)}"
 
 
-def _reason(issue: Any) -> str:
+def _issue_reason(issue: Any) -> str:
     reason: str = issue["msg"]
     return reason.removeprefix("Value error, ")
 
@@ -333,8 +374,7 @@ def require_types(**parameters: tuple[Any, Any, str]) -> None:
         ConfigurationError: if one of them is neither None nor of its type.
     """
     for name, (value, kind, words) in parameters.items():
-        if value is not None and not isinstance(value, kind):
-            raise ArgumentTypeError(f"{name} must be {words}, got {type(value).__name__}")
+        checked(name, value, kind, words, optional=True, show=type_name)
 
 
 def require_amounts(method: str, **parameters: Any) -> None:
@@ -345,11 +385,7 @@ def require_amounts(method: str, **parameters: Any) -> None:
         ArgumentValueError: if one of them is negative.
     """
     for name, number in parameters.items():
-        is_number = isinstance(number, int | float) and not isinstance(number, bool)
-        if not is_number or number < 0:
-            raise argument_error(
-                f"{method}({name}=...) must be a non-negative number, got {number!r}", of_type=is_number
-            )
+        checked(f"{method}({name}=...)", number, int | float, "a non-negative number", lambda amount: not amount < 0)
 
 
 def producer_options(options: Mapping[str, Any] | None) -> dict[str, Any]:

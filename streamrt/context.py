@@ -10,7 +10,10 @@ from typing import Protocol
 from streamrt.errors import InvalidOperationError
 from streamrt.records import MessageContext
 
-__all__ = ["message_context", "set_message_context"]
+__all__ = ["MessageContextNotSetError", "message_context", "set_message_context"]
+
+MessageContextNotSetError = InvalidOperationError
+"""Its name in Quix Streams."""
 
 
 class ContextProvider(Protocol):

@@ -1,4 +1,4 @@
-"""What callbacks of errors look like: what `streamrt.runtime.spec` has of them."""
+"""The types of error callbacks, as `streamrt.runtime.spec` has them."""
 
 from streamrt.runtime.spec import ConsumerErrorCallback, ProcessingErrorCallback, ProducerErrorCallback
 

@@ -1,8 +1,20 @@
 """Exceptions of StreamRT.
 
 Every message says what happened, to which topic, partition, offset or operator, and what to do about it.
-All classes derive from `StreamRTError`, so one `except` clause catches all errors of the library.
+All classes derive from `StreamRTError`, so one `except` clause catches all errors of the library. An uncaught one ends a
+program with one sentence (`end_readably`).
 """
+
+import difflib
+import functools
+import inspect
+import logging
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from traceback import walk_tb
+from types import TracebackType
+from typing import ParamSpec, TypeVar
 
 __all__ = [
     "ApplicationStateError",
@@ -70,6 +82,11 @@ __all__ = [
     "ValueSerializationError",
     "WriterFencedError",
 ]
+
+
+P = ParamSpec("P")
+R = TypeVar("R")
+_PACKAGE = __name__.partition(".")[0]
 
 
 class StreamRTError(Exception):
@@ -160,10 +177,11 @@ class MissingColumnError(StreamRTError, KeyError):
         super().__init__(column, available)
         self.column = column
         self.available = available
+        self.advice = ""
 
     def __str__(self) -> str:
         names = ", ".join(repr(name) for name in self.available) or "no columns at all"
-        return f"column {self.column!r} is missing; the value has {names}"
+        return f"column {self.column!r} is missing; the value has {names}{self.advice}"
 
 
 class ColumnTypeError(StreamRTError, TypeError):
@@ -394,7 +412,7 @@ class SinkError(StreamRTError):
 
     Args:
         message: what happened.
-        record: topic, partition and offset of the record whose value the sink rejects; None if it is no single record.
+        record: topic, partition and offset of the record whose value the sink rejects; None if it is not a single record.
             `on_error` may then skip this record, or make it a dead letter.
 
     Attributes:
@@ -456,3 +474,59 @@ class JavaNotFoundError(StreamRTError):
 
 class JarError(StreamRTError):
     """A Java library could not be fetched or is damaged."""
+
+
+def suggest_arguments(function: Callable[P, R]) -> Callable[P, R]:
+    """Let a call with an unknown argument fail with the nearest known name.
+
+    Example:
+        >>> @suggest_arguments
+        ... def connect(broker_address: str) -> None: ...
+        >>> connect(broker_adress="kafka:9092")
+        Traceback (most recent call last):
+        streamrt.errors.ArgumentTypeError: connect() has no argument 'broker_adress'; did you mean 'broker_address'?
+    """
+    known = [name for name in inspect.signature(function).parameters if name != "self"]
+    called = function.__qualname__.removesuffix(".__init__")
+
+    @functools.wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        for name in kwargs:
+            if name not in known:
+                near = difflib.get_close_matches(name, known, 1)
+                advice = f"; did you mean {near[0]!r}?" if near else ""
+                raise ArgumentTypeError(f"{called}() has no argument {name!r}{advice}")
+        return function(*args, **kwargs)
+
+    return call
+
+
+def end_readably() -> None:
+    """Make a script end with one sentence instead of a stack trace on an uncaught StreamRT error or an interrupt.
+
+    With log level DEBUG, and in an interactive Python, the stack trace is shown. A `sys.excepthook` that the user has
+    set is kept.
+    """
+    if sys.excepthook is sys.__excepthook__ and not hasattr(sys, "ps1"):
+        sys.excepthook = _show_error
+
+
+def _show_error(kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:
+    if not isinstance(error, StreamRTError | KeyboardInterrupt) or logging.getLogger("streamrt").isEnabledFor(
+        logging.DEBUG
+    ):
+        sys.__excepthook__(kind, error, traceback)
+        return
+    sentence = "interrupted" if isinstance(error, KeyboardInterrupt) else f"{kind.__name__}: {error}"
+    print(f"streamrt: {sentence}{_find_location(traceback)}", file=sys.stderr)  # noqa: T201 - the process ends
+
+
+def _find_location(traceback: TracebackType | None) -> str:
+    """Return the line of the user's program with the failed call; an empty string for errors inside `run()`."""
+    location = ""
+    for frame, line in walk_tb(traceback):
+        code = frame.f_code
+        if frame.f_globals.get("__name__", "").partition(".")[0] == _PACKAGE:
+            return "" if code.co_name == "run" else location
+        location = f" ({Path(code.co_filename).name}:{line})"
+    return location

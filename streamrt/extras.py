@@ -16,18 +16,37 @@ def install_command(extra: str) -> str:
         >>> install_command("avro").endswith('[avro]"')
         True
     """
-    return f'pip install {_origin()}[{extra}]"'
+    url, editable = _origin()
+    where = unquote(urlsplit(url).path) if url else "streamrt"
+    return f'pip install {"-e " if editable else ""}"{where}[{extra}]"'
+
+
+def requirement(extra: str) -> str:
+    """Return what a project writes into its dependencies to get this StreamRT, from the same origin.
+
+    Args:
+        extra: name of the extra, as in `pyproject.toml`.
+
+    Example:
+        >>> requirement("local").startswith("streamrt[local]")
+        True
+    """
+    url, _ = _origin()
+    if url:
+        return f"streamrt[{extra}] @ {url}"
+    try:
+        return f"streamrt[{extra}]>={importlib.metadata.version('streamrt')}"
+    except importlib.metadata.PackageNotFoundError:
+        # It is run from a source tree.
+        return f"streamrt[{extra}]"
 
 
 @functools.cache
-def _origin() -> str:
-    """Return pip's arguments before the extra: the directory or file recorded by pip (PEP 610), or the package name."""
+def _origin() -> tuple[str, bool]:
+    """Return the address of the directory or file recorded by pip (PEP 610), and whether it is editable; else ""."""
     try:
         noted = json.loads(importlib.metadata.distribution("streamrt").read_text("direct_url.json") or "{}")
     except (importlib.metadata.PackageNotFoundError, ValueError):
         noted = {}
-    url = urlsplit(noted.get("url", ""))
-    if url.scheme != "file":
-        return '"streamrt'
-    editable = noted.get("dir_info", {}).get("editable", False)
-    return f'{"-e " if editable else ""}"{unquote(url.path)}'
+    url = str(noted.get("url", ""))
+    return (url if url.startswith("file:") else ""), bool(noted.get("dir_info", {}).get("editable", False))

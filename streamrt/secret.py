@@ -45,7 +45,7 @@ _concealed: dict[str, None] = {}
 
 
 _SHORTEST_MASKED = 6
-"""Shorter secrets occur in texts by chance, and are not masked there."""
+"""Shorter secrets occur in text by chance, and are not masked there."""
 _SECRET_NAME = re.compile(
     r"pass(word|wd|phrase)?$|pwd$|secret|token|credential|authorization|cookie|private.?key|api.?key|account.?key|"
     r"(^|[_.-])(access[_.-]key|pem|sas|sig(nature)?)$|conn(ection)?.?str(ing)?$|dsn$",
@@ -89,7 +89,7 @@ class Secret:
         collected = _collected.get()
         if collected is not None:
             collected[reference] = self._text
-        return _resolved, (reference,)
+        return _resolve_reference, (reference,)
 
     def __repr__(self) -> str:
         return "Secret(***)"
@@ -97,7 +97,7 @@ class Secret:
 
 @dataclass(frozen=True)
 class SecretRef:
-    """Where a secret is: in an environment variable or a file of the process that uses it. It is no secret itself.
+    """Where a secret is: in an environment variable or a file of the process that uses it. It is not a secret itself.
 
     Args:
         kind: "env" or "file".
@@ -125,7 +125,7 @@ class SecretRef:
 
     @classmethod
     def file(cls, path: str | Path) -> Self:
-        """Return a reference to a file; white space at the end of its text is no part of the secret."""
+        """Return a reference to a file; white space at the end of its text is not part of the secret."""
         return cls("file", str(path))
 
     @classmethod
@@ -218,14 +218,14 @@ def masked(text: str) -> str:
 
 
 def concealed(error: E, *, sent: bool = False) -> E | None:
-    """Mask the secrets in the texts of an exception, of its causes and of its notes, in place.
+    """Mask the secrets in the text of an exception, of its causes and of its notes, in place.
 
     Args:
         error: the exception.
-        sent: whether another process receives it. Its pickle may restore what was masked, so it is looked at, too.
+        sent: whether another process receives it. Its pickle may restore what was masked, so it is also looked at.
 
     Returns:
-        The exception; None if it shows a secret that is no part of its arguments, or cannot be changed. Such a cause is
+        The exception; None if it shows a secret that is not part of its arguments, or cannot be changed. Such a cause is
         cut off.
 
     Example:
@@ -303,10 +303,10 @@ def _is_concealed(error: BaseException, seen: set[int], sent: bool) -> bool:
         error.args = tuple(masked(each) if isinstance(each, str) else each for each in error.args)
         if not _shows_none(error):
             error.args = (masked(str(error)),)
-    return _shows_none(error) and not (sent and _restores(error))
+    return _shows_none(error) and not (sent and _restores_message(error))
 
 
-def _restores(error: BaseException) -> bool:
+def _restores_message(error: BaseException) -> bool:
     """Return whether the pickle of an exception restores a secret, as one of its attributes that become arguments again."""
     try:
         restored = pickle.loads(cloudpickle.dumps(error))
@@ -323,7 +323,7 @@ def _shows_none(error: BaseException) -> bool:
     return masked(shown) == shown
 
 
-def _resolved(reference: str) -> Secret:
+def _resolve_reference(reference: str) -> Secret:
     text = _texts.get(reference)
     if text is None:
         raise ConfigurationError(

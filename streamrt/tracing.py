@@ -1,10 +1,10 @@
 """The settings of traces."""
 
 import importlib.util
-import math
 from dataclasses import dataclass
 
-from streamrt.errors import ConfigurationError, argument_error
+from streamrt.arguments import checked
+from streamrt.errors import ConfigurationError
 from streamrt.extras import install_command
 
 __all__ = ["Tracing", "require_tracing"]
@@ -36,18 +36,10 @@ class Tracing:
 
     def __post_init__(self) -> None:
         for name in ("sample_ratio", "commit_ratio"):
-            value = getattr(self, name)
-            is_number = _is_number(value)
-            if not is_number or math.isnan(value) or not 0 <= value <= 1:
-                raise argument_error(
-                    f"Tracing({name}=...) must be a number from 0 to 1, got {value!r}", of_type=is_number
-                )
-        limit = self.max_per_second
-        if limit is not None and not (_is_number(limit) and limit > 0):
-            raise argument_error(
-                f"Tracing(max_per_second=...) must be a number above 0, or None for no limit, got {limit!r}",
-                of_type=_is_number(limit),
-            )
+            share = getattr(self, name)
+            checked(f"Tracing({name}=...)", share, int | float, "a number from 0 to 1", lambda value: 0 <= value <= 1)
+        what, wanted = "Tracing(max_per_second=...)", "a number above 0, or None for no limit"
+        checked(what, self.max_per_second, int | float, wanted, lambda limit: limit > 0, optional=True)
 
 
 def require_tracing(tracing: Tracing | None) -> None:
@@ -58,10 +50,6 @@ def require_tracing(tracing: Tracing | None) -> None:
     """
     if tracing is not None and not all(map(_is_installed, _PACKAGES)):
         raise ConfigurationError(f"tracing needs OpenTelemetry: run {install_command('tracing')}")
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _is_installed(package: str) -> bool:

@@ -1,4 +1,4 @@
-"""What tests with kill -9 share: a program that counts by key, with timers and in windows, records for it, and a judge."""
+"""Shared by tests with kill -9: a program that counts by key, with timers and in windows, records for it, and a judge."""
 
 import json
 import random
@@ -62,7 +62,7 @@ TIMER_MS = 25
 """How long after a record its timer is due: some are due at once, because records come late."""
 KEYS = 100
 MOST_AHEAD = 3_000 if LONG else 1_000
-"""Records that lie before an application, which is killed now and then."""
+"""Records that lie before an application, which is killed from time to time."""
 SLOWER = 1 if LONG else 3
 """How many times fewer records flow in an ordinary run. They flow for as long as a test lasts, which takes time from it."""
 
@@ -86,7 +86,9 @@ def tasks_of(program: RunningProgram) -> list[psutil.Process]:
     for process in psutil.Process(program.process.pid).children(recursive=True):
         try:
             parent = process.parent()
-            if parent is not None and all("streamrt.spark.daemon" in each.cmdline() for each in (process, parent)):
+            if parent is not None and all(
+                "streamrt.spark.workers.daemon" in each.cmdline() for each in (process, parent)
+            ):
                 found.append(process)
         except psutil.NoSuchProcess:
             continue

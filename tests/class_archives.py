@@ -3,6 +3,7 @@
 A test run starts dozens of JVMs. `python -m tests.class_archives` makes what is missing in `STREAMRT_CACHE_DIR`.
 """
 
+import os
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,14 +14,14 @@ from streamrt.config import ProcessingMode
 from streamrt.jvm.archive import class_archive
 from streamrt.jvm.jars import fetch_jars
 from streamrt.jvm.java import find_java
-from streamrt.spark.gateway import Jvm, archive_kind, spark_class_path
-from streamrt.spark.session import close_session
+from streamrt.spark.sessions.gateway import Jvm, archive_kind, spark_class_path
+from streamrt.spark.sessions.spark_session import close_session
 from streamrt.testing import EmbeddedKafka
 from tests.support import PROCESSING_MODES, Kafka
 
 
 def work(kafka: Kafka, mode: ProcessingMode) -> None:
-    """Run a small application that needs most of what others need, too."""
+    """Run a small application that needs most of what other applications need."""
     left, right, middle, target = (kafka.topic(name, 2) for name in ("left", "right", "middle", "out"))
     for topic in (left, right):
         kafka.produce(topic, ["x"] * 10, key=None)
@@ -40,9 +41,14 @@ def main() -> None:
     for mode in PROCESSING_MODES:
         kinds[archive_kind(mode)] = spark_class_path(fetch_jars("spark"))
 
+    def archive(kind: str) -> Path | None:
+        """Return the archive of a kind, if it is there; others are of Java's own classes."""
+        options = class_archive(kind, java, kinds[kind], writes=False).options
+        files = [Path(file) for option in options for file in option.rpartition("=")[2].split(os.pathsep)]
+        return next((file for file in files if file.name.startswith(f"{kind}-")), None)
+
     def missing() -> list[str]:
-        found = {kind: class_archive(kind, java, class_path, writes=False) for kind, class_path in kinds.items()}
-        return [kind for kind, archive in found.items() if not any(f"{kind}-" in option for option in archive.options)]
+        return [kind for kind in kinds if archive(kind) is None]
 
     if not missing():
         return
@@ -52,14 +58,20 @@ def main() -> None:
     print("Preparing Java, so that it starts faster in tests; this takes a minute", flush=True)
     with tempfile.TemporaryDirectory() as state, EmbeddedKafka() as broker:
         kafka = Kafka(broker.bootstrap_servers, Path(state))
+        # In most lanes, the JVM of the mode that comes first serves both, so one archive has the classes of both.
         for mode in PROCESSING_MODES:
-            # The JVM of the mode that comes first serves both in most lanes, so its archive has the classes of both.
-            for each in (mode, *(other for other in PROCESSING_MODES if other != mode)):
-                work(kafka, each)
-            jvm: Jvm = vars(SparkContext._gateway)["own_jvm"]
-            close_session()
-            # It writes its archive now.
-            jvm.process.wait()
+            work(kafka, mode)
+        jvm: Jvm = vars(SparkContext._gateway)["own_jvm"]
+        close_session()
+        # It writes its archive now.
+        jvm.process.wait()
+    # The class path of both is the same.
+    first, *others = (archive_kind(mode) for mode in PROCESSING_MODES)
+    made = archive(first)
+    for other in others:
+        target = made and made.with_name(made.name.replace(first, other, 1))
+        if made is not None and target is not None and not target.exists():
+            os.link(made, target)
     if missing():
         print(f"Java starts without its archives of {', '.join(missing())}", flush=True)
 

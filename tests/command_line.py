@@ -12,7 +12,7 @@ from streamrt.errors import StreamRTError
 
 
 class Outcome(NamedTuple):
-    """What a command did."""
+    """Outcome of a command."""
 
     code: int
     out: str

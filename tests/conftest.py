@@ -45,7 +45,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what starts programs, before anything is chosen by marks, and what long runs alone do on Spark."""
+    """Mark what starts programs, before anything is chosen by marks, and what only long runs do on Spark."""
     for item in items:
         if isinstance(item, pytest.Function) and {"program", "hosted"} & set(item.fixturenames):
             item.add_marker("programs")
@@ -91,7 +91,7 @@ def skipped_modes(mode: str, *, reason: str, always: bool = True) -> dict[str, p
     Args:
         mode: the mode.
         reason: why the others are left out.
-        always: whether long runs leave them out, too.
+        always: whether long runs also leave them out.
     """
     if mode not in PROCESSING_MODES:
         raise pytest.UsageError(f"only_mode knows {' and '.join(PROCESSING_MODES)}, not {mode!r}")
@@ -109,9 +109,17 @@ def processing_mode(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPa
     return mode
 
 
+@pytest.fixture
+def group_protocol(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The protocol of the groups of a test, in this process and in its programs; see `tests.support.in_protocols`."""
+    protocol: str = request.param
+    monkeypatch.setenv("STREAMRT_GROUP_PROTOCOL", protocol)
+    return protocol
+
+
 @pytest.fixture(autouse=True)
 def _logging_as_it_was() -> Iterator[None]:
-    """What a test, or the application in it, sets up for the logger of the package concerns no other test."""
+    """Keep what a test, or the application in it, sets up for the logger of the package away from other tests."""
     package = logging.getLogger("streamrt")
     handlers, level, propagate = package.handlers[:], package.level, package.propagate
     yield

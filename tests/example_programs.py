@@ -15,7 +15,7 @@ NAMES = sorted(path.stem for path in EXAMPLES.glob("*.py") if path.stem not in N
 
 
 def load(name: str) -> ModuleType:
-    """Import an example under a name that nobody else can import, as it is with `__main__`: functions travel by value."""
+    """Import an example under a name that no one else can import, as it is with `__main__`: functions travel by value."""
     spec = importlib.util.spec_from_file_location(f"example_{name}", EXAMPLES / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None

@@ -1,4 +1,4 @@
-"""Helm for tests, and the plain manifests: `python -m tests.helm` renders them anew.
+"""Helm for tests, and the plain manifests: `python -m tests.helm` renders them again.
 
 Helm comes as a library, from Maven Central as other Java libraries do. A library written in Go stays in its process for good,
 so it is loaded into a process of its own: `python -m tests.helm template CHART NAME VALUES` and `... lint CHART`. It takes
@@ -113,7 +113,7 @@ class _Result(ctypes.Structure):
 
 
 def _options(names: tuple[str, ...], **given: str) -> Any:
-    """Return a structure of texts, and of numbers where the name begins with a dash."""
+    """Return a structure of strings, and of numbers where the name begins with a dash."""
     fields = [(name.lstrip("-"), ctypes.c_int if name.startswith("-") else ctypes.c_char_p) for name in names]
     shape: Any = type("Options", (ctypes.Structure,), {"_fields_": fields})
     return shape(**{name: value.encode() for name, value in given.items()})

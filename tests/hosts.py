@@ -1,7 +1,7 @@
 """Processes in which programs run one after another, so that not each of them pays for the start of a Spark.
 
 A program that works with Spark takes 20 s of processor time until its first record: for Java, for the first query, and for
-Python workers. Most tests with programs need none of that new; they need a process beside this one, with signals, output
+Python workers. Most tests with programs need none of that new; they need a process next to this one, with signals, output
 and an exit code. A host is such a process. A test gets one that has nothing to do, and plays its program there as
 `__main__`; one that is killed is replaced. What the start or the end of a process is about, or its environment in the
 processes of Spark, needs a process of its own: `tests.support.Program`.

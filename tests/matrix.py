@@ -29,7 +29,7 @@ Operator = Callable[[StreamingDataFrame, "Surroundings"], StreamingDataFrame]
 
 @dataclass
 class Surroundings:
-    """What an operator may need.
+    """Surroundings that an operator may need.
 
     Attributes:
         name: of the place of the operator, for stores and groupings.

@@ -1,7 +1,7 @@
 """Plays Python programs one after another, each as `__main__` of this process: see `tests.hosts`.
 
 An order is a line of JSON on standard input. The end of a program is told on standard output and on standard error, so
-that whoever reads them knows that nothing of it is left. This process ends at once when standard input does.
+that anyone who reads them knows that nothing of it is left. This process ends at once when standard input does.
 """
 
 import json
@@ -67,7 +67,7 @@ def main() -> None:
 def _take(lines: Iterable[str], orders: "queue.SimpleQueue[str]") -> None:
     for line in lines:
         orders.put(line)
-    # Whoever has asked for the program is gone.
+    # The process that has asked for the program is gone.
     os.kill(os.getpid(), signal.SIGKILL)
 
 

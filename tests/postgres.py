@@ -122,7 +122,7 @@ def postgres(configuration: Mapping[str, str] | None = None) -> Iterator[Postgre
     Raises:
         NoPostgresError: if there is none.
     """
-    # The directories of pytest belong to root alone, if root runs it.
+    # The directories of pytest belong only to root, if root runs it.
     directory = Path(tempfile.mkdtemp(prefix="streamrt-postgres-"))
     try:
         if _identity():

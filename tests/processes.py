@@ -19,12 +19,12 @@ def process_tree(pid: int) -> list[psutil.Process]:
 def freeze(processes: Iterable[psutil.Process]) -> None:
     """Halt processes, and wait until none of their threads runs any more.
 
-    The signal alone is not enough: until some thread of the process has taken it, which takes long on a busy machine,
+    The signal by itself is not enough: until some thread of the process has taken it, which takes long on a busy machine,
     the others go on and answer.
     """
     halted = list(processes)
     _send(halted, signal.SIGSTOP)
-    wait_until(lambda: all(map(_is_halted, halted)), 60, f"the halt of {halted}")
+    wait_until(lambda: all(map(_is_halted, halted)), what=f"the halt of {halted}")
 
 
 def thaw(processes: Iterable[psutil.Process]) -> None:

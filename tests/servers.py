@@ -122,7 +122,7 @@ class Server:
 @contextlib.contextmanager
 def workspace(name: str) -> Iterator[Path]:
     """A directory for a server, open to the user that it runs as, and deleted at the end."""
-    # The directories of pytest belong to root alone, if root runs it.
+    # The directories of pytest belong only to root, if root runs it.
     directory = Path(tempfile.mkdtemp(prefix=f"streamrt-{name}-"))
     directory.chmod(0o755)
     try:

@@ -14,7 +14,7 @@ import pyspark
 from streamrt.jvm.archive import class_archive
 from streamrt.jvm.jars import fetch_jars
 from streamrt.jvm.java import find_java
-from streamrt.spark.gateway import archive_kind, spark_class_path
+from streamrt.spark.sessions.gateway import archive_kind, spark_class_path
 from tests.support import wait_until
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -25,14 +25,27 @@ ENVIRONMENT = {
     "SPARK_LOCAL_IP": "127.0.0.1",
     "SPARK_SCALA_VERSION": "2.13",
 }
-"""What all of Spark's processes need, the driver included."""
-# Many Javas start at a time. They need not verify Spark's classes. The driver chooses its options itself: with others,
-# it would not find the archive of classes.
-_QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
+"""Variables that all of Spark's processes need, the driver included."""
+# Many Javas start at a time. They need not verify Spark's classes.
+QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
+
+
+def quick_java() -> dict[str, str]:
+    """Return an environment in which Spark's own scripts start Java as StreamRT does, with the archive of classes of drivers.
+
+    An archive belongs to a class path: Spark's, without a directory of configuration, and StreamRT's libraries behind it.
+    """
+    jars = fetch_jars("spark")
+    archive = class_archive(archive_kind("resident"), find_java(), spark_class_path(jars), writes=False)
+    return {
+        "JAVA_TOOL_OPTIONS": " ".join((QUICK, *archive.options)),
+        "SPARK_CONF_DIR": os.devnull + "/none",
+        "SPARK_DIST_CLASSPATH": os.pathsep.join(map(str, jars)),
+    }
 
 
 def free_port() -> int:
-    """Return a port that nobody uses."""
+    """Return a port that no one uses."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
@@ -68,15 +81,14 @@ class Daemon:
     def __init__(self, directory: Path, main: str, *arguments: str, **environment: str) -> None:
         directory.mkdir(parents=True)
         home = Path(pyspark.__file__).parent
-        # Those of drivers, whose archive of classes it uses.
+        # That of drivers, whose archive of classes it uses.
         class_path = spark_class_path(fetch_jars("spark"))
-        archive = class_archive(archive_kind("resident"), find_java(), class_path, writes=False)
         self._log = directory / "log"
         with self._log.open("wb") as log:
             self.process = psutil.Popen(
                 [
                     str(find_java().executable),
-                    *("-Xmx128m", *archive.options, "-cp", os.pathsep.join(map(str, class_path))),
+                    *("-Xmx128m", "-cp", os.pathsep.join(map(str, class_path))),
                     f"org.apache.spark.deploy.{main}",
                     *arguments,
                 ],
@@ -87,7 +99,7 @@ class Daemon:
                 env={
                     **os.environ,
                     **ENVIRONMENT,
-                    "JAVA_TOOL_OPTIONS": _QUICK,
+                    **quick_java(),
                     "SPARK_HOME": str(home),
                     "PYTHONPATH": str(ROOT),
                     **environment,

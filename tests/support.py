@@ -1,4 +1,4 @@
-"""What tests with a broker share: topics of their own, records in, records out, and programs as processes."""
+"""Common parts of tests with a broker: topics of their own, records in, records out, and programs as processes."""
 
 import json
 import os
@@ -13,8 +13,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, get_args
 
+import pytest
+
 from streamrt import Application
-from streamrt.config import ProcessingMode
+from streamrt.config import GroupProtocol, ProcessingMode
 from streamrt.kafka import Consumer, Producer, TopicAdmin, TopicConfig
 from streamrt.kafka.client import partition_offsets
 from streamrt.models import TopicPartition
@@ -23,6 +25,7 @@ from streamrt.topics import Topic
 ROOT = Path(__file__).resolve().parent.parent
 MASTER = "local[2]"
 PROCESSING_MODES = get_args(ProcessingMode)
+GROUP_PROTOCOLS = get_args(GroupProtocol)
 LONG = os.environ.get("STREAMRT_LONG_TESTS") == "1"
 """Whether tests shall look at more cases than there is time for each time: `make test-long`."""
 
@@ -41,13 +44,42 @@ class Received(NamedTuple):
     partition: int
 
 
+def in_protocols(ordinary: str) -> pytest.MarkDecorator:
+    """Return what runs a test in each protocol of the consumer group, by the fixture `group_protocol`.
+
+    Args:
+        ordinary: the protocol of ordinary runs, which do not take the other one.
+    """
+    return pytest.mark.parametrize("group_protocol", GROUP_PROTOCOLS if LONG else [ordinary], indirect=True)
+
+
 def unique(name: str) -> str:
     """Return a name that no other test has."""
     return f"{name}-{uuid.uuid4().hex[:10]}"
 
 
-def wait_until(condition: Callable[[], Any], timeout_s: float = 300.0, what: str = "the condition") -> Any:
-    """Wait until a function returns something true, and return it."""
+def broken_pythons(directory: Path) -> str:
+    """Return a directory with names of Python that start nothing."""
+    directory.mkdir()
+    for name in ("python", "python3"):
+        fake = directory / name
+        fake.write_text("#!/bin/sh\necho 'the Python of another environment' >&2\nexit 97\n")
+        fake.chmod(0o755)
+    return str(directory)
+
+
+def replace_methods(part: object, **functions: Any) -> None:
+    """Let functions stand in for methods of a part of an application, which has them only in this process."""
+    vars(part).update(functions)
+
+
+def wait_until(
+    condition: Callable[[], Any],
+    timeout_s: float = 300.0,
+    what: str = "the condition",
+    found: Callable[[], Any] | None = None,
+) -> Any:
+    """Wait until a function returns something true, and return it. If it does not, tell what `found` returns."""
     deadline = time.monotonic() + timeout_s
     pause_s = SHORTEST_PAUSE_S
     while time.monotonic() < deadline:
@@ -56,7 +88,8 @@ def wait_until(condition: Callable[[], Any], timeout_s: float = 300.0, what: str
             return result
         time.sleep(pause_s)
         pause_s = min(1.25 * pause_s, LONGEST_PAUSE_S)
-    raise AssertionError(f"{what} did not hold within {timeout_s} s")
+    instead = "" if found is None else f"; found {found()}"
+    raise AssertionError(f"{what} did not hold within {timeout_s} s{instead}")
 
 
 class Kafka:
@@ -206,7 +239,7 @@ def running(app: Application) -> Iterator[threading.Thread]:
 
 
 class Process(Protocol):
-    """What tests ask of the process of a program, such as `Popen`."""
+    """Process of a program, as tests use it, such as `Popen`."""
 
     pid: int
 
@@ -243,7 +276,7 @@ class RunningProgram:
                 raise AssertionError(f"the program ended: {self.out} {self.err}")
             return any(text in line for line in self.out + self.err)
 
-        wait_until(seen, timeout_s, f"output with {text!r}, got {self.out} {self.err}")
+        wait_until(seen, timeout_s, f"output with {text!r}", found=lambda: f"{self.out} {self.err}")
 
     def end(self, how: signal.Signals = signal.SIGTERM, timeout_s: float = 120.0) -> tuple[int, float]:
         """Send a signal; return the exit code and the seconds that it took."""

@@ -9,12 +9,14 @@ from datetime import datetime, timezone
 from typing import Any, NamedTuple
 
 from streamrt.kafka import TopicConfig
-from streamrt.kafka.inputs import InputBatch
+from streamrt.kafka.reading.input_reader import InputBatch
 from streamrt.records import TopicPartition
 from streamrt.schema import Schema
 from streamrt.serializers.row_formats import KeyFormat, RowFormat, key_format, row_format
-from streamrt.tables.info import TableInfo, TableKind
-from streamrt.tables.links import RecordFeed, TableLinks
+from streamrt.tables.access.links import RecordFeed, TableLinks
+from streamrt.tables.descriptions.connections import Connection
+from streamrt.tables.descriptions.info import TableInfo, TableKind
+from streamrt.tables.descriptions.permissions import TablePermissions
 from streamrt.tables.table import Table
 from streamrt.testing.memory_topics import MemoryLinks
 from streamrt.topics import Topic
@@ -27,10 +29,12 @@ NOW = datetime(2026, 11, 23, tzinfo=timezone.utc)
 
 @dataclass
 class Home:
-    """What a table asks its catalogue for."""
+    """Things that a table asks its catalogue for."""
 
     links: TableLinks = field(default_factory=MemoryLinks)
     timeout: float = 60.0
+    schema_registry: None = None
+    permissions: TablePermissions = field(default_factory=lambda: TablePermissions(None))
 
     def load(self, name: str) -> TableInfo:
         """There is no catalogue."""
@@ -45,6 +49,10 @@ class Home:
         """Return the format of keys; records of tables without a key column have any keys."""
         assert info.schema is not None
         return key_format(info.key_format, info.schema, info.key) if info.key else None
+
+    def connection(self, name: str) -> Connection:
+        """There is no catalogue."""
+        raise KeyError(name)
 
 
 class Stored(NamedTuple):

@@ -1,5 +1,6 @@
 """Contents of files: formats that sources read, formats that sinks write, and compressions."""
 
+from streamrt.connectors.files.avro_batches import AvroBatchFormat
 from streamrt.connectors.files.batch_formats import (
     BatchFormat,
     BatchFormatName,
@@ -10,16 +11,20 @@ from streamrt.connectors.files.batch_formats import (
 )
 from streamrt.connectors.files.compressions import CompressionName
 from streamrt.connectors.files.formats import (
+    AvroFormat,
     CSVFormat,
     FileFormatError,
     Format,
     FormatName,
     JSONFormat,
     ParquetFormat,
+    TextFormat,
     resolve_format,
 )
 
 __all__ = [
+    "AvroBatchFormat",
+    "AvroFormat",
     "BatchFormat",
     "BatchFormatName",
     "CSVBatchFormat",
@@ -32,6 +37,7 @@ __all__ = [
     "JSONFormat",
     "ParquetBatchFormat",
     "ParquetFormat",
+    "TextFormat",
     "resolve_batch_format",
     "resolve_format",
 ]

@@ -8,7 +8,7 @@ process that calls run()      process that runs tasks (or, of a driver sink, the
 __init__ -> pickled  -------> start() -> setup()                          once, before the first add
                               add() ... add() -> flush()                  once for each commit
                               add() ... on_paused()                       the commit was given up:
-                              add() ... flush()                           the same records come again
+                              add() ... flush()                           the same records are delivered again
                               close()                                     the process no longer uses the sink
 ```
 
@@ -127,18 +127,18 @@ class BaseSink(abc.ABC):
         Called with every commit, even if nothing was added.
 
         Raises:
-            SinkBackpressureError: if the external system cannot accept data now; the same records come again later.
-            Exception: any other error stops the application; the same records come again after a restart.
+            SinkBackpressureError: if the external system cannot accept data now; the same records are delivered again later.
+            Exception: any other error stops the application; the same records are delivered again after a restart.
         """
 
     def on_paused(self) -> None:  # noqa: B027 - a sink without a buffer has nothing to drop
-        """Drop the values that were added and not flushed: the commit was abandoned, the same records come again."""
+        """Drop the values that were added and not flushed: the commit was abandoned, the same records are delivered again."""
 
     def close(self) -> None:  # noqa: B027 - a sink without a client has nothing to close
         """Close what `setup` opened: the process no longer uses the sink. `start` may follow and opens it again.
 
-        Write nothing here: what was not flushed is not committed, and comes again. A process that is killed does not call
-        it, and neither do the processes of tasks in micro-batch mode when Spark ends them.
+        Write nothing here: what was not flushed is not committed, and is delivered again. A process that is killed does not
+        call it, and neither do the processes of tasks in micro-batch mode when Spark ends them.
 
         Raises:
             Exception: is logged; nothing else follows from it.
@@ -178,8 +178,8 @@ class BatchingSink(BaseSink):
             batch: the values of one partition, never empty.
 
         Raises:
-            SinkBackpressureError: if the external system cannot accept data now; the same records come again later.
-            Exception: any other error stops the application; the same records come again after a restart.
+            SinkBackpressureError: if the external system cannot accept data now; the same records are delivered again later.
+            Exception: any other error stops the application; the same records are delivered again after a restart.
         """
 
     def add(  # noqa: D102
@@ -280,7 +280,7 @@ class DriverSink(BatchingSink):
             batches: the batches, ordered by offset within each partition.
 
         Raises:
-            Exception: the error of `write`; offsets are not committed, and the same records come again.
+            Exception: the error of `write`; offsets are not committed, and the same records are delivered again.
         """
         for batch in batches:
             if not batch.empty():

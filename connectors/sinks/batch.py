@@ -37,7 +37,7 @@ class SinkBatch:
 
     A result that time produces, such as that of a window closed by a watermark, has no input record. The items of one
     tick of the clock share a negative number instead of an offset, which no other tick of the partition has. After a
-    crash such items may come again with another number.
+    crash such items may be written again with another number.
 
     Args:
         topic: topic of the input records.
@@ -82,7 +82,7 @@ class SinkBatch:
         Raises:
             InvalidOperationError: if the batch is empty.
         """
-        return self._item(0).offset
+        return self._find_item(0).offset
 
     @property
     def last_offset(self) -> int:
@@ -91,7 +91,7 @@ class SinkBatch:
         Raises:
             InvalidOperationError: if the batch is empty.
         """
-        return self._item(-1).offset
+        return self._find_item(-1).offset
 
     @property
     def start_offset(self) -> int:
@@ -155,7 +155,7 @@ class SinkBatch:
             raise ArgumentValueError(f"iter_chunks got {n} items for each chunk: give at least 1")
         return (self._items[start : start + n] for start in range(0, len(self._items), n))
 
-    def _item(self, partition: int) -> SinkItem:
+    def _find_item(self, partition: int) -> SinkItem:
         if not self._items:
             raise InvalidOperationError(
                 f"the batch of {self._topic}[{self._partition}] is empty and has no offsets: call empty() first"

@@ -1,68 +1,28 @@
-"""What sinks share: settings of clients, names of records in errors, bounded chunks."""
+"""Helpers of sinks: where a record is from, identities of documents, bounded chunks."""
 
-import base64
 import contextlib
-import pickle
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Literal, TypeVar
-
-import cloudpickle
 
 from streamrt.connectors.sinks.batch import SinkBatch, SinkItem
 from streamrt.connectors.sinks.serializing import numbered
-from streamrt.errors import ArgumentTypeError
-from streamrt.secret import Secret
 
 __all__ = [
-    "ClientSettings",
     "Identity",
     "bounded",
     "close_with",
     "identified",
     "metadata",
     "origin",
+    "send_in_parts",
     "text_key",
-    "type_name",
 ]
 
 T = TypeVar("T")
 
 Identity = Literal["key", "record"]
-"""What a document is: the state of a key, or one value of one record."""
-
-
-class ClientSettings:
-    """More settings of a client. They may contain credentials, so all of them are kept as secrets are.
-
-    Args:
-        connector: name of the connector.
-        settings: the settings.
-
-    Raises:
-        ArgumentTypeError: if they cannot be sent to other processes.
-
-    Example:
-        >>> ClientSettings("RedisSink", {"username": "writer"}).reveal()
-        {'username': 'writer'}
-    """
-
-    def __init__(self, connector: str, settings: Mapping[str, Any]) -> None:
-        try:
-            data = cloudpickle.dumps(dict(settings))
-        except Exception as error:  # noqa: BLE001 - pickles fail in all ways
-            names = ", ".join(settings)
-            raise ArgumentTypeError(
-                f"{connector} cannot send its settings {names} to other processes: {type_name(error)}"
-            ) from None
-        self._data = Secret(base64.b64encode(data).decode()) if settings else None
-
-    def reveal(self) -> dict[str, Any]:
-        """Return the settings."""
-        if self._data is None:
-            return {}
-        settings: dict[str, Any] = pickle.loads(base64.b64decode(self._data.reveal()))
-        return settings
+"""Meaning of a document: the state of a key, or one value of one record."""
 
 
 def origin(batch: SinkBatch, item: SinkItem) -> str:
@@ -80,13 +40,8 @@ def origin(batch: SinkBatch, item: SinkItem) -> str:
     return f"{batch.topic}[{batch.partition}] at offset {item.offset}"
 
 
-def type_name(given: object) -> str:
-    """Return the name of an object's type."""
-    return type(given).__name__
-
-
 def bounded(items: Iterable[T], size: Callable[[T], int], *, count: int, total: int) -> Iterator[list[T]]:
-    """Split items into lists that are bounded twice. An item that is larger than the bound is alone.
+    """Split items into lists that are bounded twice. An item that is larger than the bound gets a list of its own.
 
     Args:
         items: the items.
@@ -111,11 +66,44 @@ def bounded(items: Iterable[T], size: Callable[[T], int], *, count: int, total: 
         yield chunk
 
 
+def send_in_parts(
+    items: Sequence[T], send: Callable[[Sequence[T]], object], is_about_items: Callable[[Exception], bool]
+) -> None:
+    """Send items in one request; if it is refused as a whole, in halves, up to the first item that is refused on its own.
+
+    Args:
+        items: the items.
+        send: sends some of them.
+        is_about_items: whether an error may be about one of the items. Others propagate at once.
+
+    Raises:
+        Exception: the error about the first item that is refused on its own.
+
+    Example:
+        >>> def send(numbers):
+        ...     if 3 in numbers:
+        ...         raise ValueError(f"refused {numbers}")
+        >>> send_in_parts([1, 2, 3, 4], send, lambda error: isinstance(error, ValueError))
+        Traceback (most recent call last):
+        ...
+        ValueError: refused [3]
+    """
+    try:
+        send(items)
+        return
+    except Exception as error:
+        if len(items) < 2 or not is_about_items(error):
+            raise
+    half = len(items) // 2
+    send_in_parts(items[:half], send, is_about_items)
+    send_in_parts(items[half:], send, is_about_items)
+
+
 def identified(batch: SinkBatch) -> Iterator[tuple[str, SinkItem]]:
     """Return each item with the identity of its record: topic, partition, offset, and its number within the offset.
 
     Records that repeat after a crash have the same identities again. Items that time produced have identities which
-    differ from all others, but may come again with another one.
+    differ from all others, but may be written again with another one.
 
     Args:
         batch: the batch.
@@ -168,9 +156,9 @@ def close_with(owner: object, client: Any) -> Callable[[], object]:
     Returns:
         A function that closes the client now; further calls do nothing.
     """
-    return weakref.finalize(owner, _close, client)
+    return weakref.finalize(owner, _close_client, client)
 
 
-def _close(client: Any) -> None:
+def _close_client(client: Any) -> None:
     with contextlib.suppress(Exception):
         client.close()

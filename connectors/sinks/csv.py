@@ -5,7 +5,7 @@ Invariants of the file:
 - The first line is the header. A file with another first line does not belong to this sink and is left unchanged.
 - A writer holds an exclusive lock (`flock`) on the file, so that several processes can append.
 - A batch is appended as complete lines. A process that dies while it writes leaves a part of one. The next writer cuts
-  it off: the batch was not flushed, so its records come again.
+  it off: the batch was not flushed, so its records are delivered again.
 
 A line end inside a quoted field does not end a row. The number of quote characters before the end of a row is even, so
 counting them distinguishes the two.
@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from streamrt.common.file_lock import FileLock
-from streamrt.connectors.dialects import dialect_settings
+from streamrt.connectors.files.csv_dialects import dialect_settings
 from streamrt.connectors.sinks.base import BatchingSink
 from streamrt.connectors.sinks.batch import SinkBatch, SinkItem
 from streamrt.errors import ConfigurationError, SinkError
@@ -83,7 +83,7 @@ class CSVSink(BatchingSink):
         Raises:
             SinkError: if it cannot be written, or is not a file of this sink.
         """
-        self._append(b"")
+        self._append_rows(b"")
 
     def write(self, batch: SinkBatch) -> None:
         """Append one batch.
@@ -98,7 +98,7 @@ class CSVSink(BatchingSink):
         writer = csv.writer(text, **self._dialect)
         for item in batch:
             try:
-                writer.writerow(self._row(item, batch))
+                writer.writerow(self._make_row(item, batch))
             except (csv.Error, TypeError, ValueError) as error:
                 raise SinkError(
                     f"{batch.topic}[{batch.partition}] offset {item.offset} cannot be written to {self._path}: {error}; "
@@ -113,22 +113,22 @@ class CSVSink(BatchingSink):
                 f"written to {self._path}: {error.object[error.start : error.end]!r} has no form in UTF-8",
                 self._without_utf8(batch),
             ) from error
-        self._append(data)
+        self._append_rows(data)
 
     def _without_utf8(self, batch: SinkBatch) -> tuple[str, int, int] | None:
         """Return the first record whose row has no form in UTF-8."""
         for item in batch:
             try:
-                "".join(map(str, self._row(item, batch))).encode()
+                "".join(map(str, self._make_row(item, batch))).encode()
             except UnicodeEncodeError:
                 return batch.record_of(item)
         return None
 
-    def _row(self, item: SinkItem, batch: SinkBatch) -> tuple[Any, ...]:
+    def _make_row(self, item: SinkItem, batch: SinkBatch) -> tuple[Any, ...]:
         key, value = self._key_serializer(item.key), self._value_serializer(item.value)
         return key, value, item.timestamp, batch.topic, batch.partition, item.offset
 
-    def _append(self, rows: bytes) -> None:
+    def _append_rows(self, rows: bytes) -> None:
         try:
             # Opened each time: a file that was moved away in the meantime is created again.
             with FileLock.acquire(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644) as lock:
@@ -148,17 +148,17 @@ class CSVSink(BatchingSink):
         size = status.st_size
         known = self._checked[1] if self._checked is not None and self._checked[0] == file else 0
         if size != known:
-            size = self._repaired(descriptor, size, known if known < size else 0)
-        data = rows if size else self._header() + rows
+            size = self._repair_file(descriptor, size, known if known < size else 0)
+        data = rows if size else self._make_header() + rows
         _write_all(descriptor, data, size)
         self._checked = (file, size + len(data))
 
-    def _header(self) -> bytes:
+    def _make_header(self) -> bytes:
         text = io.StringIO(newline="")
         csv.writer(text, **self._dialect).writerow(_COLUMNS)
         return text.getvalue().encode()
 
-    def _repaired(self, descriptor: int, size: int, known: int) -> int:
+    def _repair_file(self, descriptor: int, size: int, known: int) -> int:
         """Return the size up to which the file is valid, and truncate the rest.
 
         Args:
@@ -166,7 +166,7 @@ class CSVSink(BatchingSink):
             size: size of the file in bytes.
             known: size up to which the file is known to be valid.
         """
-        header = self._header()
+        header = self._make_header()
         start = os.pread(descriptor, len(header), 0)
         if header.startswith(start) and start != header:
             os.ftruncate(descriptor, 0)
@@ -178,7 +178,7 @@ class CSVSink(BatchingSink):
             )
         tail = _last_line(descriptor, size)
         quote = self._quote()
-        quotes = 0 if quote is None else _count(descriptor, quote, known, size - len(tail))
+        quotes = 0 if quote is None else _count_character(descriptor, quote, known, size - len(tail))
         if quotes % 2:
             raise SinkError(
                 f"CSVSink leaves {self._path} unchanged: it ends inside a quoted field, because a writer died or "
@@ -225,7 +225,7 @@ def _last_line(descriptor: int, size: int) -> bytes:
     return tail
 
 
-def _count(descriptor: int, character: bytes, start: int, end: int) -> int:
+def _count_character(descriptor: int, character: bytes, start: int, end: int) -> int:
     """Count a character in a part of a file."""
     count = 0
     while start < end:

@@ -1,11 +1,12 @@
-"""What sinks of messages have in common: they serialize keys and values, and number the items of one offset."""
+"""Common parts of sinks of messages: they serialize keys and values, and number the items of one offset."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from streamrt.connectors.argument_checks import checked_function
 from streamrt.connectors.sinks.batch import SinkBatch, SinkItem
-from streamrt.errors import ArgumentTypeError, SinkError
+from streamrt.errors import SinkError
 
 __all__ = ["ItemSerializer", "Serializers", "decode_key", "numbered"]
 
@@ -66,12 +67,9 @@ class Serializers:
     """
 
     def __init__(self, sink: str, key_serializer: ItemSerializer, value_serializer: ItemSerializer) -> None:
-        for name, function in (("key_serializer", key_serializer), ("value_serializer", value_serializer)):
-            if not callable(function):
-                raise ArgumentTypeError(f"{sink}({name}=...) must be a function, got {type(function).__name__}")
         self._sink = sink
-        self._key = key_serializer
-        self._value = value_serializer
+        self._key = checked_function(sink, "key_serializer", key_serializer)
+        self._value = checked_function(sink, "value_serializer", value_serializer)
 
     def key(self, item: SinkItem, batch: SinkBatch) -> str | None:
         """Return the key as text, or None if there is none.
@@ -118,7 +116,7 @@ class Serializers:
             item: the item.
             batch: its batch.
             reason: why, as a clause.
-            of_value: whether its value is the reason. Otherwise others would be refused, too, and `on_error` must not
+            of_value: whether its value is the reason. Otherwise others would also be refused, and `on_error` must not
                 skip one after the other.
         """
         return SinkError(

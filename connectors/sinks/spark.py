@@ -41,7 +41,7 @@ class SparkSink(DriverSink):
     Args:
         write: called with a DataFrame for each micro-batch that has results. If it has a second required parameter, this
             gets the offsets that the micro-batch has values of: a dict of topic and partition to the first offset, and the
-            offset after the last. A system that stores the latter beside the values can leave out what it has already.
+            offset after the last. A system that stores the latter with the values can leave out what it already has.
         schema: columns of the values in Spark's DDL, such as `"sku STRING, price DOUBLE"`. Values must then be dicts;
             columns that a value lacks are null, columns that the schema lacks are left out.
         metadata: with `schema`: also add the columns `_key BINARY`, `_timestamp BIGINT` (ms), `_headers STRING`,
@@ -127,7 +127,7 @@ class SparkSink(DriverSink):
                 "or call use(session) first"
             )
         frame = self._session.createDataFrame(rows, schema)
-        self._function(frame, _offsets(batches)) if self._tells_offsets else self._function(frame)
+        self._function(frame, _offset_ranges(batches)) if self._tells_offsets else self._function(frame)
 
     def rows(self, batches: list[SinkBatch]) -> tuple[list[dict[str, Any]], str]:
         """Return the rows of a DataFrame and its schema in Spark's DDL.
@@ -146,13 +146,13 @@ class SparkSink(DriverSink):
         """
         if self._schema is None:
             return [_plain_row(item, batch) for batch in batches for item in batch], _PLAIN_SCHEMA
-        rows = [self._row(item, batch) for batch in batches for item in batch]
+        rows = [self._make_row(item, batch) for batch in batches for item in batch]
         return rows, f"{self._schema}, {_METADATA_SCHEMA}" if self._metadata else self._schema
 
-    def _row(self, item: SinkItem, batch: SinkBatch) -> dict[str, Any]:
+    def _make_row(self, item: SinkItem, batch: SinkBatch) -> dict[str, Any]:
         if not isinstance(item.value, dict):
             raise SinkError(
-                f"a SparkSink with a schema got a {type(item.value).__name__} from {_place(item, batch)}: give it "
+                f"a SparkSink with a schema got a {type(item.value).__name__} from {_format_place(item, batch)}: give it "
                 "dicts, or leave the schema out to get values as JSON"
             )
         if not self._metadata:
@@ -178,10 +178,10 @@ def _requires_two(function: Callable[..., object]) -> bool:
         signature = inspect.signature(function)
     except (TypeError, ValueError):
         return False
-    return _binds(signature, 2) and not _binds(signature, 1)
+    return _accepts_count(signature, 2) and not _accepts_count(signature, 1)
 
 
-def _binds(signature: inspect.Signature, count: int) -> bool:
+def _accepts_count(signature: inspect.Signature, count: int) -> bool:
     try:
         signature.bind(*range(count))
     except TypeError:
@@ -189,7 +189,7 @@ def _binds(signature: inspect.Signature, count: int) -> bool:
     return True
 
 
-def _offsets(batches: list[SinkBatch]) -> dict[tuple[str, int], tuple[int, int]]:
+def _offset_ranges(batches: list[SinkBatch]) -> dict[tuple[str, int], tuple[int, int]]:
     """Return the first offset and the one after the last, by topic and partition. Results of time have none."""
     found: dict[tuple[str, int], tuple[int, int]] = {}
     for batch in batches:
@@ -202,7 +202,7 @@ def _offsets(batches: list[SinkBatch]) -> dict[tuple[str, int], tuple[int, int]]
 def _plain_row(item: SinkItem, batch: SinkBatch) -> dict[str, Any]:
     return {
         "key": _key_bytes(item, batch),
-        "value": _json(item.value, "value", item, batch).decode(),
+        "value": _dump_json(item.value, "value", item, batch).decode(),
         "topic": batch.topic,
         "partition": batch.partition,
         "offset": item.offset,
@@ -215,7 +215,7 @@ def _key_bytes(item: SinkItem, batch: SinkBatch) -> bytes | None:
     key = item.key
     if key is None or isinstance(key, bytes):
         return key
-    return key.encode() if isinstance(key, str) else _json(key, "key", item, batch)
+    return key.encode() if isinstance(key, str) else _dump_json(key, "key", item, batch)
 
 
 def _headers_json(headers: Headers | None) -> str | None:
@@ -233,15 +233,15 @@ def _header_value(value: str | bytes | None) -> Any:
         return {"base64": base64.b64encode(value).decode()}
 
 
-def _json(value: Any, part: str, item: SinkItem, batch: SinkBatch) -> bytes:
+def _dump_json(value: Any, part: str, item: SinkItem, batch: SinkBatch) -> bytes:
     try:
         return orjson.dumps(value)
     except TypeError as error:
         raise SinkError(
-            f"the {part} of {_place(item, batch)} has no JSON form for a SparkSink: {error}; convert it "
+            f"the {part} of {_format_place(item, batch)} has no JSON form for a SparkSink: {error}; convert it "
             "with apply() before the sink, or give the sink a schema"
         ) from error
 
 
-def _place(item: SinkItem, batch: SinkBatch) -> str:
+def _format_place(item: SinkItem, batch: SinkBatch) -> str:
     return f"{batch.topic}[{batch.partition}] offset {item.offset}"

@@ -1,4 +1,4 @@
-"""The contract of sinks whose system stores the position of the group beside the values.
+"""The contract of sinks whose system stores the position of the group with the values.
 
 ```
 task                                              system
@@ -12,9 +12,9 @@ write_transaction(batches, commit)  ----------->  one transaction: compares each
                                                   writes the values, and stores `after`
 ```
 
-If the process dies after this transaction and before the offsets are committed, the records come again. The task finds the
-position ahead, and drops their values. An instance that was suspended, and wakes up after its partitions were reassigned,
-finds another position than the one it read: its transaction fails with `SinkFencedError`.
+If the process dies after this transaction and before the offsets are committed, the records are delivered again. The task
+finds the position ahead, and drops their values. An instance that was suspended, and wakes up after its partitions were
+reassigned, finds another position than the one it read: its transaction fails with `SinkFencedError`.
 """
 
 import abc
@@ -22,10 +22,11 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from streamrt.connectors.argument_checks import checked_type
 from streamrt.connectors.clients import ClientConnectFailureCallback, ClientConnectSuccessCallback
 from streamrt.connectors.sinks.base import BatchingSink
 from streamrt.connectors.sinks.batch import SinkBatch
-from streamrt.errors import argument_error
+from streamrt.errors import SinkFencedError
 
 __all__ = ["PositionChange", "SinkCommit", "SinkPosition", "TransactionalSink"]
 
@@ -61,7 +62,7 @@ class PositionChange(NamedTuple):
 
 @dataclass(frozen=True)
 class SinkCommit:
-    """What a transaction of a sink stores besides values.
+    """Data that a transaction of a sink stores besides values.
 
     Attributes:
         group: the consumer group.
@@ -74,10 +75,10 @@ class SinkCommit:
 
 
 class TransactionalSink(BatchingSink):
-    """A batching sink that writes each value once, because its system stores the position beside the values.
+    """A batching sink that writes each value once, because its system stores the position with the values.
 
     With `processing_guarantee="exactly-once"`, values, outputs and state agree after any crash. With at-least-once, each
-    value is written once, too, if the same records give the same values; state may count records of a crash twice, and
+    value is also written once if the same records give the same values; state may count records of a crash twice, and
     values then differ from those that were dropped.
 
     A position belongs to the group, the input partition and the name of the sink, so the name must stay the same when
@@ -101,12 +102,7 @@ class TransactionalSink(BatchingSink):
         on_client_connect_failure: ClientConnectFailureCallback | None = None,
     ) -> None:
         super().__init__(on_client_connect_success, on_client_connect_failure)
-        if name is not None and (not isinstance(name, str) or not name):
-            raise argument_error(
-                f"{type(self).__name__}(name=...) must be a non-empty string, got {name!r}",
-                of_type=isinstance(name, str),
-            )
-        self._name = name
+        self._name = checked_type(type(self).__name__, "name", name, str, "a non-empty string", bool, optional=True)
 
     @property
     def name(self) -> str:
@@ -149,10 +145,26 @@ class TransactionalSink(BatchingSink):
 
         Raises:
             SinkFencedError: if a stored position is not the expected one; nothing was written.
-            SinkBackpressureError: if the system cannot accept data now; the same records come again later.
-            Exception: any other error stops the application; the same records come again after a restart.
+            SinkBackpressureError: if the system cannot accept data now; the same records are delivered again later.
+            Exception: any other error stops the application; the same records are delivered again after a restart.
+        """
+
+    def finish(self, group: str, partitions: Collection[tuple[str, int]]) -> None:
+        """Do what is left of committed transactions. Called when an application ends whose tasks may have been killed.
+
+        It may be called in any process, without `start`, and while other processes write.
+
+        Args:
+            group: the consumer group.
+            partitions: topics and partitions of the inputs.
         """
 
     def write(self, batch: SinkBatch) -> None:
         """Write the values of one partition without a position."""
         self.write_transaction([batch], SinkCommit())
+
+    def _make_fenced_error(self, topic: str, partition: int) -> SinkFencedError:
+        return SinkFencedError(
+            f"the sink {self.name} has another position of {topic}[{partition}] than expected: another process has written "
+            "to it"
+        )

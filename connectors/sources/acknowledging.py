@@ -1,7 +1,7 @@
 """The loop of sources whose system keeps each message until it is acknowledged, such as a queue.
 
 A message that is received is leased: the system delivers it again if it is not acknowledged in time. The source produces
-it, flushes, and acknowledges it then. Meanwhile a thread extends the leases, however long Kafka takes:
+it, flushes, and then acknowledges it. Meanwhile a thread extends the leases, however long Kafka takes:
 
 ```
 receive -> produce -> flush -> acknowledge
@@ -112,7 +112,7 @@ class AcknowledgingSource(Source):
 
     @abc.abstractmethod
     def acknowledge(self, handles: Sequence[str]) -> None:
-        """Acknowledge messages. Those whose lease has run out are passed over: they come again.
+        """Acknowledge messages. Those whose lease has run out are passed over: they are delivered again.
 
         Args:
             handles: their handles.
@@ -120,7 +120,7 @@ class AcknowledgingSource(Source):
 
     @abc.abstractmethod
     def extend(self, handles: Sequence[str], lease_s: int) -> None:
-        """Extend the leases of messages. Called in another thread, too.
+        """Extend the leases of messages. Called in another thread as well.
 
         Args:
             handles: their handles.
@@ -141,8 +141,8 @@ class AcknowledgingSource(Source):
         Raises:
             SourceError: if not.
         """
-        with self._explained(), contextlib.suppress(StoppedError):
-            self._call(self.check)
+        with self._explain_errors(), contextlib.suppress(StoppedError):
+            self._call_service(self.check)
 
     def run(self) -> None:
         """Receive, produce, flush and acknowledge.
@@ -150,24 +150,24 @@ class AcknowledgingSource(Source):
         Raises:
             SourceError: if the system refuses to go on.
         """
-        with self._explained(), contextlib.suppress(StoppedError):
+        with self._explain_errors(), contextlib.suppress(StoppedError):
             self._extend_leases()
             commit_at = 0.0
             while self.running:
                 if not self._produced:
                     commit_at = time.monotonic() + self._commit_interval
-                received = self._receive()
+                received = self._receive_deliveries()
                 for delivery in received:
-                    self._take(delivery)
+                    self._take_delivery(delivery)
                 if self._produced and (
                     not received or len(self._produced) >= self._commit_every or time.monotonic() >= commit_at
                 ):
                     self.flush()
                 if self._flushed:
-                    self._pass_over_failures(self._acknowledge, "acknowledge messages of")
+                    self._pass_over_failures(self._acknowledge_handles, "acknowledge messages of")
 
     def flush(self, timeout: float | None = None) -> None:
-        """Wait until all records are delivered; their messages may be acknowledged then.
+        """Wait until all records are delivered; after that, their messages may be acknowledged.
 
         Args:
             timeout: see `Source.flush`.
@@ -190,7 +190,7 @@ class AcknowledgingSource(Source):
         """
 
         def last(request: Callable[[], None]) -> None:
-            # Without it, the messages come again, only later.
+            # Without it, the messages are delivered again, only later.
             deadline = time.monotonic() + _LAST_REQUESTS_S
             with contextlib.suppress(RequestError, StoppedError):
                 call_in_background(request, lambda: time.monotonic() < deadline)
@@ -209,14 +209,14 @@ class AcknowledgingSource(Source):
     def close(self) -> None:
         """Close the connection."""
 
-    def _receive(self) -> Sequence[Delivery]:
+    def _receive_deliveries(self) -> Sequence[Delivery]:
         limit = self._commit_every - len(self._produced)
         # An ordered queue holds back what follows messages that are not acknowledged, so they must not wait.
         wait_s = 0.0 if self._produced else self._wait_s
-        return self._pass_over_failures(lambda: self._call(lambda: self.receive(limit, wait_s)), "read") or ()
+        return self._pass_over_failures(lambda: self._call_service(lambda: self.receive(limit, wait_s)), "read") or ()
 
-    def _take(self, delivery: Delivery) -> None:
-        # A message whose lease has run out comes again, and only its new handle acknowledges it.
+    def _take_delivery(self, delivery: Delivery) -> None:
+        # A message whose lease has run out is delivered again, and only its new handle acknowledges it.
         for known in (self._produced, self._flushed):
             if delivery.message_id in known:
                 known[delivery.message_id] = delivery.handle
@@ -224,12 +224,12 @@ class AcknowledgingSource(Source):
         self.produce(delivery.value, delivery.key, delivery.headers, timestamp=delivery.timestamp)
         self._produced[delivery.message_id] = delivery.handle
 
-    def _acknowledge(self) -> None:
+    def _acknowledge_handles(self) -> None:
         handles = list(self._flushed.values())
-        self._call(lambda: self.acknowledge(handles))
+        self._call_service(lambda: self.acknowledge(handles))
         self._flushed = {}
 
-    def _call(self, call: Callable[[], T]) -> T:
+    def _call_service(self, call: Callable[[], T]) -> T:
         return call_in_background(call, lambda: self.running)
 
     def _pass_over_failures(self, call: Callable[[], T], doing: str) -> T | None:
@@ -260,17 +260,17 @@ class AcknowledgingSource(Source):
                     if handles:
                         self.extend(handles, self._lease_s)
                 except RequestError as error:
-                    # The messages come again if this goes on.
+                    # The messages are delivered again if this goes on.
                     logger.debug("the source %s cannot extend leases of %s: %s", self.name, self._place, error)
 
         threading.Thread(target=extend, name="streamrt-leases", daemon=True).start()
 
     @contextlib.contextmanager
-    def _explained(self) -> Iterator[None]:
+    def _explain_errors(self) -> Iterator[None]:
         try:
             yield
         except RequestError as error:
-            raise self._problem(error) from None
+            raise self._make_problem(error) from None
 
-    def _problem(self, error: RequestError) -> SourceError:
+    def _make_problem(self, error: RequestError) -> SourceError:
         return SourceError(f"the source {self.name} cannot read {self._place}: {error}")

@@ -1,4 +1,4 @@
-"""What sources of database changes share: the shape of their records, when they flush, and how they wait for a server."""
+"""Common parts of sources of database changes: the shape of their records, when they flush, and how they wait for servers."""
 
 import abc
 import logging
@@ -67,7 +67,7 @@ def shaped(
 
     Args:
         change: the change.
-        flat: make values of the row alone.
+        flat: make values that are only the row.
         tombstones: follow a delete with a tombstone.
 
     Example:
@@ -94,7 +94,7 @@ def shaped(
 
 
 class ChangeSource(StatefulSource):
-    """A source that follows the changes of a database; subclasses define `_follow`.
+    """A source that follows the changes of a database; subclasses define `_follow_changes`.
 
     Args:
         name: name of the source.
@@ -145,7 +145,7 @@ class ChangeSource(StatefulSource):
         while self.running:
             begun = time.monotonic()
             try:
-                self._follow()
+                self._follow_changes()
             except StoppedError:
                 return
             except UnavailableError as error:
@@ -162,7 +162,7 @@ class ChangeSource(StatefulSource):
         Raises:
             SourceError: if it has not.
         """
-        if self._stored() is None:
+        if self._stored_position() is None:
             raise SourceError(f"{self._described} cannot connect: {error}") from None
         logger.warning("%s cannot connect: %s; it waits for the database", self._described, error)
 
@@ -178,11 +178,11 @@ class ChangeSource(StatefulSource):
             self._disconnect()
 
     @abc.abstractmethod
-    def _stored(self) -> Any:
+    def _stored_position(self) -> Any:
         """Return where the source goes on; None if it has not begun yet."""
 
     @abc.abstractmethod
-    def _follow(self) -> None:
+    def _follow_changes(self) -> None:
         """Connect and produce until the source is stopped.
 
         Raises:
@@ -212,7 +212,7 @@ class ChangeSource(StatefulSource):
                 data = None if value is None else self.serialize(value=value).value
             except SerializationError as error:
                 raise SourceError(
-                    f"{self._described} cannot serialize a row of table {change.table} ({_where(change)}): "
+                    f"{self._described} cannot serialize a row of table {change.table} ({_format_place(change)}): "
                     f"{type(error).__name__}"
                 ) from error
             self.produce(data, None if key is None else orjson.dumps(key), timestamp=change.timestamp)
@@ -246,7 +246,7 @@ class ChangeSource(StatefulSource):
         self._flushed_at = time.monotonic()
 
 
-def _where(change: Change) -> str:
+def _format_place(change: Change) -> str:
     return ", ".join(
         f"{name} {value}" for name, value in change.source.items() if name in ("lsn", "file", "pos", "seq")
     )

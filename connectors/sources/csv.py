@@ -5,8 +5,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from streamrt.common.csv_rows import rows_of
 from streamrt.connectors.argument_checks import checked_seconds
-from streamrt.connectors.dialects import dialect_settings
+from streamrt.connectors.files.csv_dialects import dialect_settings
 from streamrt.connectors.sources.base import Source
 from streamrt.errors import SourceError
 
@@ -71,32 +72,44 @@ class CSVSource(Source):
             SourceError: if a row cannot be produced; the message names the row.
         """
         with self._path.open(encoding="utf-8-sig", newline="") as file:
-            reader = csv.DictReader(file, **self._dialect)
-            rows = iter(reader)
+            rows = rows_of(file, self._dialect)
+            names: list[str] | None = None
             while self.running:
                 try:
-                    row = next(rows, None)
+                    fields = next(rows, None)
                 except (csv.Error, UnicodeDecodeError) as error:
-                    raise self._problem(reader.line_num, f"it cannot be read: {error}") from error
-                if row is None:
+                    raise self._make_problem(rows.line_num, f"it cannot be read: {error}") from error
+                if fields is None:
                     break
-                self._produce_row(row, reader.line_num)
-                if self._delay > 0:
-                    self.sleep(self._delay)
+                if names is None:
+                    names = self._checked_names(fields, rows.line_num)
+                elif fields:
+                    self._produce_row(self._make_row(names, fields, rows.line_num), rows.line_num)
+                    if self._delay > 0:
+                        self.sleep(self._delay)
 
-    def _produce_row(self, row: dict[Any, Any], line: int) -> None:
-        # DictReader keeps surplus fields under None, and sets columns without a field to None.
-        if None in row:
-            raise self._problem(line, f"it has {len(row[None])} more fields than the first row has names")
-        missing = [name for name, field in row.items() if field is None]
-        if missing:
-            raise self._problem(line, f"it lacks the columns {', '.join(missing)}")
-        key = self._extract(self._key_extractor, "key_extractor", row, line, (str, bytes))
-        timestamp = self._extract(self._timestamp_extractor, "timestamp_extractor", row, line, (int,))
+    def _checked_names(self, names: list[str], line: int) -> list[str]:
+        if len(set(names)) < len(names):
+            repeated = next(name for name in names if names.count(name) > 1)
+            raise self._make_problem(line, f"it names the column {repeated!r} twice")
+        return names
+
+    def _make_row(self, names: list[str], fields: list[str], line: int) -> dict[str, str]:
+        if len(fields) > len(names):
+            raise self._make_problem(
+                line, f"it has {len(fields) - len(names)} more fields than the first row has names"
+            )
+        if len(fields) < len(names):
+            raise self._make_problem(line, f"it lacks the columns {', '.join(names[len(fields) :])}")
+        return dict(zip(names, fields, strict=True))
+
+    def _produce_row(self, row: dict[str, str], line: int) -> None:
+        key = self._extract_field(self._key_extractor, "key_extractor", row, line, (str, bytes))
+        timestamp = self._extract_field(self._timestamp_extractor, "timestamp_extractor", row, line, (int,))
         message = self.serialize(value=row)
         self.produce(message.value, key, message.headers, timestamp=timestamp)
 
-    def _extract(
+    def _extract_field(
         self,
         function: Callable[[dict[str, str]], Any] | None,
         name: str,
@@ -109,11 +122,11 @@ class CSVSource(Source):
         try:
             result = function(row)
         except Exception as error:
-            raise self._problem(line, f"{name} failed with {type(error).__name__}: {error}") from error
+            raise self._make_problem(line, f"{name} failed with {type(error).__name__}: {error}") from error
         if not isinstance(result, kinds) or isinstance(result, bool):
             wanted = " or ".join(kind.__name__ for kind in kinds)
-            raise self._problem(line, f"{name} returned a {type(result).__name__}, not {wanted}")
+            raise self._make_problem(line, f"{name} returned a {type(result).__name__}, not {wanted}")
         return result
 
-    def _problem(self, line: int, reason: str) -> SourceError:
+    def _make_problem(self, line: int, reason: str) -> SourceError:
         return SourceError(f"line {line} of {self._path} cannot be produced by the source {self.name}: {reason}")

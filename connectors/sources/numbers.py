@@ -3,8 +3,8 @@
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from streamrt.connectors.argument_checks import checked_type
 from streamrt.connectors.sources.sequence import SequenceSource
-from streamrt.errors import argument_error
 
 __all__ = ["NumberSequenceSource"]
 
@@ -43,8 +43,7 @@ class NumberSequenceSource(SequenceSource):
     ) -> None:
         super().__init__(name, key, timestamp, shutdown_timeout)
         for what, number in (("start", start), ("end", end)):
-            if not isinstance(number, int) or isinstance(number, bool):
-                raise argument_error(f"NumberSequenceSource({what}=...) must be an int, got {number!r}", of_type=False)
+            checked_type("NumberSequenceSource", what, number, int, "an int")
         self._numbers = range(start, end + 1)
 
     @property

@@ -97,9 +97,9 @@ class PandasDataFrameSource(Source):
         key = value[self._key_column]
         timestamp = None
         if self._timestamp_column is not None:
-            timestamp = _milliseconds(value[self._timestamp_column])
+            timestamp = _to_milliseconds(value[self._timestamp_column])
             if timestamp is None:
-                raise self._problem(number, f"column {self._timestamp_column!r} is empty: it has no timestamp")
+                raise self._make_problem(number, f"column {self._timestamp_column!r} is empty: it has no timestamp")
             if self._keep_meta_as_values:
                 # A datetime has no JSON form; the record's own timestamp has the same value.
                 value[self._timestamp_column] = timestamp
@@ -109,10 +109,12 @@ class PandasDataFrameSource(Source):
         try:
             message = self.serialize(key, value, timestamp_ms=timestamp)
         except SerializationError as error:
-            raise self._problem(number, f"{error}; convert such columns first, for example with astype(str)") from error
+            raise self._make_problem(
+                number, f"{error}; convert such columns first, for example with astype(str)"
+            ) from error
         self.produce(message.value, message.key, message.headers, timestamp=message.timestamp)
 
-    def _problem(self, number: int, reason: str) -> SourceError:
+    def _make_problem(self, number: int, reason: str) -> SourceError:
         return SourceError(f"row {number} of the DataFrame cannot be produced by the source {self.name}: {reason}")
 
 
@@ -130,7 +132,7 @@ def _is_missing(field: Any) -> bool:
         return False
 
 
-def _milliseconds(field: Any) -> int | None:
+def _to_milliseconds(field: Any) -> int | None:
     if field is None or isinstance(field, int):
         return field
     # pandas.Timestamp: its value is in nanoseconds, in UTC.

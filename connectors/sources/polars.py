@@ -100,7 +100,7 @@ class PolarsDataFrameSource(Source):
         if self._timestamp_column is not None:
             timestamp = value[self._timestamp_column]
             if timestamp is None:
-                raise self._problem(number, f"column {self._timestamp_column!r} is empty: it has no timestamp")
+                raise self._make_problem(number, f"column {self._timestamp_column!r} is empty: it has no timestamp")
         if not self._keep_meta_as_values:
             value.pop(self._key_column)
             value.pop(self._timestamp_column or self._key_column, None)
@@ -108,8 +108,10 @@ class PolarsDataFrameSource(Source):
         try:
             message = self.serialize(None if raw else key, value, timestamp_ms=timestamp)
         except SerializationError as error:
-            raise self._problem(number, f"{error}; cast such columns first, for example to polars.String") from error
+            raise self._make_problem(
+                number, f"{error}; cast such columns first, for example to polars.String"
+            ) from error
         self.produce(message.value, key if raw else message.key, message.headers, timestamp=message.timestamp)
 
-    def _problem(self, number: int, reason: str) -> SourceError:
+    def _make_problem(self, number: int, reason: str) -> SourceError:
         return SourceError(f"row {number} of the DataFrame cannot be produced by the source {self.name}: {reason}")

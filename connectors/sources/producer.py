@@ -8,7 +8,7 @@ from typing import Any
 
 from streamrt.errors import ProducerError, TransactionError
 from streamrt.kafka import ConnectionConfig, KafkaError, KafkaException, Producer
-from streamrt.kafka.transactions import KafkaTransactionalWriter
+from streamrt.kafka.writing.transactions import KafkaTransactionalWriter
 from streamrt.records import HeadersMapping, HeaderValue
 
 __all__ = ["KafkaSourceProducer", "TransactionalSourceProducer"]

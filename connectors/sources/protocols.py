@@ -1,4 +1,4 @@
-"""What the runtime gives to a source: a producer, and a store for its state."""
+"""Interfaces that the runtime gives to a source: a producer, and a store for its state."""
 
 from collections.abc import Sequence
 from datetime import timedelta

@@ -6,9 +6,9 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from streamrt.connectors.argument_checks import checked_count, checked_function
+from streamrt.connectors.argument_checks import checked_count, checked_function, checked_type
 from streamrt.connectors.sources.base import Source
-from streamrt.errors import ArgumentTypeError, SourceError, argument_error
+from streamrt.errors import SourceError
 
 __all__ = ["RateSource"]
 
@@ -67,15 +67,10 @@ class RateSource(Source):
         shutdown_timeout: float = 10,
     ) -> None:
         super().__init__(name, shutdown_timeout)
-        number = isinstance(rate, int | float) and not isinstance(rate, bool)
-        if not number or not rate > 0:
-            raise argument_error(
-                f"RateSource(rate=...) must be records in a second, more than 0, got {rate!r}", of_type=number
-            )
-        if seed is not None and (not isinstance(seed, int | str) or isinstance(seed, bool)):
-            # Other objects would be hashed, differently in each process.
-            raise ArgumentTypeError(f"RateSource(seed=...) must be an int or a str, got a {type(seed).__name__}")
-        self._rate = rate
+        wanted = "records in a second, more than 0"
+        self._rate = checked_type("RateSource", "rate", rate, int | float, wanted, lambda rate: rate > 0)
+        # Other objects would be hashed, differently in each process.
+        checked_type("RateSource", "seed", seed, int | str, "an int or a str", optional=True)
         self._value = checked_function("RateSource", "value", value, optional=True) or _default_value
         self._key = checked_function("RateSource", "key", key, optional=True)
         self._count = None if count is None else checked_count("RateSource", "count", count, 0)
@@ -97,14 +92,14 @@ class RateSource(Source):
             # The first record is due at the start.
             due = min(end, produced + _CHUNK, math.inf if math.isinf(self._rate) else int(elapsed * self._rate) + 1)
             while produced < due and self.running:
-                self._produce(produced, rng)
+                self._produce_number(produced, rng)
                 produced += 1
             if produced < end and not math.isinf(self._rate):
                 until_next = produced / self._rate - (time.monotonic() - begun)
                 if until_next > 0:
                     self.sleep(max(until_next, _TICK_S))
 
-    def _produce(self, number: int, rng: random.Random) -> None:
+    def _produce_number(self, number: int, rng: random.Random) -> None:
         try:
             key = None if self._key is None else self._key(number, rng)
             message = self.serialize(key, self._value(number, rng))

@@ -1,4 +1,4 @@
-"""What sources with connections share: reads in a thread, flushes by count and time, and waits between attempts.
+"""Common parts of sources with connections: reads in a thread, flushes by count and time, and waits between attempts.
 
 A read of a library may block for as long as the other side is silent. It happens in a thread, so that `stop` ends the source
 at once, also while the external system hangs.

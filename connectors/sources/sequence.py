@@ -1,4 +1,4 @@
-"""What the sources of known values share: each value once, across restarts."""
+"""Base of the sources of known values: each value once, across restarts."""
 
 import abc
 from collections.abc import Callable, Iterator
@@ -75,13 +75,13 @@ class SequenceSource(StatefulSource):
             position += 1
             pace.add()
             if pace.due:
-                self._keep(position)
+                self._keep_position(position)
                 self.flush()
                 pace.flushed()
         # The source flushes when it ends.
-        self._keep(position)
+        self._keep_position(position)
 
-    def _keep(self, position: int) -> None:
+    def _keep_position(self, position: int) -> None:
         self.state.set("position", position)
 
     def _produce_value(self, value: Any, position: int) -> None:

@@ -81,7 +81,7 @@ class StatefulSource(Source):
 
     @property
     def state(self) -> SourceState:
-        """The state. Get it again after each `flush`: an older object is invalid then.
+        """The state. Get it again after each `flush`, which makes older objects invalid.
 
         Raises:
             InvalidOperationError: if the source is not configured.

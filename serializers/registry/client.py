@@ -81,11 +81,16 @@ class SchemaRegistry:
             SchemaRegistryUnavailableError: if the registry does not answer.
         """
         what = f"register a schema under the subject {subject!r}"
-        answer = self._call(
-            what, lambda: self._client.register_schema_full_response(subject, self._theirs(schema, kind), normalize)
+        answer = self._call_registry(
+            what,
+            lambda: self._client.register_schema_full_response(
+                subject, self._to_client_schema(schema, kind), normalize
+            ),
         )
-        # Registries answer with the id, and many with the id alone.
-        return RegisteredSchema(schema, kind, self._id(answer.schema_id), _uuid(answer.guid), subject, answer.version)
+        # Registries answer with the id, and many with nothing but the id.
+        return RegisteredSchema(
+            schema, kind, self._check_id(answer.schema_id), _read_uuid(answer.guid), subject, answer.version
+        )
 
     def lookup(
         self, subject: str, schema: RegistrySchema, kind: SchemaType, normalize: bool = False
@@ -102,11 +107,11 @@ class SchemaRegistry:
             SchemaRegistryError: if it is not registered there, or the registry denies access.
             SchemaRegistryUnavailableError: if the registry does not answer.
         """
-        answer = self._call(
+        answer = self._call_registry(
             f"find the schema under the subject {subject!r}",
-            lambda: self._client.lookup_schema(subject, self._theirs(schema, kind), normalize),
+            lambda: self._client.lookup_schema(subject, self._to_client_schema(schema, kind), normalize),
         )
-        found = self._ours(answer, "WRITE")
+        found = self._from_answer(answer, "WRITE")
         return RegisteredSchema(schema, kind, found.id, found.guid, subject, found.version, found.rules)
 
     def accepts(self, subject: str, schema: RegistrySchema, kind: SchemaType) -> bool:
@@ -124,8 +129,9 @@ class SchemaRegistry:
         what = f"compare a schema with those of the subject {subject!r}"
         try:
             return bool(
-                self._call(
-                    what, lambda: self._client.test_compatibility_all_versions(subject, self._theirs(schema, kind))
+                self._call_registry(
+                    what,
+                    lambda: self._client.test_compatibility_all_versions(subject, self._to_client_schema(schema, kind)),
                 )
             )
         except _UnknownSubjectError:
@@ -142,7 +148,7 @@ class SchemaRegistry:
             SchemaRegistryUnavailableError: if the registry does not answer.
         """
         what = f"get the latest schema of the subject {subject!r}"
-        return self._ours(self._call(what, lambda: self._client.get_latest_version(subject)), "WRITE")
+        return self._from_answer(self._call_registry(what, lambda: self._client.get_latest_version(subject)), "WRITE")
 
     def version(self, subject: str, version: int) -> RegisteredSchema:
         """Return one version of a subject, even if it is deleted.
@@ -156,8 +162,8 @@ class SchemaRegistry:
             SchemaRegistryUnavailableError: if the registry does not answer.
         """
         what = f"get version {version} of the subject {subject!r}"
-        answer = self._call(what, lambda: self._client.get_version(subject, version, deleted=True))
-        return self._ours(answer, "READ")
+        answer = self._call_registry(what, lambda: self._client.get_version(subject, version, deleted=True))
+        return self._from_answer(answer, "READ")
 
     def by_id(self, schema_id: int, direction: Direction = "READ") -> RegisteredSchema:
         """Return the schema with an id.
@@ -173,10 +179,10 @@ class SchemaRegistry:
         """
         what = f"get the schema with id {schema_id}"
         try:
-            schema = self._call(what, lambda: self._client.get_schema(schema_id))
+            schema = self._call_registry(what, lambda: self._client.get_schema(schema_id))
         except _UnknownSchemaError as error:
             raise SerializationError(f"the schema registry {self._url} has no schema with id {schema_id}") from error
-        return self._registered(schema, schema_id, None, None, None, direction)
+        return self._make_registered(schema, schema_id, None, None, None, direction)
 
     def by_guid(self, guid: uuid.UUID) -> RegisteredSchema:
         """Return the schema with a global id.
@@ -191,13 +197,13 @@ class SchemaRegistry:
         """
         what = f"get the schema with global id {guid}"
         try:
-            schema = self._call(what, lambda: self._client.get_schema_by_guid(str(guid)))
+            schema = self._call_registry(what, lambda: self._client.get_schema_by_guid(str(guid)))
         except SchemaRegistryError as error:
             # Registries without global ids answer with a plain 404; bytes that look like one are bad input there.
             if getattr(error.__cause__, "http_status_code", None) != 404:
                 raise
             raise SerializationError(f"the schema registry {self._url} has no schema with global id {guid}") from error
-        return self._registered(schema, None, guid, None, None, "READ")
+        return self._make_registered(schema, None, guid, None, None, "READ")
 
     def references(self, schema: RegistrySchema) -> dict[str, RegisteredSchema]:
         """Return the schemas that a schema refers to, directly or indirectly, by the names of the references.
@@ -238,19 +244,19 @@ class SchemaRegistry:
 
     # -- Conversion from and to confluent-kafka's objects ----------------------------------------------------------
 
-    def _theirs(self, schema: RegistrySchema, kind: SchemaType) -> Any:
+    def _to_client_schema(self, schema: RegistrySchema, kind: SchemaType) -> Any:
         references = [
             self._api.SchemaReference(name=one.name, subject=one.subject, version=one.version)
             for one in schema.references
         ]
         return self._api.Schema(schema_str=schema.text, schema_type=kind, references=references)
 
-    def _ours(self, answer: Any, direction: Direction) -> RegisteredSchema:
-        return self._registered(
-            answer.schema, answer.schema_id, _uuid(answer.guid), answer.subject, answer.version, direction
+    def _from_answer(self, answer: Any, direction: Direction) -> RegisteredSchema:
+        return self._make_registered(
+            answer.schema, answer.schema_id, _read_uuid(answer.guid), answer.subject, answer.version, direction
         )
 
-    def _registered(
+    def _make_registered(
         self,
         schema: Any,
         schema_id: int | None,
@@ -262,43 +268,45 @@ class SchemaRegistry:
         text = schema.schema_str
         if not isinstance(text, str) or len(text) > _MAX_SCHEMA_CHARACTERS:
             problem = "no schema" if not isinstance(text, str) else f"a schema of {len(text)} characters"
-            raise self._nonsense(problem)
+            raise self._make_answer_error(problem)
         references = tuple(SchemaReference(one.name, one.subject, one.version) for one in schema.references or ())
         for one in references:
             if not (isinstance(one.name, str) and isinstance(one.subject, str) and isinstance(one.version, int)):
-                raise self._nonsense(f"the reference {one}")
+                raise self._make_answer_error(f"the reference {one}")
         return RegisteredSchema(
             RegistrySchema(text, references),
             schema.schema_type or "AVRO",
-            self._id(schema_id),
+            self._check_id(schema_id),
             guid,
             subject,
             version,
-            _rules(schema.rule_set, direction),
+            _rule_names(schema.rule_set, direction),
         )
 
-    def _id(self, schema_id: Any) -> int | None:
+    def _check_id(self, schema_id: Any) -> int | None:
         if schema_id is not None and (not isinstance(schema_id, int) or not 0 <= schema_id <= MAX_SCHEMA_ID):
-            raise self._nonsense(f"the id {schema_id!r}")
+            raise self._make_answer_error(f"the id {schema_id!r}")
         return schema_id
 
     # -- Errors --------------------------------------------------------------------------------------------------
 
-    def _call(self, what: str, call: Callable[[], T]) -> T:
+    def _call_registry(self, what: str, call: Callable[[], T]) -> T:
         try:
             return call()
         except self._api.SchemaRegistryError as error:
-            raise self._refusal(what, error) from error
+            raise self._make_refusal(what, error) from error
         except Exception as error:
             # The client passes on all errors of httpx, authlib, ssl and json.
-            raise self._trouble(what, error) from error
+            raise self._make_trouble(what, error) from error
 
-    def _nonsense(self, what: str) -> SchemaRegistryError:
-        return SchemaRegistryError(f"the schema registry {self._url} returned {_short(what)}, which cannot be used")
+    def _make_answer_error(self, what: str) -> SchemaRegistryError:
+        return SchemaRegistryError(
+            f"the schema registry {self._url} returned {_shorten_text(what)}, which cannot be used"
+        )
 
-    def _refusal(self, what: str, error: Any) -> SchemaRegistryError:
+    def _make_refusal(self, what: str, error: Any) -> SchemaRegistryError:
         status, code = error.http_status_code, error.error_code
-        reason = _short(f"HTTP {status}" + (f", {error.error_message}" if error.error_message else ""))
+        reason = _shorten_text(f"HTTP {status}" + (f", {error.error_message}" if error.error_message else ""))
         start = f"the schema registry {self._url}"
         if status in _PASSING_STATUS:
             return SchemaRegistryUnavailableError(f"{start} could not {what}: {reason}")
@@ -322,9 +330,9 @@ class SchemaRegistry:
             )
         return SchemaRegistryError(f"{start} refused to {what}: {reason}")
 
-    def _trouble(self, what: str, error: Exception) -> SchemaRegistryError:
-        causes = _causes(error)
-        reason = _short(str(error) or type(error).__name__)
+    def _make_trouble(self, what: str, error: Exception) -> SchemaRegistryError:
+        causes = _list_causes(error)
+        reason = _shorten_text(str(error) or type(error).__name__)
         if any(isinstance(cause, ssl.SSLCertVerificationError) for cause in causes):
             return SchemaRegistryError(
                 f"the certificate of the schema registry {self._url} is not trusted: {reason}; check ssl_ca_location"
@@ -395,7 +403,7 @@ def open_registry(config: SchemaRegistryClientConfig) -> SchemaRegistry:
     return registry
 
 
-def _forget() -> None:
+def _forget_clients() -> None:
     # Connections of the parent process must not be used here, and its locks may be held forever.
     global _lock
     _lock = threading.Lock()
@@ -408,7 +416,7 @@ def _close_all() -> None:
     _registries.clear()
 
 
-os.register_at_fork(after_in_child=_forget)
+os.register_at_fork(after_in_child=_forget_clients)
 atexit.register(_close_all)
 
 
@@ -425,7 +433,7 @@ def _load_api() -> _Api:
     return _api
 
 
-def _causes(error: BaseException | None) -> list[BaseException]:
+def _list_causes(error: BaseException | None) -> list[BaseException]:
     found: list[BaseException] = []
     while error is not None and error not in found:
         found.append(error)
@@ -433,20 +441,20 @@ def _causes(error: BaseException | None) -> list[BaseException]:
     return found
 
 
-def _short(text: str) -> str:
+def _shorten_text(text: str) -> str:
     # An error page of a proxy would fill the log.
     line = " ".join(text.split())
     return line if len(line) <= 500 else f"{line[:500]}..."
 
 
-def _uuid(text: str | None) -> uuid.UUID | None:
+def _read_uuid(text: str | None) -> uuid.UUID | None:
     try:
         return None if text is None else uuid.UUID(text)
     except ValueError:
         return None
 
 
-def _rules(rule_set: Any, direction: Direction) -> tuple[str, ...]:
+def _rule_names(rule_set: Any, direction: Direction) -> tuple[str, ...]:
     if rule_set is None:
         return ()
     return tuple(

@@ -105,7 +105,7 @@ class SchemaRegistryClientConfig(_Settings):
         ssl_ca_location: path of a file or directory with the certificates of trusted authorities.
         ssl_key_location: path of the client's private key (PEM); needs `ssl_certificate_location`.
         ssl_key_password: password of that key.
-        ssl_certificate_location: path of the client's certificate (PEM); the file may contain the key, too.
+        ssl_certificate_location: path of the client's certificate (PEM); the file may also contain the key.
         basic_auth_user_info: `user:password`.
         basic_auth_user_info_location: path of a file with `user:password`, read in the process that uses the registry.
         bearer_auth_credentials_source: "STATIC_TOKEN" or "OAUTHBEARER", if the registry needs a token.
@@ -201,7 +201,7 @@ class SchemaRegistryClientConfig(_Settings):
         return self
 
     @model_validator(mode="after")
-    def _conceal(self) -> Self:
+    def _conceal_secrets(self) -> Self:
         for name in type(self).model_fields:
             value = getattr(self, name)
             if isinstance(value, SecretStr):
@@ -239,7 +239,7 @@ class SchemaRegistryClientConfig(_Settings):
             value = getattr(self, name)
             if name == "basic_auth_user_info_location":
                 if value is not None:
-                    options["basic.auth.user.info"] = _credentials(value) if plaintext_secrets else "***"
+                    options["basic.auth.user.info"] = _find_credentials(value) if plaintext_secrets else "***"
                 continue
             if isinstance(value, SecretStr):
                 value = value.get_secret_value() if plaintext_secrets else "***"
@@ -296,7 +296,7 @@ class SchemaRegistrySerializationConfig(_Settings):
         return self
 
 
-def _credentials(location: str) -> str:
+def _find_credentials(location: str) -> str:
     try:
         text = Path(location).read_text(encoding="utf-8").strip()
     except (OSError, UnicodeError) as error:

@@ -1,9 +1,9 @@
 """Confluent's wire format: identifies the schema that a value was written with.
 
-    prefix    0  id (4 bytes, big-endian)   [message indexes, Protobuf alone]  payload
-              1  guid (16 bytes)            [message indexes, Protobuf alone]  payload
-    header    the same first part as the value of the header `__key_schema_id` or `__value_schema_id`, and the payload
-              alone as the record's key or value
+    prefix    0  id (4 bytes, big-endian)   [message indexes, only Protobuf]  payload
+              1  guid (16 bytes)            [message indexes, only Protobuf]  payload
+    header    the same first part as the value of the header `__key_schema_id` or `__value_schema_id`, and only the
+              payload as the record's key or value
 
 Each process requests each schema from the registry once, when the first record needs it, and caches the functions made
 for it. Each further record costs one look-up in a dict.
@@ -108,7 +108,7 @@ class SchemaWriter:
             suffix: bytes after the schema's id, such as Protobuf's message indexes.
         """
         ctx = SerializationContext(topic, field)
-        header = _header(field)
+        header = _header_name(field)
         in_header = self.writes_headers
         prefix: bytes = b""
         encode: Encode | None = None
@@ -120,13 +120,13 @@ class SchemaWriter:
             if encode is None:
                 with _no_records_fault():
                     registry = open_registry(self.client_config)
-                    found = self._find(registry, ctx, schema, record_name)
+                    found = self._find_schema(registry, ctx, schema, record_name)
                     try:
                         ready = make(found, registry)
                     except SerializationError as error:
                         # The schema is the problem: no record could be written with it.
                         raise SchemaRegistryError(f"{found} cannot be used to write: {error}") from error
-                    prefix = self._prefix(found) + suffix
+                    prefix = self._make_prefix(found) + suffix
                 encode = ready
             if not in_header:
                 return prefix + encode(value)
@@ -139,7 +139,7 @@ class SchemaWriter:
 
         return serialize
 
-    def _find(
+    def _find_schema(
         self, registry: SchemaRegistry, ctx: SerializationContext, schema: SchemaSource | None, record_name: str | None
     ) -> RegisteredSchema:
         """Return the schema for writing."""
@@ -149,7 +149,7 @@ class SchemaWriter:
                 found = registry.by_id(config.use_schema_id, "WRITE")
             except SerializationError as error:
                 raise SchemaRegistryError(f"{error}: set another use_schema_id") from error
-            return self._checked(found)
+            return self._check_registered(found)
         try:
             subject = config.subject_name_strategy(ctx, record_name)
         except Exception as error:  # user code may raise anything
@@ -163,21 +163,21 @@ class SchemaWriter:
                 + ("; the schema has no name to use" if record_name is None else "")
             )
         if config.use_latest_version:
-            return self._checked(registry.latest(subject))
+            return self._check_registered(registry.latest(subject))
         if schema is None:
             raise ConfigurationError("a serializer without a schema needs use_latest_version or use_schema_id")
         own = schema if isinstance(schema, RegistrySchema) else schema(registry, ctx)
         if config.auto_register_schemas:
             return registry.register(subject, own, self.type, config.normalize_schemas)
-        return self._checked(registry.lookup(subject, own, self.type, config.normalize_schemas))
+        return self._check_registered(registry.lookup(subject, own, self.type, config.normalize_schemas))
 
-    def _checked(self, found: RegisteredSchema) -> RegisteredSchema:
+    def _check_registered(self, found: RegisteredSchema) -> RegisteredSchema:
         if found.type != self.type:
             raise SchemaRegistryError(f"{found} of the registry is of type {found.type}, but {self.type} is needed")
         _no_rules(found)
         return found
 
-    def _prefix(self, found: RegisteredSchema) -> bytes:
+    def _make_prefix(self, found: RegisteredSchema) -> bytes:
         # Other clients write the global id into headers; some registries have none.
         if self.writes_headers and found.guid is not None:
             return bytes([_BY_GUID]) + found.guid.bytes
@@ -220,7 +220,7 @@ class SchemaReader:
                 its `SerializationError` is raised again for each value of that schema. A payload of Protobuf
                 begins with the message indexes.
         """
-        header = _header(field)
+        header = _header_name(field)
         decoders: dict[bytes, Decode] = {}
         unknown: dict[bytes, tuple[float, str]] = {}
         joined = self.type == "PROTOBUF"
@@ -235,10 +235,10 @@ class SchemaReader:
             with _no_records_fault():
                 registry = open_registry(self.client_config)
             try:
-                found = self._fetch(registry, key)
+                found = self._fetch_schema(registry, key)
             except SerializationError as error:
                 # Bad input must not cause a flood of requests, and the schema may be registered later.
-                _remember(unknown, key, (time.monotonic() + _ASK_AGAIN_S, str(error)))
+                _remember_item(unknown, key, (time.monotonic() + _ASK_AGAIN_S, str(error)))
                 raise
             _no_rules(found)
             try:
@@ -247,8 +247,8 @@ class SchemaReader:
                 with _no_records_fault():
                     decode = make(found, registry)
             except SerializationError as error:
-                decode = _refusing(str(error))
-            _remember(decoders, key, decode)
+                decode = _make_refusing(str(error))
+            _remember_item(decoders, key, decode)
             return decode
 
         def deserialize(value: bytes, headers: Headers | None) -> Any:
@@ -270,7 +270,7 @@ class SchemaReader:
 
         return deserialize
 
-    def _fetch(self, registry: SchemaRegistry, key: bytes) -> RegisteredSchema:
+    def _fetch_schema(self, registry: SchemaRegistry, key: bytes) -> RegisteredSchema:
         if key[0] == _BY_ID:
             schema_id = _ID.unpack(key)[1]
             if schema_id > MAX_SCHEMA_ID:
@@ -310,7 +310,7 @@ def _no_records_fault() -> Iterator[None]:
         raise SchemaRegistryError(str(error)) from error
 
 
-def _header(field: MessageField) -> str:
+def _header_name(field: MessageField) -> str:
     return KEY_SCHEMA_ID_HEADER if field is MessageField.KEY else VALUE_SCHEMA_ID_HEADER
 
 
@@ -331,14 +331,14 @@ def _no_rules(found: RegisteredSchema) -> None:
         )
 
 
-def _refusing(message: str) -> Decode:
+def _make_refusing(message: str) -> Decode:
     def refuse(payload: bytes) -> Any:
         raise SerializationError(message)
 
     return refuse
 
 
-def _remember(cache: dict[bytes, Any], key: bytes, item: Any) -> None:
+def _remember_item(cache: dict[bytes, Any], key: bytes, item: Any) -> None:
     if len(cache) >= _MAX_REMEMBERED:
         cache.clear()
     cache[key] = item

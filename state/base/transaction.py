@@ -14,12 +14,15 @@ one budget for this cache; see `budget.py`.
 
 import abc
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
 from typing import Any, ClassVar, Final
 
 from streamrt.errors import StateError
+from streamrt.state.backlog import Backlog
 from streamrt.state.budget import cache_budget
 from streamrt.state.identity import Stamp
+from streamrt.state.journal import Journal
 from streamrt.state.options import RocksDBOptions
 from streamrt.state.status import TransactionStatus
 from streamrt.state.store import StorePartition
@@ -56,12 +59,14 @@ class Transaction(abc.ABC):
             Operators may read it for each record; `advance` moves it.
         now: returns the wall clock, in milliseconds since the Unix epoch; the task may replace it.
         cache_size: bytes that all transactions of the process together may keep in memory, as configured for this one.
+        journal: where changes are noted, set by `follow`; None if no record is undone.
         reads: number of single keys that operators have read since the last `take_reads`, for metrics.
         misses: how many of them the store had to read.
     """
 
     __slots__ = (
         "__weakref__",
+        "_backlogs",
         "_budget",
         "_cache",
         "_changelog",
@@ -71,6 +76,7 @@ class Transaction(abc.ABC):
         "_status",
         "cache_size",
         "clock",
+        "journal",
         "misses",
         "now",
         "reads",
@@ -84,8 +90,10 @@ class Transaction(abc.ABC):
     ) -> None:
         self._partition = partition
         self._changelog = changelog
+        self.journal: Journal | None = None
         self.now: Callable[[], int] = _wall_clock
         self._status = TransactionStatus.STARTED
+        self._backlogs: dict[str, Backlog] = {}
         stamp = partition.stamp
         self.clock = BEFORE_ALL if stamp is None or stamp.stream_time is None else stamp.stream_time
         cache, partition.read_cache = partition.read_cache, None
@@ -116,7 +124,7 @@ class Transaction(abc.ABC):
 
     @property
     def own_watermark(self) -> int | None:
-        """The watermark of this partition alone, in milliseconds; None if it is unknown."""
+        """The watermark of this partition by itself, in milliseconds; None if it is unknown."""
         return self.observed_time
 
     @staticmethod
@@ -139,10 +147,32 @@ class Transaction(abc.ABC):
     def dirty(self) -> bool:
         """Whether there are writes for a commit to store."""
 
+    @property
+    def changed(self) -> bool:
+        """Whether there are writes for a commit to store, or changes of backlogs."""
+        return self.dirty or any(backlog.changed for backlog in self._backlogs.values())
+
+    def backlog(self, name: str) -> Backlog:
+        """Return the records that wait behind an exchange in memory.
+
+        Args:
+            name: name of the exchange.
+        """
+        found = self._backlogs.get(name)
+        if found is None:
+            if self._status is not TransactionStatus.STARTED:
+                raise StateError(f"a transaction that is {self._status.value} has no records that wait")
+            found = self._backlogs[name] = Backlog(self._partition, name)
+        return found
+
     def advance(self, timestamp: int) -> None:
         """Move stream time forward to a timestamp in milliseconds; it never goes back."""
         if timestamp > self.clock:
             self.clock = timestamp
+
+    def follow(self, journal: Journal) -> None:
+        """Note from now on how changes are undone; without a journal, nothing is noted."""
+        self.journal = journal
 
     def prepare(self) -> list[Change]:
         """Determine the changes to write.
@@ -153,11 +183,11 @@ class Transaction(abc.ABC):
         Raises:
             StateError: if the transaction is already prepared or has ended.
         """
-        self._enter(TransactionStatus.PREPARED)
+        self._enter_status(TransactionStatus.PREPARED)
         try:
-            return self._decide()
+            return [*self._decide_changes(), *self._backlog_changes()] if self._backlogs else self._decide_changes()
         except BaseException:
-            self._fail()
+            self._fail_transaction()
             raise
 
     def flush(self, stamp: Stamp) -> None:
@@ -169,22 +199,25 @@ class Transaction(abc.ABC):
         Raises:
             StateError: if the data cannot be written; the transaction fails.
         """
-        self._enter(TransactionStatus.COMPLETE)
+        self._enter_status(TransactionStatus.COMPLETE)
         try:
-            self._partition.write(self._decided(), stamp)
+            changes = (
+                chain(self._stored_changes(), self._backlog_changes()) if self._backlogs else self._stored_changes()
+            )
+            self._partition.write(changes, stamp)
         except BaseException:
-            self._fail()
+            self._fail_transaction()
             raise
-        kept = self._keep()
+        kept = self._keep_cache()
         if kept is not None:
             self._partition.read_cache = (stamp, *kept, type(self))
-        self._end()
+        self._end_transaction()
 
     def discard(self) -> None:
         """Drop all writes. A transaction that has already failed is left unchanged."""
         if self._status is not TransactionStatus.FAILED:
-            self._enter(TransactionStatus.FAILED)
-            self._fail()
+            self._enter_status(TransactionStatus.FAILED)
+            self._fail_transaction()
 
     @property
     def held(self) -> int:
@@ -193,12 +226,12 @@ class Transaction(abc.ABC):
 
     def give_back(self, size: int) -> None:
         """Drop about `size` bytes of unchanged reads; the budget calls this for other transactions."""
-        # A prepared transaction is about to be written, and releases its memory then.
+        # A prepared transaction is about to be written, and then releases its memory.
         if self._status is TransactionStatus.STARTED:
             if self._limit > self._used:
                 size -= self._limit - self._used
             if size > 0:
-                self._forget(size)
+                self._forget_reads(size)
             self._limit = self._used
 
     def take_reads(self) -> tuple[int, int]:
@@ -212,45 +245,51 @@ class Transaction(abc.ABC):
         """Approximate bytes that it keeps in memory."""
         return self._size
 
-    def _fit(self) -> None:
+    def _fit_budget(self) -> None:
         """Request more memory from the budget, or drop unchanged reads."""
         used = self._used
         granted = self._limit = self._budget.grow(self, used)
         if used > granted:
             # Shrink to half, so that this does not happen for each object that is read.
-            self._forget(used - granted // 2)
+            self._forget_reads(used - granted // 2)
             # Changes stay, whatever their size. The raised limit avoids a search through them for each object.
             self._limit = max(granted, self._used + granted // 2)
 
-    def _forget(self, size: int) -> None:  # noqa: B027 - there need not be anything
+    def _forget_reads(self, size: int) -> None:  # noqa: B027 - there need not be anything
         """Drop about `size` bytes of unchanged reads, oldest first, and subtract them from `_size`."""
 
     @abc.abstractmethod
-    def _decide(self) -> list[Change]:
+    def _decide_changes(self) -> list[Change]:
         """Return the changes for the changelog; no further writes are allowed."""
 
     @abc.abstractmethod
-    def _decided(self) -> Iterable[Change]:
+    def _stored_changes(self) -> Iterable[Change]:
         """Return the changes for the store: those of the changelog, and those that are local to the store."""
 
     @abc.abstractmethod
-    def _keep(self) -> tuple[Any, ...] | None:
+    def _keep_cache(self) -> tuple[Any, ...] | None:
         """Return the `_cache` of the next transaction over the same open partition, or None."""
 
     @abc.abstractmethod
-    def _release(self) -> None:
+    def _release_data(self) -> None:
         """Release all data after the end of the transaction. Further use must raise an error."""
 
-    def _enter(self, status: TransactionStatus) -> None:
+    def _backlog_changes(self) -> Iterator[Change]:
+        """Yield the changes of backlogs, which are the same in the changelog and in the store."""
+        for backlog in self._backlogs.values():
+            yield from backlog.prepare()
+
+    def _enter_status(self, status: TransactionStatus) -> None:
         if status not in self._status.next:
             raise StateError(f"a transaction that is {self._status.value} cannot become {status.value}")
         self._status = status
 
-    def _fail(self) -> None:
+    def _fail_transaction(self) -> None:
         self._status = TransactionStatus.FAILED
-        self._end()
+        self._end_transaction()
 
-    def _end(self) -> None:
+    def _end_transaction(self) -> None:
         self._budget.leave(self)
         self._size = self._limit = 0
-        self._release()
+        self._backlogs = {}
+        self._release_data()

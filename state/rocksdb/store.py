@@ -39,7 +39,7 @@ _STAMP_KEY = b""
 _FIRST_KEY = b"\x00"
 # Chunk sizes of scans, the first one small. No iterator is held between chunks, because it keeps the database open.
 _FIRST_CHUNK, _LARGEST_CHUNK = 8, 1024
-# Parts of RocksDB's error texts that concern the machine and not the files.
+# Parts of RocksDB's error messages that concern the machine and not the files.
 _FULL = ("no space left", "disk quota exceeded")
 _SURROUNDINGS = (
     "too many open files",
@@ -210,6 +210,7 @@ class RocksDBStorePartition(StorePartition):
             self._db = rocksdict.Rdict(str(directory.path), settings, column_families={"default": settings})
         except Exception as error:
             self._fail("opened", error)
+        self._directory.close_files()
         self._memory = _process_memory(rocksdict, options)
         self._write_options = rocksdict.WriteOptions()
         self._write_options.disable_wal = True
@@ -254,7 +255,7 @@ class RocksDBStorePartition(StorePartition):
         start = max(start, _FIRST_KEY)
         size = _FIRST_CHUNK
         while True:
-            chunk = self._chunk(start, end, size, reverse=reverse)
+            chunk = self._read_chunk(start, end, size, reverse=reverse)
             yield from chunk
             if len(chunk) < size:
                 return
@@ -351,6 +352,7 @@ class RocksDBStorePartition(StorePartition):
         _open.all.discard(self)
         try:
             database.close()
+            self._directory.close_files()
             self._directory.seal()
         except StateError:
             raise
@@ -362,7 +364,7 @@ class RocksDBStorePartition(StorePartition):
         finally:
             self._directory.unlock()
 
-    def _chunk(self, start: bytes, end: bytes | None, size: int, *, reverse: bool) -> list[tuple[bytes, bytes]]:
+    def _read_chunk(self, start: bytes, end: bytes | None, size: int, *, reverse: bool) -> list[tuple[bytes, bytes]]:
         found: list[tuple[bytes, bytes]] = []
         # Without a bound, a cursor that leaves the range passes all tombstones up to the next entry. Backward scans
         # still do: rocksdict 0.3.29 uses a lower bound as an upper one.
@@ -471,7 +473,7 @@ class RocksDBStore(Store):
 
         Raises:
             StoreLockedError: if it is in use.
-            StateError: if its directory holds foreign files; nothing is deleted then.
+            StateError: if its directory holds foreign files; in that case, nothing is deleted.
         """
         directory = self._directory(partition)
         if directory.lock(self.options.open_max_retries, self.options.open_retry_backoff, create=False):

@@ -5,28 +5,14 @@ from typing import Annotated
 
 import typer
 
-from streamrt.cli import (
-    catalogs,
-    consume,
-    control,
-    dev,
-    dlq,
-    doctor,
-    groups,
-    init,
-    jars,
-    plan,
-    produce,
-    repartition,
-    reset,
-    run,
-    savepoint,
-    state,
-    table_copy,
-    tables,
-    topics,
-)
-from streamrt.cli.output import examples
+from streamrt.cli import control, groups, jars, topics
+from streamrt.cli.diagnosis import doctor
+from streamrt.cli.output import echo, examples
+from streamrt.cli.programs import dev, init, plan, repartition, reset, run, savepoint, state
+from streamrt.cli.records import consume, dlq, produce
+from streamrt.cli.tables import catalog as catalogs
+from streamrt.cli.tables import table as tables
+from streamrt.cli.tables import table_copy
 from streamrt.errors import StreamRTError
 
 __all__ = ["app", "main"]
@@ -69,12 +55,12 @@ def _print_version(wanted: bool) -> None:
         number = version("streamrt")
     except PackageNotFoundError:
         number = "(run from a source tree that is not installed)"
-    typer.echo(f"streamrt {number}")
+    echo(f"streamrt {number}")
     raise typer.Exit
 
 
 @app.callback()
-def _root(
+def _root_command(
     version: Annotated[
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
     ] = False,
@@ -93,5 +79,5 @@ def main() -> None:
     try:
         app(prog_name="streamrt")
     except StreamRTError as error:
-        typer.echo(f"streamrt: {error}", err=True)
+        echo(f"streamrt: {error}", err=True)
         sys.exit(1)

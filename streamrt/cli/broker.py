@@ -92,11 +92,11 @@ class Cluster:
             TopicNotFoundError: if some do not exist.
         """
         names = list(topics)
-        with self._naming(names):
+        with self._name_topics(names):
             found = self.admin.inspect_topics(names, self.timeout)
         missing = [name for name, config in found.items() if config is None]
         if missing:
-            raise self._missing(missing)
+            raise self._make_missing_error(missing)
         return {name: config for name, config in found.items() if config is not None}
 
     def partitions_of(self, topic: str, chosen: Iterable[int] = ()) -> "list[TopicPartition]":
@@ -113,10 +113,10 @@ class Cluster:
         from streamrt.records import TopicPartition
 
         # Unlike `configs_of`, this needs no permission to see options.
-        with self._naming([topic]):
+        with self._name_topics([topic]):
             count = len(self.admin.partition_replicas(topic, self.timeout))
         if not count:
-            raise self._missing([topic])
+            raise self._make_missing_error([topic])
         numbers = sorted(set(chosen)) or range(count)
         for number in numbers:
             if number >= count:
@@ -125,7 +125,7 @@ class Cluster:
                 )
         return [TopicPartition(topic, number) for number in numbers]
 
-    def _missing(self, topics: list[str]) -> TopicNotFoundError:
+    def _make_missing_error(self, topics: list[str]) -> TopicNotFoundError:
         several = len(topics) > 1
         return TopicNotFoundError(
             f"{'topics' if several else 'topic'} {', '.join(topics)} {'do' if several else 'does'} not exist at "
@@ -134,7 +134,7 @@ class Cluster:
         )
 
     @contextlib.contextmanager
-    def _naming(self, topics: list[str]) -> Iterator[None]:
+    def _name_topics(self, topics: list[str]) -> Iterator[None]:
         """Add the names of topics, and what the user needs, to the error of a user who may not see them."""
         from streamrt.kafka import KafkaError, KafkaRequestError
 

@@ -2,13 +2,13 @@
 
 import functools
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from streamrt.cli.output import JsonOption, examples
+from streamrt.cli.output import JsonOption, echo, examples
 from streamrt.common.addresses import DEFAULT_CONTROL_URL
 from streamrt.errors import ConfigurationError, ControlUnavailableError
 
@@ -66,16 +66,16 @@ def status(url: _URL = DEFAULT_CONTROL_URL, token_file: TokenFileOption = None, 
             found, ready, reasons = {"status": "unreachable"}, False, [str(error)]
     found = {**found, "ready": ready, "reasons": reasons}
     if as_json:
-        typer.echo(json.dumps(found))
+        echo(json.dumps(found))
     else:
-        typer.echo(f"{found['group']}: {found['status']} since {found['since']}, wanted: {found['desired_status']}")
+        echo(f"{found['group']}: {found['status']} since {found['since']}, wanted: {found['desired_status']}")
         for name in ("paused_topics", "paused_sources"):
             if found[name]:
-                typer.echo(f"  {name.replace('_', ' ')}: {', '.join(found[name])}")
+                echo(f"  {name.replace('_', ' ')}: {', '.join(found[name])}")
         if found["error"] is not None:
-            typer.echo(f"  {found['error']['error']}: {found['error']['message']}")
+            echo(f"  {found['error']['error']}: {found['error']['message']}")
         for reason in reasons:
-            typer.echo(f"  not ready: {reason}")
+            echo(f"  not ready: {reason}")
     if not ready:
         raise typer.Exit(1)
 
@@ -89,7 +89,7 @@ def pause(
     as_json: JsonOption = False,
 ) -> None:
     """Pause an application, one of its topics, or a source; return when everything that was read is committed."""
-    _move("paused", topic, source, wait, url, token_file, as_json=as_json)
+    _request_change("paused", topic, source, wait, url, token_file, as_json=as_json)
 
 
 def resume(
@@ -101,7 +101,7 @@ def resume(
     as_json: JsonOption = False,
 ) -> None:
     """Resume an application, one of its topics, or a source."""
-    _move("resumed", topic, source, wait, url, token_file, as_json=as_json)
+    _request_change("resumed", topic, source, wait, url, token_file, as_json=as_json)
 
 
 def stop(
@@ -114,10 +114,15 @@ def stop(
     as_json: JsonOption = False,
 ) -> None:
     """Stop an application, with a commit, and wait until it has stopped."""
+    from streamrt.runtime.driver.life.lifecycle import ApplicationStatus
+
     with connected(url, token_file) as client:
         client.stop(fail=fail, wait=wait > 0, timeout=wait)
-        state = client.status.value
-    _say({"status": state}, f"the application is {state}", as_json=as_json)
+        state = client.status
+        if wait > 0 and state is ApplicationStatus.UNREACHABLE:
+            # Its process has ended.
+            state = ApplicationStatus.STOPPED
+    _print_answer({"status": state.value}, f"the application is {state.value}", as_json=as_json)
 
 
 def checkpoint(
@@ -133,12 +138,12 @@ def checkpoint(
     document = {"number": made.number, "status": made.status, "offsets": offsets, "error": made.error}
     lines = [f"checkpoint {made.number}: {made.status}" + (f": {made.error}" if made.error else "")]
     lines += [f"  {partition} at offset {offset}" for partition, offset in offsets.items()]
-    _say(document, "\n".join(lines), as_json=as_json)
+    _print_answer(document, "\n".join(lines), as_json=as_json)
     if made.status == "failure":
         raise typer.Exit(1)
 
 
-def _move(
+def _request_change(
     done: str,
     topic: str | None,
     source: str | None,
@@ -159,18 +164,25 @@ def _move(
         change()
         found = client.describe_status()
     what = f"source {source}" if source is not None else f"topic {topic}" if topic is not None else "the application"
-    _say(found, f"{what} is {done}; the application is {found['status']}", as_json=as_json)
+    state = "" if what == "the application" and found["status"] == done else f"; the application is {found['status']}"
+    _print_answer(found, f"{what} is {done}{state}", as_json=as_json)
 
 
-def connected(url: str, token_file: Path | None) -> "Client":
+def connected(url: str, token_file: Path | None, follow_hosts: Sequence[str] = ()) -> "Client":
     """Return a client with the token of a file, or of the environment.
+
+    Args:
+        url: the control address.
+        token_file: the file, or None.
+        follow_hosts: other hosts that may get the token.
 
     Raises:
         ConfigurationError: if the file cannot be read.
     """
     from streamrt.control import Client
 
-    return Client(url) if token_file is None else Client(url, read_token(token_file))
+    token = None if token_file is None else read_token(token_file)
+    return Client(url, token, follow_hosts=follow_hosts)
 
 
 def read_token(path: Path) -> str:
@@ -186,5 +198,5 @@ def read_token(path: Path) -> str:
         raise ConfigurationError(f"the token file {path} cannot be read: {why}") from None
 
 
-def _say(document: dict[str, Any], words: str, *, as_json: bool) -> None:
-    typer.echo(json.dumps(document) if as_json else words)
+def _print_answer(document: dict[str, Any], words: str, *, as_json: bool) -> None:
+    echo(json.dumps(document) if as_json else words)

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from streamrt.cli.broker import BrokerOption, Cluster, ConfigOption, TimeoutOption, open_cluster
-from streamrt.cli.output import JsonOption, examples, note, plural, print_json, print_table
+from streamrt.cli.output import JsonOption, echo, examples, plural, print_json, print_table
 from streamrt.errors import ConfigurationError
 
 __all__ = ["app", "lag"]
@@ -48,27 +48,21 @@ def show(
     with open_cluster(broker, config, timeout) as cluster:
         found = cluster.admin.describe_group(group, timeout)
         if found is None:
-            raise _unknown(cluster, group)
+            raise _make_unknown_error(cluster, group)
     if as_json:
-        members = (
-            None
-            if found.members is None
-            else [
-                {
-                    "member_id": member.member_id,
-                    "client_id": member.client_id,
-                    "host": member.host,
-                    "partitions": [each._asdict() for each in member.partitions],
-                }
-                for member in found.members
-            ]
-        )
+        members = [
+            {
+                "member_id": member.member_id,
+                "client_id": member.client_id,
+                "host": member.host,
+                "partitions": [each._asdict() for each in member.partitions],
+            }
+            for member in found.members
+        ]
         print_json({**asdict(found.group), "members": members})
         return
-    typer.echo(f"{group}: {found.group.state}, protocol {found.group.protocol}")
-    if found.members is None:
-        note(f"the members of {group} are not shown: Kafka's client lists only those of groups with protocol classic")
-    elif found.members:
+    echo(f"{group}: {found.group.state}, protocol {found.group.protocol}")
+    if found.members:
         rows = [
             [member.member_id, member.client_id, member.host, ", ".join(f"{t}[{p}]" for t, p in member.partitions)]
             for member in found.members
@@ -90,7 +84,7 @@ def lag(
 
     LAG is the number of offsets from the committed one to the end. It is an
     upper bound of the records to come: markers of transactions, records of
-    aborted transactions, and records that compaction removed have offsets, too.
+    aborted transactions, and records that compaction removed also have offsets.
     OPEN is the part of it that an open transaction holds back: it can be read
     when the transaction ends.
     """
@@ -108,7 +102,9 @@ def lag(
         known = set(topic or ()) | {place.topic for place, offset in offsets.items() if offset is not None}
         partitions = [place for place in every if place.topic in known]
         if not any(offsets[place] is not None for place in partitions):
-            raise _unknown(cluster, group, "has committed no offset" + (f" of {', '.join(topic)}" if topic else ""))
+            raise _make_unknown_error(
+                cluster, group, "has committed no offset" + (f" of {', '.join(topic)}" if topic else "")
+            )
         ends = cluster.admin.offset_bounds(partitions, timeout)
         stable = cluster.admin.offset_bounds(partitions, timeout, isolation_level="read_committed")
     rows = []
@@ -134,10 +130,10 @@ def lag(
     )
     without = sum(row["lag"] is None for row in rows)
     more = f"; {plural(without, 'partition')} without a committed offset not counted" if without else ""
-    typer.echo(f"total lag of {group}: {plural(total, 'offset')}{more}")
+    echo(f"total lag of {group}: {plural(total, 'offset')}{more}")
 
 
-def _unknown(cluster: Cluster, group: str, what: str = "does not exist") -> ConfigurationError:
+def _make_unknown_error(cluster: Cluster, group: str, what: str = "does not exist") -> ConfigurationError:
     return ConfigurationError(
         f"group {group} {what} at {cluster.connection.bootstrap_servers}: `streamrt groups list` lists the groups"
     )

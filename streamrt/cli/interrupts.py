@@ -33,7 +33,7 @@ class UntilInterrupted(Generic[Item]):
         if before is signal.SIG_IGN:
             yield from self._items
             return
-        signal.signal(signal.SIGINT, self._interrupt)
+        signal.signal(signal.SIGINT, self._handle_signal)
         try:
             while True:
                 try:
@@ -49,7 +49,7 @@ class UntilInterrupted(Generic[Item]):
         finally:
             signal.signal(signal.SIGINT, before)
 
-    def _interrupt(self, number: int, frame: FrameType | None) -> None:
+    def _handle_signal(self, number: int, frame: FrameType | None) -> None:
         again, self.interrupted = self.interrupted, True
         if self._waiting or again:
             raise KeyboardInterrupt

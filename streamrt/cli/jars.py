@@ -6,7 +6,7 @@ from typing import Annotated, get_args
 
 import typer
 
-from streamrt.cli.output import JsonOption, examples, print_json
+from streamrt.cli.output import JsonOption, echo, examples, print_json
 from streamrt.jvm.jars import JarSet, fetch_jars
 
 __all__ = ["EXAMPLES", "SetName", "jars"]
@@ -52,7 +52,7 @@ def jars(
         if set_name is SetName.all:
             raise typer.BadParameter("the sets hold different versions: list one of them", param_hint="--set")
         chosen: JarSet = "spark" if set_name is None else set_name.value
-        typer.echo(",".join(str(path) for path in fetch_jars(chosen, directory=directory)))
+        echo(",".join(str(path) for path in fetch_jars(chosen, directory=directory)))
         return
     found = []
     for name in get_args(JarSet):
@@ -63,6 +63,6 @@ def jars(
             found.append({"set": name, "bytes": size, "paths": [str(path) for path in paths]})
             if not as_json:
                 where = f" in {directory}" if directory is not None else ""
-                typer.echo(f"{name}: {len(paths)} libraries ({size / 1e6:.1f} MB){where}")
+                echo(f"{name}: {len(paths)} libraries ({size / 1e6:.1f} MB){where}")
     if as_json:
         print_json({"sets": found})

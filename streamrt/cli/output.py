@@ -1,4 +1,4 @@
-"""What commands print: tables, JSON, and examples in help texts."""
+"""Output of commands: tables, JSON, and examples in the help of commands."""
 
 import contextlib
 import io
@@ -10,7 +10,9 @@ from typing import Annotated, Any
 
 import typer
 
-__all__ = ["JsonOption", "examples", "note", "plural", "print_json", "print_table", "quiet_pipe", "time_text"]
+from streamrt.common.texts import json_readable, readable, readable_lines
+
+__all__ = ["JsonOption", "echo", "examples", "note", "plural", "print_json", "print_table", "quiet_pipe", "time_text"]
 
 _WIDE = 100_000
 """Columns of output that is not a terminal: nothing is cut there."""
@@ -31,9 +33,20 @@ def examples(*lines: str) -> str:
     return "\n\n".join(["Examples:", *(f"$ {line}" for line in lines)])
 
 
+def echo(text: str, *, err: bool = False, label: str = "") -> None:
+    """Print a text, which may be of others: nothing in it controls a terminal.
+
+    Args:
+        text: the text, of one line or more.
+        err: whether to print it on stderr.
+        label: what the command itself puts in front of it, perhaps styled; styles are removed where no terminal is.
+    """
+    typer.echo(label + readable_lines(text), err=err)
+
+
 def note(text: str) -> None:
     """Print a line on stderr."""
-    typer.echo(text, err=True)
+    echo(text, err=True)
 
 
 def plural(count: int, noun: str) -> str:
@@ -50,7 +63,7 @@ def print_json(value: Any) -> None:
     """Print a value as one JSON document."""
     import orjson
 
-    typer.echo(orjson.dumps(value, option=orjson.OPT_INDENT_2).decode())
+    typer.echo(json_readable(orjson.dumps(value, option=orjson.OPT_INDENT_2 | orjson.OPT_NON_STR_KEYS).decode()))
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
@@ -71,7 +84,7 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Non
         table.add_column(column, justify="right" if numeric else "left", overflow="fold")
     for row in rows:
         # As `Text`, because brackets in a str would be markup.
-        table.add_row(*(Text("" if cell is None else str(cell)) for cell in row))
+        table.add_row(*(Text("" if cell is None else readable(str(cell))) for cell in row))
     if sys.stdout.isatty():
         Console(highlight=False).print(table)
         return

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from streamrt.cli.broker import BrokerOption, ConfigOption, NewTopic, TimeoutOption, open_cluster
-from streamrt.cli.output import JsonOption, examples, plural, print_json, print_table
+from streamrt.cli.output import JsonOption, echo, examples, plural, print_json, print_table
 from streamrt.errors import ConfigurationError
 
 __all__ = ["app"]
@@ -58,7 +58,9 @@ def list_topics(
         if name.startswith(prefix) and (every or not name.startswith("__")):
             partitions = found[name].partitions
             replicas = min((len(partition.replicas) for partition in partitions.values()), default=0)
-            topics.append({"name": name, "partitions": len(partitions), "replicas": replicas, "kind": _kind(name)})
+            topics.append(
+                {"name": name, "partitions": len(partitions), "replicas": replicas, "kind": _topic_kind(name)}
+            )
     if as_json:
         print_json({"topics": topics})
     else:
@@ -89,14 +91,14 @@ def show(
     ]
     options = dict(sorted(settings.extra_config.items()))
     if as_json:
-        print_json({"name": topic, "kind": _kind(topic), "partitions": rows, "options": options})
+        print_json({"name": topic, "kind": _topic_kind(topic), "partitions": rows, "options": options})
         return
-    typer.echo(f"{topic}: {plural(len(rows), 'partition')}, replicas: {settings.replication_factor}")
+    echo(f"{topic}: {plural(len(rows), 'partition')}, replicas: {settings.replication_factor}")
     print_table(
         ["PARTITION", "LEADER", "REPLICAS", "IN SYNC", "FIRST OFFSET", "STABLE END", "END"],
         [
             [
-                _numbers(value) if isinstance(value, list) else "none" if value is None else value
+                _format_numbers(value) if isinstance(value, list) else "none" if value is None else value
                 for value in row.values()
             ]
             for row in rows
@@ -135,7 +137,7 @@ def create(
     """Create topics, and wait until they can be used."""
     from streamrt.kafka import TopicConfig
 
-    chosen = dict(_option(text) for text in options or ())
+    chosen = dict(_read_option(text) for text in options or ())
     with open_cluster(broker, config, timeout) as cluster:
         found = cluster.admin.inspect_topics(topics, timeout)
         existing = [name for name, settings in found.items() if settings is not None]
@@ -168,9 +170,9 @@ def create(
     for name in found:
         if name in created:
             count = plural(created[name].num_partitions or 0, "partition")
-            typer.echo(f"created {name}: {count}, replicas: {created[name].replication_factor}")
+            echo(f"created {name}: {count}, replicas: {created[name].replication_factor}")
         else:
-            typer.echo(f"{name} exists already, and was not changed")
+            echo(f"{name} exists already, and was not changed")
 
 
 @app.command(
@@ -193,28 +195,28 @@ def delete(
         found = cluster.configs_of(topics)
         if not yes:
             for name, settings in found.items():
-                kind = _kind(name)
+                kind = _topic_kind(name)
                 state = f", the {kind} topic of an application" if kind else ""
-                typer.echo(f"{name}: {plural(settings.num_partitions or 0, 'partition')}{state}", err=as_json)
+                echo(f"{name}: {plural(settings.num_partitions or 0, 'partition')}{state}", err=as_json)
             typer.confirm("Delete with all records?", abort=True, err=as_json)
         cluster.admin.delete_topics(list(found), timeout)
     if as_json:
         print_json({"deleted": list(found)})
     else:
-        typer.echo(f"deleted {', '.join(found)}")
+        echo(f"deleted {', '.join(found)}")
 
 
-def _option(text: str) -> tuple[str, str]:
+def _read_option(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not name or not equals:
         raise typer.BadParameter(f"{text!r} is not OPTION=VALUE", param_hint="--set")
     return name, value
 
 
-def _kind(topic: str) -> str | None:
+def _topic_kind(topic: str) -> str | None:
     """Return which kind of internal topic of an application this is."""
     return next((kind for kind in _KINDS if topic.startswith(f"{kind}__")), None)
 
 
-def _numbers(values: list[int]) -> str:
+def _format_numbers(values: list[int]) -> str:
     return ",".join(map(str, values))

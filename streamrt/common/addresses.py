@@ -1,7 +1,10 @@
 """Addresses of servers as text."""
 
 import ipaddress
+import re
 from typing import NamedTuple
+
+from streamrt.common.untrusted import whole_number
 
 __all__ = ["DEFAULT_CONTROL_URL", "LOOPBACK", "HostPort", "is_loopback", "is_wildcard", "parse_address"]
 
@@ -9,6 +12,7 @@ LOOPBACK = "127.0.0.1"
 DEFAULT_CONTROL_URL = f"http://{LOOPBACK}:7070"
 """Where commands and clients look for an application."""
 _HIGHEST_PORT = 65_535
+_NAME = re.compile(r"[A-Za-z0-9._-]{1,253}", re.ASCII)
 
 
 class HostPort(NamedTuple):
@@ -32,7 +36,7 @@ class HostPort(NamedTuple):
 
 
 def parse_address(text: str) -> HostPort:
-    """Read `port` or `host:port`; a port alone is one of the loopback interface.
+    """Read `port` or `host:port`; a port without a host is one of the loopback interface.
 
     Args:
         text: the address. An IPv6 address is in brackets.
@@ -53,10 +57,14 @@ def parse_address(text: str) -> HostPort:
             host = ""
     elif ":" in host:
         host = ""
-    usable = bool(host) and not any(character.isspace() or character in "/@?#[]" for character in host)
-    if not usable or not (port.isascii() and port.isdecimal()) or int(port) > _HIGHEST_PORT:
+    try:
+        number = whole_number(port, most=_HIGHEST_PORT)
+    except ValueError:
+        number = -1
+    zone = host.partition("%")[2]
+    if number < 0 or not (_NAME.fullmatch(host) or (_is_address(host) and (not zone or _NAME.fullmatch(zone)))):
         raise ValueError(f"must be a port or host:port, such as '7070' or '0.0.0.0:7070', got {text!r}")
-    return HostPort(host, int(port))
+    return HostPort(host, number)
 
 
 def is_loopback(host: str) -> bool:

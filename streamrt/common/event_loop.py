@@ -1,4 +1,4 @@
-"""An event loop in a thread of the process: asynchronous functions run there, beside the thread of the tasks."""
+"""An event loop in a thread of the process: asynchronous functions run there, alongside the thread of the tasks."""
 
 import asyncio
 import atexit
@@ -38,7 +38,7 @@ class EventLoopThread:
     def __init__(self) -> None:
         self.abandoned = False
         self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._run, name="streamrt-async", daemon=True)
+        self._thread = threading.Thread(target=self._run_loop, name="streamrt-async", daemon=True)
         self._thread.start()
         self.call_soon = self._loop.call_soon
         self.call_at = self._loop.call_at
@@ -148,9 +148,9 @@ class EventLoopThread:
             self._thread.join(2 * _CLOSE_S)
 
     def _begin_close(self) -> None:
-        self._closing = self._loop.create_task(self._close())
+        self._closing = self._loop.create_task(self._close_loop())
 
-    async def _close(self) -> None:
+    async def _close_loop(self) -> None:
         running = asyncio.all_tasks(self._loop) - {asyncio.current_task(self._loop)}
         for task in running:
             task.cancel()
@@ -161,7 +161,7 @@ class EventLoopThread:
         await self._loop.shutdown_asyncgens()
         self._loop.stop()
 
-    def _run(self) -> None:
+    def _run_loop(self) -> None:
         asyncio.set_event_loop(self._loop)
         try:
             self._loop.run_forever()
@@ -177,7 +177,7 @@ def _close_shared() -> None:
         unused.close()
 
 
-def _forget() -> None:
+def _forget_loop() -> None:
     """Forget the loop in a forked process, which has no thread for it."""
     global _shared, _users, _lock
     _shared, _users, _lock = None, 0, threading.Lock()
@@ -185,7 +185,7 @@ def _forget() -> None:
 
 def _at_fork(register: Callable[..., None] | None) -> None:
     if register is not None:
-        register(after_in_child=_forget)
+        register(after_in_child=_forget_loop)
 
 
 atexit.register(_close_shared)

@@ -15,7 +15,7 @@ _FLAGS = os.O_RDWR | os.O_CREAT
 class FileLock:
     """An exclusive lock (`flock`) on a file or a directory; a killed process releases its locks.
 
-    The lock belongs to the opened file. Two locks on one path exclude each other within a process, too, and a process
+    The lock belongs to the opened file. Two locks on one path also exclude each other within a process, and a process
     that inherits the descriptor has the lock as well.
 
     Args:
@@ -45,13 +45,13 @@ class FileLock:
         Raises:
             OSError: if the file cannot be opened or locked.
         """
-        return cls(_locked(path, flags, mode, fcntl.LOCK_EX))
+        return cls(_open_locked(path, flags, mode, fcntl.LOCK_EX))
 
     @classmethod
     def try_acquire(cls, path: Path, flags: int = _FLAGS, mode: int = 0o600) -> Self | None:
         """Open and lock a file; return None if another owner has the lock. See `acquire`."""
         try:
-            return cls(_locked(path, flags, mode, fcntl.LOCK_EX | fcntl.LOCK_NB))
+            return cls(_open_locked(path, flags, mode, fcntl.LOCK_EX | fcntl.LOCK_NB))
         except BlockingIOError:
             return None
 
@@ -84,7 +84,7 @@ class FileLock:
         self.close()
 
 
-def _locked(path: Path, flags: int, mode: int, operation: int) -> int:
+def _open_locked(path: Path, flags: int, mode: int, operation: int) -> int:
     descriptor = os.open(path, flags | os.O_CLOEXEC, mode)
     try:
         fcntl.flock(descriptor, operation)

@@ -15,7 +15,7 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
     """Yield the path of a new file, which replaces the one at `path` when the block ends without an exception.
 
     It is on disk before that, so after a crash of the process or of the machine, `path` has the former file or the whole
-    new one. A process that is killed leaves the unfinished file, `.<name>.<number>.tmp` beside the other.
+    new one. A process that is killed leaves the unfinished file, `.<name>.<number>.tmp` next to the other.
 
     Args:
         path: the file; it need not exist. If it is a symbolic link, the file that this leads to is replaced.
@@ -39,16 +39,16 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
     unfinished = target.with_name(f".{target.name}.{uuid.uuid4().hex}.tmp")
     try:
         yield unfinished
-        _sync(unfinished)
+        _sync_path(unfinished)
         unfinished.replace(target)
     finally:
         unfinished.unlink(missing_ok=True)
     # Some file systems refuse this for directories.
     with contextlib.suppress(OSError):
-        _sync(target.parent)
+        _sync_path(target.parent)
 
 
-def _sync(path: Path) -> None:
+def _sync_path(path: Path) -> None:
     """Write a file, or the names in a directory, to disk."""
     opened = os.open(path, os.O_RDONLY)
     try:

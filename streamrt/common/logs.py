@@ -13,6 +13,8 @@ from datetime import datetime, timezone
 from types import TracebackType
 from typing import Any, Literal
 
+from streamrt.common.texts import readable_lines
+
 __all__ = ["JsonFormatter", "LogFields", "LogFormat", "line_formatter", "log_context", "log_fields"]
 
 LogFormat = Literal["text", "json"]
@@ -87,7 +89,7 @@ class JsonFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """Return the line."""
         document: dict[str, Any] = {
-            "time": _utc(record.created),
+            "time": _format_utc(record.created),
             "level": record.levelname,
             "logger": self._name or record.name,
             "process": record.process,
@@ -102,6 +104,16 @@ class JsonFormatter(logging.Formatter):
             document["stack"] = self.formatStack(record.stack_info)
         # ASCII, because standard error replaces characters that its encoding lacks by escapes that are not JSON.
         return json.dumps(document, default=str)
+
+
+class _TextFormatter(logging.Formatter):
+    """Formats lines as text in which nothing controls a terminal, and no further line looks like one of the program."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - of the standard library
+        return super().formatMessage(record).replace("\n", "\n    ")
+
+    def format(self, record: logging.LogRecord) -> str:
+        return readable_lines(super().format(record))
 
 
 def line_formatter(
@@ -119,9 +131,9 @@ def line_formatter(
         return JsonFormatter(name, group)
     shown = "%(name)s" if name is None else name.replace("%", "%%")
     process = " [%(process)d]" if pid else ""
-    return logging.Formatter(f"[%(asctime)s] [%(levelname)s]{process} [{shown}] %(message)s")
+    return _TextFormatter(f"[%(asctime)s] [%(levelname)s]{process} [{shown}] %(message)s")
 
 
-def _utc(seconds: float) -> str:
+def _format_utc(seconds: float) -> str:
     moment = datetime.fromtimestamp(seconds, timezone.utc)
     return f"{moment:%Y-%m-%dT%H:%M:%S}.{moment.microsecond // 1_000:03d}Z"

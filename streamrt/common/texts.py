@@ -1,8 +1,13 @@
-"""Texts of settings and errors."""
+"""Text of settings and errors, and text of others as terminals and logs may show them."""
 
-__all__ = ["one_line", "option_text"]
+import unicodedata
+
+__all__ = ["json_readable", "one_line", "option_text", "readable", "readable_lines"]
 
 _LONGEST = 300
+_HIDDEN = frozenset({"Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp"})
+"""Categories of characters that control terminals, change the order of others, or cannot be seen."""
+_SHOWN_AS = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
 
 def one_line(value: object) -> str:
@@ -24,3 +29,60 @@ def option_text(value: object) -> str:
         ('true', '5')
     """
     return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def readable(text: str) -> str:
+    r"""Return a text that shows what it has: characters that control a terminal or cannot be seen are escaped.
+
+    Records, headers, topics of others and their errors may have any characters. Escape sequences change what a terminal
+    shows, and even what it does; characters for bidirectional text show another order than there is.
+
+    Example:
+        >>> readable("a\x1b[2J\n"), readable("pay \u202e001")
+        ('a\\x1b[2J\\n', 'pay \\u202e001')
+    """
+    return text if text.isprintable() else "".join(map(_show_character, text))
+
+
+def readable_lines(text: str) -> str:
+    r"""Return what `readable` returns, with ends of lines and tabs as they are.
+
+    Example:
+        >>> readable_lines("a\n\tb\x07")
+        'a\n\tb\\x07'
+    """
+    if text.isprintable():
+        return text
+    return "".join(character if character in "\n\t" else _show_character(character) for character in text)
+
+
+def json_readable(text: str) -> str:
+    r"""Return JSON with the same meaning whose characters are all to be seen.
+
+    Example:
+        >>> json_readable('{"a": "\u202ex"}')
+        '{"a": "\\u202ex"}'
+    """
+    if text.isprintable():
+        return text
+    # Outside of strings, JSON has no such characters but ends of lines and tabs.
+    return "".join(
+        character
+        if character in "\n\r\t" or unicodedata.category(character) not in _HIDDEN
+        else "".join(f"\\u{unit:04x}" for unit in _utf16_units(character))
+        for character in text
+    )
+
+
+def _show_character(character: str) -> str:
+    if unicodedata.category(character) not in _HIDDEN:
+        return character
+    code = ord(character)
+    if character in _SHOWN_AS:
+        return _SHOWN_AS[character]
+    return f"\\x{code:02x}" if code <= 0xFF else f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"
+
+
+def _utf16_units(character: str) -> list[int]:
+    code = ord(character)
+    return [code] if code <= 0xFFFF else [0xD800 + ((code - 0x10000) >> 10), 0xDC00 + ((code - 0x10000) & 0x3FF)]

@@ -4,7 +4,7 @@ __all__ = ["varint"]
 
 
 def varint(number: int) -> bytes:
-    r"""Return a number, 0 or more, as an unsigned LEB128 varint, which Protobuf uses, too.
+    r"""Return a number, 0 or more, as an unsigned LEB128 varint, which Protobuf also uses.
 
     Example:
         >>> varint(5), varint(300)

@@ -58,7 +58,7 @@ class Call:
         """Seconds to wait for the result; None to return at once.
 
         Raises:
-            Problem: if they are no number.
+            Problem: if they are not a number.
         """
         return None if "wait" not in self.query else self.seconds("wait", 0.0)
 
@@ -70,7 +70,7 @@ class Call:
             default: the value if it is not given.
 
         Raises:
-            Problem: if it is no number, negative, or more than an hour.
+            Problem: if it is not a number, is negative, or is more than an hour.
         """
         text = self.query.get(name, str(default))
         try:
@@ -143,7 +143,7 @@ class Calls:
             handler: the function.
             parameters: the parameters that it takes after the question mark; others are refused.
         """
-        return Route(path, partial(self._answer, handler, parameters, False), methods=["GET"])
+        return Route(path, partial(self._answer_request, handler, parameters, False), methods=["GET"])
 
     def post(self, path: str, handler: Handler, *parameters: str) -> Route:
         """Return a route that changes something; who calls it, and with which result, is logged.
@@ -153,11 +153,13 @@ class Calls:
             handler: the function.
             parameters: the parameters that it takes after the question mark; others are refused.
         """
-        return Route(path, partial(self._answer, handler, parameters, True), methods=["POST"])
+        return Route(path, partial(self._answer_request, handler, parameters, True), methods=["POST"])
 
-    async def _answer(self, handler: Handler, parameters: Collection[str], audited: bool, request: Request) -> Response:
+    async def _answer_request(
+        self, handler: Handler, parameters: Collection[str], audited: bool, request: Request
+    ) -> Response:
         try:
-            answer = await self._called(handler, parameters, request)
+            answer = await self._call_handler(handler, parameters, request)
         except Exception as error:
             problem = problem_of(error)
             if problem.status == 500:
@@ -165,13 +167,13 @@ class Calls:
                 logger.error("control: %s %r failed: %s", request.method, path, type(error).__name__)
                 logger.debug("control: the error was", exc_info=error)
             if audited:
-                _audit(request, f"{problem.status}: {problem.message}")
+                _audit_request(request, f"{problem.status}: {problem.message}")
             return problem_response(problem)
         if audited:
-            _audit(request, f"{answer.status}, {'done' if answer.status == 200 else 'accepted'}")
+            _audit_request(request, f"{answer.status}, {'done' if answer.status == 200 else 'accepted'}")
         return answer.response()
 
-    async def _called(self, handler: Handler, parameters: Collection[str], request: Request) -> Answer:
+    async def _call_handler(self, handler: Handler, parameters: Collection[str], request: Request) -> Answer:
         query = request.query_params
         for name in query:
             if name not in parameters:
@@ -182,16 +184,16 @@ class Calls:
         accept = request.headers.get("accept", "")
         call = Call(request.path_params, dict(query), accept, request.state.known, target)
         if self._waits is None or not call.wait_s:
-            return await self._counted(lambda: handler(call))
-        watcher = asyncio.create_task(_watch(request, call.left))
+            return await self._count_work(lambda: handler(call))
+        watcher = asyncio.create_task(_watch_client(request, call.left))
         try:
-            return await self._waits._counted(lambda: handler(call))
+            return await self._waits._count_work(lambda: handler(call))
         finally:
             watcher.cancel()
             # The server may be closed while it waits.
             call.left.set()
 
-    async def _counted(self, work: Callable[[], Answer]) -> Answer:
+    async def _count_work(self, work: Callable[[], Answer]) -> Answer:
         if self._under_way >= _CALLS_AT_ONCE:
             raise Problem(
                 503,
@@ -208,7 +210,7 @@ class Calls:
             self._under_way -= 1
 
 
-async def _watch(request: Request, left: threading.Event) -> None:
+async def _watch_client(request: Request, left: threading.Event) -> None:
     """Set an event when the client of a request has disconnected."""
     while not await request.is_disconnected():
         await asyncio.sleep(_LOOK_S)
@@ -257,7 +259,7 @@ async def http_problem(request: Request, error: HTTPException) -> Response:
     return response
 
 
-def _audit(request: Request, result: str) -> None:
+def _audit_request(request: Request, result: str) -> None:
     query = f"?{request.url.query}" if request.url.query else ""
     path = request.url.path + query
     logger.info("control: %s %s %r: %s", client_of(request.scope)[1], request.method, path, one_line(result))

@@ -1,23 +1,46 @@
 """A client for the control server of an application, with the words of `Application`."""
 
+import base64
+import json
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 from urllib.parse import quote
 
+from typing_extensions import Self
+
+from streamrt.common.addresses import DEFAULT_CONTROL_URL
 from streamrt.config import require_amounts
-from streamrt.control.client_state import StateClient, name_of
-from streamrt.control.connection import LONGEST_WAIT_S, LOOK_S, checked_wait_s, decoded
+from streamrt.control.connection import (
+    ANSWER_S,
+    LONGEST_WAIT_S,
+    LOOK_S,
+    ControlConnection,
+    checked_wait_s,
+    decoded,
+    document_of,
+)
 from streamrt.control.problems import error_of
-from streamrt.errors import ApplicationTimeoutError, ControlUnavailableError, StreamRTError
-from streamrt.kafka.token import Offsets
-from streamrt.runtime.driver.checkpoints import Checkpoint
-from streamrt.runtime.driver.lifecycle import ApplicationStatus
-from streamrt.runtime.driver.progress import ProgressSnapshot
-from streamrt.runtime.driver.stats import ApplicationStats
-from streamrt.runtime.driver.waits import Deadline
+from streamrt.control.state_answers import answer_of_dict
+from streamrt.control.token import ControlToken
+from streamrt.control.trust import FollowPolicy
+from streamrt.errors import (
+    ApplicationTimeoutError,
+    ControlUnavailableError,
+    StateNotOwnedError,
+    StateUnavailableError,
+    StreamRTError,
+)
+from streamrt.kafka.completion_token import Offsets
+from streamrt.queries.routing import MOST_ENTRIES
+from streamrt.queries.stored_state import StateAnswer, StoreListing, no_state_key
+from streamrt.runtime.driver.life.checkpoints import Checkpoint
+from streamrt.runtime.driver.life.lifecycle import ApplicationStatus
+from streamrt.runtime.driver.life.waits import Deadline
+from streamrt.runtime.driver.observation.progress import ProgressSnapshot
+from streamrt.runtime.driver.observation.stats import ApplicationStats
 from streamrt.topics import Topic
 from streamrt.topology.diagram import TopologyData
 
@@ -26,9 +49,10 @@ __all__ = ["Client"]
 _WAIT_S = 30.0
 """Seconds that one of the requests of `wait` takes at most: proxies drop those that take a minute."""
 _DROPPED = (502, 503, 504)
+_ALL = no_state_key()
 
 
-class Client(StateClient):
+class Client:
     """A running application, seen from another process. Safe to use from several threads.
 
     Nothing is kept here: each call and each property asks the application.
@@ -38,9 +62,13 @@ class Client(StateClient):
         token: its `control_token`: a text, a `Secret`, or a function that returns it. None takes that of the environment
             variable `STREAMRT_CONTROL_TOKEN`, if it is set.
         timeout: seconds to wait for an answer, beyond the time that a call waits for the application.
+        follow_hosts: hosts of other instances that `query_state` and `scan_state` may follow to, with the token: names, with
+            `*` for any characters, or networks such as `10.0.0.0/8`. The host of the URL needs no entry. Members of the
+            consumer group choose the addresses, so list no more than the hosts of the application.
 
     Raises:
         ConfigurationError: if the URL or the token cannot be used, or httpx is not installed.
+        ArgumentTypeError: if `follow_hosts` is not a list of strings.
 
     Example:
         ```python
@@ -50,6 +78,34 @@ class Client(StateClient):
             app.resume()
         ```
     """
+
+    def __init__(
+        self,
+        url: str = DEFAULT_CONTROL_URL,
+        token: ControlToken | None = None,
+        timeout: float = ANSWER_S,
+        follow_hosts: Sequence[str] = (),
+    ) -> None:
+        self._connection = ControlConnection(url, token, timeout)
+        self._follows = FollowPolicy(self._connection.url, follow_hosts)
+
+    @property
+    def location(self) -> str:
+        """The URL of the control address."""
+        return self._connection.url
+
+    def close(self) -> None:
+        """Close the connections to the server."""
+        self._connection.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"Client({self._connection.url!r})"
 
     # -- Reading -----------------------------------------------------------------------------------------------------
 
@@ -105,7 +161,7 @@ class Client(StateClient):
             ControlUnavailableError: if the application does not answer.
             ControlRefusedError: if it wants another token.
         """
-        return self._document(self._ask("GET", "/status"))
+        return self._connection.read("GET", "/status")
 
     def ready(self) -> tuple[bool, list[str]]:
         """Return whether the application works, and the reasons if it does not.
@@ -113,8 +169,8 @@ class Client(StateClient):
         Raises:
             ControlUnavailableError: if it does not answer.
         """
-        answer = self._send("GET", "/ready", {}, 0.0)
-        found = self._document(answer)
+        answer = self._connection.send("GET", "/ready", {}, 0.0)
+        found = document_of(answer)
         if "ready" not in found:
             raise error_of(answer.status_code, found)
         return bool(found["ready"]), list(found.get("reasons", ()))
@@ -126,7 +182,7 @@ class Client(StateClient):
         Raises:
             ControlUnavailableError: if the application does not answer.
         """
-        return self._document(self._ask("GET", "/config"))
+        return self._connection.read("GET", "/config")
 
     @property
     def topology(self) -> TopologyData:
@@ -135,7 +191,7 @@ class Client(StateClient):
         Raises:
             ControlUnavailableError: if the application does not answer.
         """
-        return TopologyData.of_dict(self._document(self._ask("GET", "/topology", {"format": "json"})))
+        return TopologyData.of_dict(self._connection.read("GET", "/topology", {"format": "json"}))
 
     def describe(self) -> str:
         """Return the topology as text, as `Application.describe` does.
@@ -143,7 +199,7 @@ class Client(StateClient):
         Raises:
             ControlUnavailableError: if the application does not answer.
         """
-        text: str = self._ask("GET", "/topology", {"format": "text"}).text
+        text: str = self._connection.ask("GET", "/topology", {"format": "text"}).text
         return text
 
     def progress(self) -> ProgressSnapshot:
@@ -152,7 +208,7 @@ class Client(StateClient):
         Raises:
             ControlUnavailableError: if the application does not answer.
         """
-        return ProgressSnapshot.of_dict(self._document(self._ask("GET", "/progress")))
+        return ProgressSnapshot.of_dict(self._connection.read("GET", "/progress"))
 
     def metrics(self) -> str:
         """Return the metrics in Prometheus' text format.
@@ -160,7 +216,7 @@ class Client(StateClient):
         Raises:
             ControlUnavailableError: if the application does not answer.
         """
-        text: str = self._ask("GET", "/metrics").text
+        text: str = self._connection.ask("GET", "/metrics").text
         return text
 
     # -- Changing ----------------------------------------------------------------------------------------------------
@@ -177,7 +233,7 @@ class Client(StateClient):
             ApplicationTimeoutError: after the timeout.
             ControlUnavailableError: if it does not answer.
         """
-        self._change(_path_of("topics", name_of(topic), "pause"), "paused", timeout)
+        self._request_change(_path_of("topics", name_of(topic), "pause"), "paused", timeout)
 
     def resume(self, topic: str | Topic | None = None, timeout: float | None = 30.0) -> None:
         """Read again after a pause. Without a pause, nothing happens.
@@ -191,7 +247,7 @@ class Client(StateClient):
             ApplicationTimeoutError: after the timeout.
             ControlUnavailableError: if it does not answer.
         """
-        self._change(_path_of("topics", name_of(topic), "resume"), "resumed", timeout)
+        self._request_change(_path_of("topics", name_of(topic), "resume"), "resumed", timeout)
 
     def pause_source(self, name: str) -> None:
         """Stop a source after it has flushed.
@@ -203,7 +259,7 @@ class Client(StateClient):
             ArgumentValueError: if there is no such source.
             ControlUnavailableError: if the application does not answer.
         """
-        self._ask("POST", _path_of("sources", name, "pause"), wait_s=LONGEST_WAIT_S)
+        self._connection.ask("POST", _path_of("sources", name, "pause"), wait_s=LONGEST_WAIT_S)
 
     def resume_source(self, name: str) -> None:
         """Start a source again that was paused.
@@ -215,7 +271,7 @@ class Client(StateClient):
             ArgumentValueError: if there is no such source.
             ControlUnavailableError: if the application does not answer.
         """
-        self._ask("POST", _path_of("sources", name, "resume"))
+        self._connection.ask("POST", _path_of("sources", name, "resume"))
 
     def stop(self, fail: bool = False, wait: bool = False, timeout: float | None = None) -> None:
         """Stop the application at the next boundary. An application that has ended is left as it is.
@@ -231,7 +287,7 @@ class Client(StateClient):
         """
         if timeout is not None:
             require_amounts("stop", timeout=timeout)
-        self._ask("POST", "/stop", {"fail": str(fail).lower()})
+        self._connection.ask("POST", "/stop", {"fail": str(fail).lower()})
         deadline = math.inf if timeout is None else time.monotonic() + timeout
         ended = (ApplicationStatus.STOPPED, ApplicationStatus.FAILED, ApplicationStatus.UNREACHABLE)
         while wait and self.status not in ended:
@@ -252,7 +308,7 @@ class Client(StateClient):
             ApplicationTimeoutError: after the timeout.
             StreamRTError: the error that ended the start.
         """
-        self._change("/restart", "restarted", timeout)
+        self._request_change("/restart", "restarted", timeout)
 
     def checkpoint(self, wait: bool = True, timeout: float | None = 300.0) -> Checkpoint:
         """Commit everything that was processed, now instead of at the next interval.
@@ -270,7 +326,7 @@ class Client(StateClient):
             ControlUnavailableError: if it does not answer.
         """
         wait_s = checked_wait_s(timeout) if wait else 0.0
-        checkpoint = _checkpoint_of(self._document(self._ask("POST", "/checkpoint", {"wait": f"{wait_s:g}"}, wait_s)))
+        checkpoint = _checkpoint_of(self._connection.read("POST", "/checkpoint", {"wait": f"{wait_s:g}"}, wait_s))
         if wait and checkpoint.status == "in progress":
             raise ApplicationTimeoutError(f"checkpoint {checkpoint.number} is not done after {wait_s:g} s: it goes on")
         return checkpoint
@@ -284,7 +340,7 @@ class Client(StateClient):
         Raises:
             ControlUnavailableError: if the application does not answer.
         """
-        return _checkpoint_of(self._document(self._ask("GET", f"/checkpoints/{int(number)}")))
+        return _checkpoint_of(self._connection.read("GET", f"/checkpoints/{int(number)}"))
 
     def stats(self, timeout: float = 5.0) -> ApplicationStats:
         """Return the state of the application, its counters, and the lag of all partitions that it reads.
@@ -297,12 +353,12 @@ class Client(StateClient):
         """
         wait_s = checked_wait_s(timeout)
         # It asks Kafka several times.
-        return ApplicationStats.of_dict(self._document(self._ask("GET", "/stats", {"wait": f"{wait_s:g}"}, 5 * wait_s)))
+        return ApplicationStats.of_dict(self._connection.read("GET", "/stats", {"wait": f"{wait_s:g}"}, 5 * wait_s))
 
     # -- Waiting -----------------------------------------------------------------------------------------------------
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait until the application has ended. A restart is no end.
+        """Wait until the application has ended. A restart does not count as an end.
 
         Args:
             timeout: seconds; None for no limit.
@@ -320,7 +376,7 @@ class Client(StateClient):
         wait_s = 0.0
         while True:
             try:
-                found = self._end(wait_s)
+                found = self._request_end(wait_s)
             except StreamRTError:
                 # The first request does not wait. A server that closes during a later one may answer anything.
                 time.sleep(LOOK_S)
@@ -338,10 +394,10 @@ class Client(StateClient):
                 return bool(found["ended"])
             wait_s = max(LOOK_S, min(deadline.left, _WAIT_S))
 
-    def _end(self, wait_s: float) -> dict[str, Any] | None:
+    def _request_end(self, wait_s: float) -> dict[str, Any] | None:
         """Return what `/end` answers; None if a proxy drops a request that waits, or the server has no room for it now."""
         try:
-            answer = self._send("GET", "/end", {"wait": f"{wait_s:g}"}, wait_s)
+            answer = self._connection.send("GET", "/end", {"wait": f"{wait_s:g}"}, wait_s)
         except ControlUnavailableError:
             if not wait_s:
                 raise
@@ -350,7 +406,7 @@ class Client(StateClient):
             return None
         if not answer.is_success:
             raise error_of(answer.status_code, decoded(answer.text))
-        return self._document(answer)
+        return document_of(answer)
 
     def wait_for_idle(
         self, idle_interval: float = 5.0, timeout: float | None = 600.0, poll_interval: float = 0.2
@@ -378,7 +434,7 @@ class Client(StateClient):
 
         Args:
             until: process up to these offsets instead, and do not wait for the end of sources.
-            stop: stop the application then, with a commit, and wait until it has ended.
+            stop: then stop the application, with a commit, and wait until it has ended.
             timeout: seconds to wait, an hour at most; None for an hour.
 
         Raises:
@@ -407,15 +463,162 @@ class Client(StateClient):
         """
         self._wait_at("/completion", {"token": str(token)}, timeout)
 
+    # -- State ---------------------------------------------------------------------------------------------------------
+
+    def state_stores(self) -> list[StoreListing]:
+        """Return the stores of the application.
+
+        Raises:
+            ControlUnavailableError: if the application does not answer.
+        """
+        found = self._connection.read("GET", "/state")
+        return [StoreListing(**each) for each in found["stores"]]
+
+    def query_state(
+        self,
+        store: str,
+        key: Any,
+        state_key: Any = _ALL,
+        *,
+        topic: Topic | str | None = None,
+        partition: int | None = None,
+        from_ms: int | None = None,
+        to_ms: int | None = None,
+        limit: int = MOST_ENTRIES,
+        cursor: str | None = None,
+        timeout: float = 10.0,
+        follow: bool = True,
+    ) -> StateAnswer:
+        """Return the committed state of a message key; see `Application.query_state`.
+
+        Args:
+            store: name of the store.
+            key: the message key: bytes, or what has a JSON form. For keys that are bytes, a str stands for its UTF-8 bytes.
+            state_key: one key of the state; by default all of the message key.
+            topic: the topic of the store, if stores of several topics have this name.
+            partition: the partition; by default that of the key.
+            from_ms: for windows: only those that start at this time or later, in milliseconds.
+            to_ms: for windows: only those that start before this time.
+            limit: maximum number of entries; 1000 at most.
+            cursor: the `cursor` of a former answer, to go on there.
+            timeout: seconds to wait, also while the partition moves.
+            follow: ask the owner at the address that it announces in the consumer group, with the same token, if another
+                instance owns the key.
+
+        Raises:
+            ArgumentValueError: if there is no such store or partition.
+            ControlUnavailableError: if the application, or the owner, does not answer.
+            StateNotOwnedError: if another instance owns the key, and it is not followed, or has no control address.
+            StateUnavailableError: if the partition still moves after the timeout.
+        """
+        form, text = _key_text(key)
+        query = {"key_format": form, "from": from_ms, "to": to_ms, "topic": name_of(topic), "partition": partition}
+        query.update(limit=limit, cursor=cursor)
+        if state_key is not _ALL:
+            query["state_key"] = json.dumps(state_key)
+        path = f"/state/{quote(store, safe='')}/{quote(text, safe='')}"
+        return self._request_state(path, query, timeout, follow=follow)
+
+    def scan_state(
+        self,
+        store: str,
+        partition: int = 0,
+        *,
+        topic: Topic | str | None = None,
+        prefix: str | bytes | None = None,
+        start: str | bytes | None = None,
+        end: str | bytes | None = None,
+        limit: int = 100,
+        cursor: str | None = None,
+        timeout: float = 10.0,
+        follow: bool = True,
+    ) -> StateAnswer:
+        """Return the committed state of several message keys of a partition; see `Application.scan_state`.
+
+        Args:
+            store: name of the store.
+            partition: the partition.
+            topic: the topic of the store, if stores of several topics have this name.
+            prefix: only keys that begin so.
+            start: only keys from this one on.
+            end: only keys before this one.
+            limit: maximum number of entries; 1000 at most.
+            cursor: the `cursor` of a former answer, to go on there.
+            timeout: seconds to wait, also while the partition moves.
+            follow: as for `query_state`.
+
+        Raises:
+            ArgumentValueError: if there is no such store or partition.
+            ControlUnavailableError: if the application, or the owner, does not answer.
+            StateNotOwnedError: as for `query_state`.
+            StateUnavailableError: if the partition still moves after the timeout.
+        """
+        query: dict[str, Any] = {"topic": name_of(topic), "partition": partition, "limit": limit, "cursor": cursor}
+        for name, bound in (("prefix", prefix), ("start", start), ("end", end)):
+            if bound is not None:
+                query["key_format"], query[name] = _key_text(bound)
+        return self._request_state(f"/state/{quote(store, safe='')}", query, timeout, follow=follow)
+
+    def query_state_text(
+        self, store: str, key: str | None, query: Mapping[str, Any], timeout: float = 10.0, *, follow: bool = True
+    ) -> StateAnswer:
+        """Return state for a key as text, with the parameters of the HTTP route, as commands have them.
+
+        Args:
+            store: name of the store.
+            key: the message key; None for a scan.
+            query: the parameters; those that are None are left out.
+            timeout: seconds to wait, also while the partition moves.
+            follow: as for `query_state`.
+
+        Raises:
+            StreamRTError: as `query_state`.
+        """
+        path = f"/state/{quote(store, safe='')}"
+        return self._request_state(
+            path if key is None else f"{path}/{quote(key, safe='')}", query, timeout, follow=follow
+        )
+
+    def _request_state(self, path: str, query: Mapping[str, Any], timeout: float, *, follow: bool) -> StateAnswer:
+        require_amounts("timeout", timeout=timeout)
+        given = {name: str(value) for name, value in query.items() if value is not None}
+        deadline = time.monotonic() + timeout
+        address = self._connection.url
+        while True:
+            wait_s = min(max(0.1, deadline - time.monotonic()), LONGEST_WAIT_S)
+            answer = self._connection.send("GET", path, {**given, "wait": f"{wait_s:g}"}, wait_s, address)
+            if answer.is_success:
+                return answer_of_dict(document_of(answer))
+            found = decoded(answer.text)
+            error = error_of(answer.status_code, found)
+            named = found.get("owner") if isinstance(found, dict) else None
+            owner = named if isinstance(named, str) else None
+            late = time.monotonic() + LOOK_S >= deadline
+            if answer.status_code in (307, 421) and isinstance(error, StateNotOwnedError):
+                error.owner = owner
+                if not follow or owner is None or late:
+                    raise error
+                self._follows.require(owner)
+                # The group may move on while it is asked: back and forth are possible for a while.
+                moved, address = address == owner, owner
+                if moved:
+                    time.sleep(LOOK_S)
+            elif isinstance(error, StateUnavailableError) and not late:
+                time.sleep(LOOK_S)
+            else:
+                raise error
+
+    # -- Requests ------------------------------------------------------------------------------------------------------
+
     def _wait_at(self, path: str, query: Mapping[str, str], timeout: float | None) -> None:
         wait_s = checked_wait_s(timeout)
-        found = self._document(self._ask("GET", path, {**query, "wait": f"{wait_s:g}"}, wait_s))
+        found = self._connection.read("GET", path, {**query, "wait": f"{wait_s:g}"}, wait_s)
         if not found["done"]:
             raise ApplicationTimeoutError(found["reason"])
 
-    def _change(self, path: str, done: str, timeout: float | None) -> None:
+    def _request_change(self, path: str, done: str, timeout: float | None) -> None:
         wait_s = checked_wait_s(timeout)
-        answer = self._document(self._ask("POST", path, {"wait": f"{wait_s:g}"}, wait_s))
+        answer = self._connection.read("POST", path, {"wait": f"{wait_s:g}"}, wait_s)
         if not answer["done"]:
             raise ApplicationTimeoutError(
                 f"the application is not {done} after {wait_s:g} s; it is {answer['status']}, and will be {done} later"
@@ -428,3 +631,15 @@ def _path_of(kind: str, name: str | None, verb: str) -> str:
 
 def _checkpoint_of(found: Mapping[str, Any]) -> Checkpoint:
     return Checkpoint(found["number"], found["status"], Offsets.parse(found["token"]), found["error"])
+
+
+def name_of(topic: str | Topic | None) -> str | None:
+    """Return the name of a topic."""
+    return topic.name if isinstance(topic, Topic) else topic
+
+
+def _key_text(key: Any) -> tuple[str, str]:
+    """Return the form and the text of a key."""
+    if isinstance(key, bytes):
+        return "base64", base64.urlsafe_b64encode(key).decode()
+    return "json", json.dumps(key)

@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from typing_extensions import Self
-
 from streamrt.common.addresses import DEFAULT_CONTROL_URL
 from streamrt.config import require_amounts
 from streamrt.control.problems import error_of
@@ -20,7 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["LONGEST_WAIT_S", "LOOK_S", "ControlConnection", "checked_wait_s", "decoded"]
 
-_ANSWER_S = 10.0
+ANSWER_S = 10.0
 LONGEST_WAIT_S = 3600.0
 """Most seconds that a server waits for one request."""
 LOOK_S = 0.2
@@ -40,66 +38,91 @@ class ControlConnection:
     """
 
     def __init__(
-        self, url: str = DEFAULT_CONTROL_URL, token: ControlToken | None = None, timeout: float = _ANSWER_S
+        self,
+        url: str = DEFAULT_CONTROL_URL,
+        token: ControlToken | None = None,
+        timeout: float = ANSWER_S,
     ) -> None:
         if importlib.util.find_spec("httpx") is None:
             raise ConfigurationError(f"the control client needs httpx: run {install_command('control')}")
         import httpx
 
         require_amounts("Client", timeout=timeout)
-        self._url = _checked_url(url)
+        self.url = _checked_url(url)
         self._token = given_token(token)
         self._timeout = timeout
         # Proxies and files of logins in the environment are for other servers.
-        self._http = httpx.Client(base_url=self._url, trust_env=False)
-
-    @property
-    def location(self) -> str:
-        """The URL of the control address."""
-        return self._url
+        self._http = httpx.Client(base_url=self.url, trust_env=False)
 
     def close(self) -> None:
         """Close the connections to the server."""
         self._http.close()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def __repr__(self) -> str:
-        return f"Client({self._url!r})"
-
-    def _ask(
+    def ask(
         self, method: str, path: str, query: Mapping[str, str] | None = None, wait_s: float = 0.0
     ) -> "httpx.Response":
-        answer = self._send(method, path, query or {}, wait_s)
+        """Send a request, and return its answer.
+
+        Args:
+            method: "GET" or "POST".
+            path: the path of the route.
+            query: its parameters.
+            wait_s: seconds that the server may wait before it answers.
+
+        Raises:
+            ControlUnavailableError: if the application does not answer.
+            StreamRTError: the error that it answers.
+        """
+        answer = self.send(method, path, query or {}, wait_s)
         if not answer.is_success:
             raise error_of(answer.status_code, decoded(answer.text))
         return answer
 
-    def _send(
+    def send(
         self, method: str, path: str, query: Mapping[str, str], wait_s: float, address: str | None = None
     ) -> "httpx.Response":
+        """Send a request, and return its answer, also one that is an error.
+
+        Args:
+            method: "GET" or "POST".
+            path: the path of the route.
+            query: its parameters.
+            wait_s: seconds that the server may wait before it answers.
+            address: the control address of another instance; None for that of the connection.
+
+        Raises:
+            ControlUnavailableError: if the application does not answer.
+        """
         import httpx
 
         headers = {} if self._token is None else {"Authorization": f"Bearer {bearer(self._token)}"}
         limits = httpx.Timeout(self._timeout, read=self._timeout + wait_s)
         try:
-            url = (address or self._url) + path
+            url = (address or self.url) + path
             return self._http.request(method, url, params=dict(query), headers=headers, timeout=limits)
         except httpx.HTTPError as error:
             raise ControlUnavailableError(
-                f"no application answers at {address or self._url} ({type(error).__name__}): start it with control set, "
+                f"no application answers at {address or self.url} ({type(error).__name__}): start it with control set, "
                 "or correct the address"
             ) from None
 
-    def _document(self, answer: "httpx.Response") -> dict[str, Any]:
-        found = decoded(answer.text)
-        if not isinstance(found, dict):
-            raise error_of(answer.status_code, None)
-        return found
+    def read(
+        self, method: str, path: str, query: Mapping[str, str] | None = None, wait_s: float = 0.0
+    ) -> dict[str, Any]:
+        """Send a request, and return the document that answers it; see `ask`."""
+        return document_of(self.ask(method, path, query, wait_s))
+
+
+def document_of(answer: "httpx.Response") -> dict[str, Any]:
+    """Return the JSON object of an answer.
+
+    Raises:
+        StreamRTError: if it is something else.
+    """
+    found = decoded(answer.text)
+    if not isinstance(found, dict):
+        raise error_of(answer.status_code, None)
+    return found
 
 
 def checked_wait_s(timeout: float | None) -> float:

@@ -39,9 +39,9 @@ _HEADERS = {
 
 def page_routes() -> list[Route]:
     """Return the routes of the page and its files."""
-    return [Route(path, partial(_file, name), methods=["GET"]) for path, name in _PATHS.items()]
+    return [Route(path, partial(_serve_file, name), methods=["GET"]) for path, name in _PATHS.items()]
 
 
-async def _file(name: str, request: Request) -> Response:
+async def _serve_file(name: str, request: Request) -> Response:
     body = files("streamrt.control").joinpath("page").joinpath(name).read_bytes()
     return Response(body, 200, _HEADERS, _TYPES[name])

@@ -9,6 +9,7 @@
 
 import hmac
 import logging
+import re
 import socket
 from urllib.parse import urlsplit
 
@@ -29,6 +30,7 @@ logger = logging.getLogger("streamrt")
 _OPEN = frozenset({"/live", "/ready"}) | PAGE_PATHS
 """Probes of supervisors have no token; they tell no more than whether the application works. A browser cannot send one with
 the address of a page, so the files of the dashboard need none; they hold nothing of the application."""
+_HOST = re.compile(r"(?:\[([0-9a-fA-F:.]{2,45})\]|([A-Za-z0-9._-]{1,253}))(?::[0-9]{1,5})?", re.ASCII)
 _READING = frozenset({"GET", "HEAD"})
 _REFUSALS_EVERY_S = 10.0
 
@@ -160,7 +162,6 @@ def _names(host: str) -> frozenset[str] | None:
 
 
 def _host_of(text: str) -> str | None:
-    try:
-        return urlsplit(f"//{text}").hostname
-    except ValueError:
-        return None
+    """Return the host of a header Host; None if it is more than a host and a port, such as one with a user."""
+    found = _HOST.fullmatch(text)
+    return None if found is None else (found[1] or found[2]).lower()

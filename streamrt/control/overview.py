@@ -1,4 +1,4 @@
-"""What `/status` and `/overview` answer: the state of an application, and everything that its dashboard shows, as data."""
+"""Answers of `/status` and `/overview`: the state of an application, and everything that its dashboard shows, as data."""
 
 import time
 from collections import defaultdict
@@ -6,68 +6,66 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from streamrt.common.texts import one_line
-from streamrt.control.controlled import Controlled, Inside, installed_version
-from streamrt.runtime.driver.lag import LagSample
-from streamrt.runtime.driver.meters import Meters
-from streamrt.runtime.driver.stats import store_stats
+from streamrt.control.controlled import Controlled, installed_version
+from streamrt.runtime.driver.observation.lag import LagSample
+from streamrt.runtime.driver.observation.meters import Meters
+from streamrt.runtime.driver.observation.stats import store_stats
 from streamrt.runtime.report import RestoredPart
 from streamrt.topology import TaskId
 
 __all__ = ["described_overview", "described_status"]
 
 
-def described_status(app: Controlled, inside: Inside) -> dict[str, Any]:
+def described_status(app: Controlled) -> dict[str, Any]:
     """Return the state of an application.
 
     Args:
         app: the application.
-        inside: its sources.
     """
-    error = app.error
+    error = app.state.life.error
     return {
-        "status": app.status.value,
-        "desired_status": app.desired_status.value,
-        "since": app.status_since.isoformat(),
+        "status": app.state.status.value,
+        "desired_status": app.state.desired_status.value,
+        "since": app.state.status_since.isoformat(),
         "error": None if error is None else {"error": type(error).__name__, "message": one_line(error)},
-        "waiting_for": app.progress().waiting_for,
-        "group": app.config.consumer_group,
-        "paused_topics": sorted(app.paused_topics),
-        "paused_sources": sorted(inside.definition.sources.paused),
+        "waiting_for": app.state.progress.snapshot().waiting_for,
+        "group": app.definition.config.consumer_group,
+        "paused_topics": sorted(app.state.paused_topics),
+        "paused_sources": sorted(app.definition.sources.paused),
         "version": installed_version(),
     }
 
 
-def described_overview(app: Controlled, inside: Inside, sample: LagSample, reasons: Sequence[str]) -> dict[str, Any]:
+def described_overview(app: Controlled, sample: LagSample, reasons: Sequence[str]) -> dict[str, Any]:
     """Return the state, the progress and the recent past of an application.
 
     Args:
         app: the application.
-        inside: its sources and its progress.
         sample: the last known lag.
         reasons: why it is not ready.
     """
-    meters = inside.progress().meters
+    meters = app.state.progress.meters
     return {
         "at": time.time(),
-        "status": described_status(app, inside),
+        "status": described_status(app),
         "ready": not reasons,
         "reasons": list(reasons),
-        "processing_mode": app.config.processing_mode,
-        "processing_guarantee": app.config.processing_guarantee,
+        "processing_mode": app.definition.config.processing_mode,
+        "processing_guarantee": app.definition.config.processing_guarantee,
         "lag_at": sample.at,
-        "partitions": _partitions(app, sample),
+        "partitions": _show_partitions(app, sample),
         "other_partitions": _other_partitions(app, sample),
         "sources": [
             {"name": process.name, "topic": process.topic.name, "running": process.is_alive()}
-            for process in inside.definition.sources.processes
+            for process in app.definition.sources.processes
         ],
-        **_counts(app, meters),
-        **_recent(meters),
+        **_show_counts(app, meters),
+        **_show_recent(meters),
     }
 
 
-def _partitions(app: Controlled, sample: LagSample) -> list[dict[str, Any]]:
-    positions = app.progress().positions if app.status.is_active else {}
+def _show_partitions(app: Controlled, sample: LagSample) -> list[dict[str, Any]]:
+    positions = app.state.progress.snapshot().positions if app.state.status.is_active else {}
     rows = []
     for partition, position in sorted(positions.items()):
         known = sample.lags.get(partition)
@@ -96,12 +94,12 @@ def _other_partitions(app: Controlled, sample: LagSample) -> list[dict[str, Any]
             "owner": other.owner,
             "url": other.url,
         }
-        for partition, other in (sorted(sample.others.items()) if app.status.is_active else ())
+        for partition, other in (sorted(sample.others.items()) if app.state.status.is_active else ())
     ]
 
 
-def _counts(app: Controlled, meters: Meters) -> dict[str, Any]:
-    progress, counted = app.progress(), meters.snapshot()
+def _show_counts(app: Controlled, meters: Meters) -> dict[str, Any]:
+    progress, counted = app.state.progress.snapshot(), meters.snapshot()
     return {
         # Of the current or last run.
         "run": {
@@ -121,7 +119,7 @@ def _counts(app: Controlled, meters: Meters) -> dict[str, Any]:
             "lock_waits": sum(counted.lock_waits.values()),
             "restores": sum(counted.restores.values()),
         },
-        "restores": _restores(counted.restoring),
+        "restores": _show_restores(counted.restoring),
         "stores": [
             {"stream": stream, "store": store, "rows": numbers.rows, "bytes": numbers.bytes}
             for stream, stores in store_stats(counted).items()
@@ -132,7 +130,7 @@ def _counts(app: Controlled, meters: Meters) -> dict[str, Any]:
     }
 
 
-def _restores(restoring: Mapping[tuple[TaskId, str], RestoredPart]) -> list[dict[str, Any]]:
+def _show_restores(restoring: Mapping[tuple[TaskId, str], RestoredPart]) -> list[dict[str, Any]]:
     return [
         {"stream": task.stream, "partition": task.partition, "store": store, "done": part.done, "total": part.total}
         for (task, store), part in sorted(restoring.items(), key=lambda item: item[0])
@@ -162,7 +160,7 @@ def _event_times(
     ]
 
 
-def _recent(meters: Meters) -> dict[str, Any]:
+def _show_recent(meters: Meters) -> dict[str, Any]:
     return {
         "seconds": [
             # Aborted work comes as negative counts.

@@ -22,7 +22,7 @@ MEDIA_TYPE = "application/problem+json"
 
 
 class Problem(Exception):  # noqa: N818 - an answer, of which the other side makes an error
-    """An answer that is no success.
+    """An answer that is not a success.
 
     Args:
         status: the status of HTTP.

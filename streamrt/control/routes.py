@@ -14,18 +14,18 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from streamrt.common.texts import one_line
+from streamrt.common.untrusted import whole_number
 from streamrt.control.calls import Answer, Call, Calls, bad_request, http_problem
-from streamrt.control.controlled import Controlled, Inside
+from streamrt.control.controlled import Controlled
 from streamrt.control.dashboard import page_routes
 from streamrt.control.metrics import ApplicationMetrics
 from streamrt.control.overview import described_overview, described_status
 from streamrt.control.problems import Problem
 from streamrt.control.state import KEY_PARAMETERS, SCAN_PARAMETERS, StateRoutes
 from streamrt.errors import ApplicationStateError, ApplicationTimeoutError, ArgumentValueError
-from streamrt.runtime.driver.checkpoints import Checkpoint
-from streamrt.runtime.driver.lag import LagSampler
-from streamrt.runtime.driver.lifecycle import ApplicationStatus
-from streamrt.runtime.driver.waits import ended_by
+from streamrt.runtime.driver.life.checkpoints import Checkpoint
+from streamrt.runtime.driver.life.lifecycle import ApplicationStatus
+from streamrt.runtime.driver.life.waits import ended_by
 from streamrt.topology.diagram import TopologyData
 
 __all__ = ["Routes"]
@@ -41,21 +41,18 @@ class Routes:
 
     Args:
         app: the application.
-        inside: its sources and its progress.
-        lag: knows the lag, and partitions without progress.
         may_restart: returns whether the application stays when it stops, so that it can be started again.
     """
 
-    def __init__(self, app: Controlled, inside: Inside, lag: LagSampler, may_restart: Callable[[], bool]) -> None:
+    def __init__(self, app: Controlled, may_restart: Callable[[], bool]) -> None:
         self._app = app
-        self._inside = inside
-        self._lag = lag
         self._may_restart = may_restart
-        self._metrics = ApplicationMetrics(app, inside, lambda: lag.sample, lambda: not self._reasons())
+        self._metrics = ApplicationMetrics(app, lambda: app.lag.sample, lambda: not self._find_reasons())
         self._restarting = threading.Lock()
         # Apart, so that many requests that wait leave room for probes.
         self._waits = Calls()
         self._reads = Calls()
+        self._probes = Calls()
         self._calls = Calls(self._waits)
         self._state = StateRoutes(app)
 
@@ -64,31 +61,34 @@ class Routes:
         get, post, read = self._calls.get, self._calls.post, self._reads.get
         return [
             *page_routes(),
-            Route("/live", self._live, methods=["GET"]),
-            get("/ready", self._ready),
-            get("/status", self._status),
-            get("/overview", self._overview),
-            get("/config", self._config),
-            get("/progress", self._progress),
-            get("/stats", self._stats, "wait"),
-            get("/completion", self._completion, "token", "sources", "wait"),
-            get("/idle", self._idle, "idle_interval", "poll_interval", "wait"),
-            get("/end", self._end, "wait"),
-            get("/topology", self._topology, "format"),
-            get("/metrics", self._scrape),
-            get("/checkpoints/{number:int}", self._checkpoint_status),
+            Route("/live", self._get_live, methods=["GET"]),
+            # Apart, as other requests must not keep supervisors from their answer.
+            self._probes.get("/ready", self._get_ready),
+            get("/status", self._get_status),
+            get("/overview", self._get_overview),
+            get("/config", self._get_config),
+            get("/progress", self._get_progress),
+            get("/stats", self._get_stats, "wait"),
+            get("/completion", self._get_completion, "token", "sources", "wait"),
+            get("/idle", self._get_idle, "idle_interval", "poll_interval", "wait"),
+            get("/end", self._get_end, "wait"),
+            get("/topology", self._get_topology, "format"),
+            get("/metrics", self._get_metrics),
+            get("/checkpoints/{number}", self._checkpoint_status),
             read("/state", self._state.stores),
             read("/state/{store}", self._state.scan, *SCAN_PARAMETERS),
             read("/state/{store}/{key:path}", self._state.key, *KEY_PARAMETERS),
-            post("/checkpoint", self._checkpoint, "wait"),
-            post("/pause", partial(self._move, self._app.pause), "wait"),
-            post("/resume", partial(self._move, self._app.resume), "wait"),
-            post("/stop", self._stop, "fail", "wait"),
-            post("/restart", self._restart, "wait"),
-            post("/topics/{topic}/pause", partial(self._move, self._app.pause), "wait"),
-            post("/topics/{topic}/resume", partial(self._move, self._app.resume), "wait"),
-            self._waits.post("/sources/{source:path}/pause", partial(self._move_source, self._app.pause_source)),
-            post("/sources/{source:path}/resume", partial(self._move_source, self._app.resume_source)),
+            post("/checkpoint", self._post_checkpoint, "wait"),
+            post("/pause", partial(self._post_change, self._app.operations.pause), "wait"),
+            post("/resume", partial(self._post_change, self._app.operations.resume), "wait"),
+            post("/stop", self._post_stop, "fail", "wait"),
+            post("/restart", self._post_restart, "wait"),
+            post("/topics/{topic}/pause", partial(self._post_change, self._app.operations.pause), "wait"),
+            post("/topics/{topic}/resume", partial(self._post_change, self._app.operations.resume), "wait"),
+            self._waits.post(
+                "/sources/{source:path}/pause", partial(self._move_source, self._app.operations.pause_source)
+            ),
+            post("/sources/{source:path}/resume", partial(self._move_source, self._app.operations.resume_source)),
         ]
 
     def asgi(self) -> Starlette:
@@ -100,39 +100,41 @@ class Routes:
 
     # -- Reading -----------------------------------------------------------------------------------------------------
 
-    async def _live(self, request: Request) -> Response:
+    async def _get_live(self, request: Request) -> Response:
         # Not in a thread: as long as the server answers, the process lives.
         return JSONResponse({"live": True})
 
-    def _ready(self, call: Call) -> Answer:
-        reasons = self._reasons()
+    def _get_ready(self, call: Call) -> Answer:
+        reasons = self._find_reasons()
         body: dict[str, Any] = {"ready": not reasons}
         if call.known:
-            body.update(status=self._app.status.value, reasons=reasons)
+            body.update(status=self._app.state.status.value, reasons=reasons)
         return Answer(body, 503 if reasons else 200)
 
-    def _reasons(self) -> list[str]:
+    def _find_reasons(self) -> list[str]:
         """Return why the application is not ready."""
-        status = self._app.status
+        status = self._app.state.status
         if status not in _READY:
-            waits = self._app.progress().waiting_for if status.is_active else ""
+            waits = self._app.state.progress.snapshot().waiting_for if status.is_active else ""
             return [f"the application is {status.value}" + (f", and waits for {waits}" if waits else "")]
-        return [str(stuck) for stuck in self._lag.stuck]
+        return [str(stuck) for stuck in self._app.lag.stuck]
 
-    def _status(self, call: Call) -> Answer:
-        return Answer(described_status(self._app, self._inside))
+    def _get_status(self, call: Call) -> Answer:
+        return Answer(described_status(self._app))
 
-    def _overview(self, call: Call) -> Answer:
-        return Answer(described_overview(self._app, self._inside, self._lag.look(), self._reasons()))
+    def _get_overview(self, call: Call) -> Answer:
+        return Answer(described_overview(self._app, self._app.lag.take_sample(), self._find_reasons()))
 
-    def _progress(self, call: Call) -> Answer:
-        return Answer(self._app.progress().as_dict())
+    def _get_progress(self, call: Call) -> Answer:
+        return Answer(self._app.state.progress.snapshot().as_dict())
 
-    def _stats(self, call: Call) -> Answer:
+    def _get_stats(self, call: Call) -> Answer:
         wait_s = call.wait_s
-        return Answer((self._app.stats() if wait_s is None else self._app.stats(wait_s)).as_dict())
+        return Answer(
+            (self._app.observation.stats() if wait_s is None else self._app.observation.stats(wait_s)).as_dict()
+        )
 
-    def _completion(self, call: Call) -> Answer:
+    def _get_completion(self, call: Call) -> Answer:
         """Return whether everything up to a token is processed, or everything that the sources have produced."""
         token, wait_s = call.query.get("token"), call.wait_s or 0.0
         if (token is not None) == call.flag("sources"):
@@ -141,102 +143,114 @@ class Routes:
                 "all sources"
             )
         if token is None:
-            return _waited(call, lambda: self._app.wait_for_completion(timeout=wait_s))
-        return _waited(call, lambda: self._app.wait_for(token, timeout=wait_s))
+            return _answer_wait(call, lambda: self._app.observation.wait_for_completion(timeout=wait_s))
+        return _answer_wait(call, lambda: self._app.observation.wait_for(token, timeout=wait_s))
 
-    def _idle(self, call: Call) -> Answer:
+    def _get_idle(self, call: Call) -> Answer:
         """Return whether everything is processed, and nothing has come for some time."""
         wait_s = call.wait_s
         if wait_s is None:
             raise bad_request("wait is missing: give the seconds to wait, idle_interval or more")
         idle_s, poll_s = call.seconds("idle_interval", 5.0), call.seconds("poll_interval", 0.2)
-        return _waited(call, lambda: self._app.wait_for_idle(idle_s, wait_s, poll_s))
+        return _answer_wait(call, lambda: self._app.observation.wait_for_idle(idle_s, wait_s, poll_s))
 
-    def _end(self, call: Call) -> Answer:
+    def _get_end(self, call: Call) -> Answer:
         """Return whether the application has ended, and is not being restarted."""
         until = time.monotonic() + (call.wait_s or 0.0)
         while not self._has_ended():
             if time.monotonic() >= until or call.left.wait(_LOOK_S):
                 return Answer({"ended": False, "error": None}, 202)
-        return Answer({"ended": True, "error": described_status(self._app, self._inside)["error"]})
+        return Answer({"ended": True, "error": described_status(self._app)["error"]})
 
     def _has_ended(self) -> bool:
         app = self._app
-        if app.status.is_active or app.desired_status is not ApplicationStatus.STOPPED or self._restarting.locked():
+        if (
+            app.state.status.is_active
+            or app.state.desired_status is not ApplicationStatus.STOPPED
+            or self._restarting.locked()
+        ):
             return False
         try:
-            # The program may restart it, too.
-            return app.wait(0.0)
+            # The program may also restart it.
+            return app.operations.wait(0.0)
         except Exception:  # noqa: BLE001 - the error that has ended it, which /status shows
             return True
 
-    def _config(self, call: Call) -> Answer:
+    def _get_config(self, call: Call) -> Answer:
         # Options of clients and of Spark are left out: their values may be secrets that nothing masks.
-        shown = {name: _shown(value) for name, value in self._inside.connection if value is not None}
-        return Answer({**self._app.config.model_dump(mode="json"), "connection": shown})
+        shown = {name: _show_setting(value) for name, value in self._app.connection if value is not None}
+        return Answer({**self._app.definition.config.model_dump(mode="json"), "connection": shown})
 
-    def _topology(self, call: Call) -> Answer:
+    def _get_topology(self, call: Call) -> Answer:
         chosen = call.query.get("format", "json")
         if chosen == "text":
-            return Answer(self._app.describe())
-        config = self._app.config
-        data = TopologyData.of(self._app.topology, config.consumer_group, changelogs=config.use_changelog_topics)
+            return Answer(self._app.definition.describe())
+        config = self._app.definition.config
+        data = TopologyData.of(
+            self._app.definition.topology, config.consumer_group, changelogs=config.use_changelog_topics
+        )
         if chosen == "mermaid":
             return Answer(data.as_mermaid())
         if chosen == "json":
             return Answer(data.as_dict())
         raise bad_request(f"format must be text, mermaid or json, got {one_line(chosen)!r}")
 
-    def _scrape(self, call: Call) -> Answer:
+    def _get_metrics(self, call: Call) -> Answer:
         body, content_type = self._metrics.scrape(call.accept)
         return Answer(body, content_type=content_type)
 
     def _checkpoint_status(self, call: Call) -> Answer:
-        return Answer(_of_checkpoint(self._app.checkpoint_status(call.path["number"])))
+        try:
+            number = whole_number(call.path["number"])
+        except ValueError as error:
+            raise Problem(
+                404, "NotFound", f"the number of the checkpoint {error}", "use the number in Location"
+            ) from None
+        return Answer(_of_checkpoint(self._app.operations.checkpoint_status(number)))
 
     # -- Changing ----------------------------------------------------------------------------------------------------
 
-    def _move(self, change: Callable[..., None], call: Call) -> Answer:
+    def _post_change(self, change: Callable[..., None], call: Call) -> Answer:
         """Pause or resume the application, or one topic."""
         topic = call.path.get("topic")
         try:
             change(topic, timeout=call.wait_s or 0.0)
         except ApplicationTimeoutError:
-            return self._wanted(done=False)
+            return self._answer_wanted(done=False)
         except ArgumentValueError as error:
             raise _not_found(error) from None
-        return self._wanted(done=True)
+        return self._answer_wanted(done=True)
 
     def _move_source(self, change: Callable[[str], None], call: Call) -> Answer:
         try:
             change(call.path["source"])
         except ArgumentValueError as error:
             raise _not_found(error) from None
-        return self._wanted(done=True)
+        return self._answer_wanted(done=True)
 
-    def _checkpoint(self, call: Call) -> Answer:
+    def _post_checkpoint(self, call: Call) -> Answer:
         wait_s = call.wait_s
-        checkpoint = self._app.checkpoint(wait=False)
+        checkpoint = self._app.operations.checkpoint(wait=False)
         if wait_s is not None and checkpoint.status == "in progress":
             try:
-                checkpoint = self._app.checkpoint(timeout=wait_s)
+                checkpoint = self._app.operations.checkpoint(timeout=wait_s)
             except ApplicationTimeoutError:
-                checkpoint = self._app.checkpoint_status(checkpoint.number)
+                checkpoint = self._app.operations.checkpoint_status(checkpoint.number)
         status = 202 if checkpoint.status == "in progress" else 200
         return Answer(_of_checkpoint(checkpoint), status, headers={"Location": f"/checkpoints/{checkpoint.number}"})
 
-    def _stop(self, call: Call) -> Answer:
+    def _post_stop(self, call: Call) -> Answer:
         fail, wait_s = call.flag("fail"), call.wait_s
-        if not self._app.status.is_active and self._app.desired_status is ApplicationStatus.STOPPED:
+        if not self._app.state.status.is_active and self._app.state.desired_status is ApplicationStatus.STOPPED:
             # A stop before a run would end the next run.
-            return self._wanted(done=True)
+            return self._answer_wanted(done=True)
         try:
-            self._app.stop(fail=fail, wait=wait_s is not None, timeout=wait_s)
+            self._app.operations.stop(fail=fail, wait=wait_s is not None, timeout=wait_s)
         except ApplicationTimeoutError:
-            return self._wanted(done=False)
-        return self._wanted(done=wait_s is not None)
+            return self._answer_wanted(done=False)
+        return self._answer_wanted(done=wait_s is not None)
 
-    def _restart(self, call: Call) -> Answer:
+    def _post_restart(self, call: Call) -> Answer:
         wait_s = call.wait_s
         if not self._may_restart():
             raise ApplicationStateError(
@@ -249,7 +263,7 @@ class Routes:
 
         def restart() -> None:
             try:
-                self._app.restart()
+                self._app.operations.restart()
             except Exception as error:  # noqa: BLE001 - passed to the caller, and in the log
                 failures.append(error)
                 logger.error("the application could not be restarted: %s: %s", type(error).__name__, error)
@@ -262,21 +276,23 @@ class Routes:
             thread.join(wait_s)
         if failures:
             raise failures[0]
-        return self._wanted(done=not thread.is_alive(), wanted=ApplicationStatus.RUNNING if thread.is_alive() else None)
+        return self._answer_wanted(
+            done=not thread.is_alive(), wanted=ApplicationStatus.RUNNING if thread.is_alive() else None
+        )
 
-    def _wanted(self, *, done: bool, wanted: ApplicationStatus | None = None) -> Answer:
+    def _answer_wanted(self, *, done: bool, wanted: ApplicationStatus | None = None) -> Answer:
         """Return the state that is wanted, with status 202 while it is not reached."""
         app = self._app
         body = {
-            "status": app.status.value,
-            "desired_status": (wanted or app.desired_status).value,
-            "paused_topics": sorted(app.paused_topics),
+            "status": app.state.status.value,
+            "desired_status": (wanted or app.state.desired_status).value,
+            "paused_topics": sorted(app.state.paused_topics),
             "done": done,
         }
         return Answer(body, 200 if done else 202)
 
 
-def _waited(call: Call, wait: Callable[[], None]) -> Answer:
+def _answer_wait(call: Call, wait: Callable[[], None]) -> Answer:
     """Return whether a wait has ended before its time was over, and why not. It ends when its client disconnects."""
     try:
         with ended_by(call.left):
@@ -290,8 +306,8 @@ def _not_found(error: Exception) -> Problem:
     return Problem(404, type(error).__name__, str(error), "use one of the names in the message")
 
 
-def _shown(value: object) -> str | int | float:
-    """Return a setting of the connection for JSON; secrets mask themselves as texts."""
+def _show_setting(value: object) -> str | int | float:
+    """Return a setting of the connection for JSON; secrets mask themselves as strings."""
     return value if isinstance(value, str | int | float) else str(value)
 
 

@@ -10,18 +10,18 @@ import uvicorn
 
 from streamrt.common.addresses import HostPort, is_wildcard
 from streamrt.connectors.credentials import Credential
-from streamrt.control.controlled import Controlled, Inside
+from streamrt.control.controlled import Controlled
 from streamrt.control.guard import Guard
+from streamrt.control.protocol import MOST_CONNECTIONS, ControlProtocol
 from streamrt.control.routes import Routes
 from streamrt.errors import ConfigurationError
-from streamrt.runtime.driver.lifecycle import ApplicationStatus
-from streamrt.runtime.driver.owners import announcement
+from streamrt.runtime.driver.life.lifecycle import ApplicationStatus
+from streamrt.runtime.driver.observation.owners import announcement
 
 __all__ = ["ControlServer"]
 
 logger = logging.getLogger("streamrt")
 
-_CONNECTIONS = 128
 _GRACE_S = 1
 _JOIN_S = 2.0
 _WORKING = (ApplicationStatus.RUNNING, ApplicationStatus.PAUSED)
@@ -34,17 +34,16 @@ class ControlServer:
         address: where to listen; port 0 takes a free one.
         token: what callers must know; None for no token.
         app: the application.
-        inside: its sources, its connection and its progress.
 
     Attributes:
         token: what callers must know.
     """
 
-    def __init__(self, address: HostPort, token: Credential | None, app: Controlled, inside: Inside) -> None:
+    def __init__(self, address: HostPort, token: Credential | None, app: Controlled) -> None:
         self._address = address
         self.token = token
-        self._lag = inside.lag
-        self._routes = Routes(app, inside, self._lag, lambda: self._stays)
+        self._lag = app.lag
+        self._routes = Routes(app, lambda: self._stays)
         self._lock = threading.Lock()
         self._server: uvicorn.Server | None = None
         self._thread: threading.Thread | None = None
@@ -62,7 +61,7 @@ class ControlServer:
 
     @property
     def announced(self) -> str:
-        """What members of the group tell other instances about this server; empty while it does not listen."""
+        """The announcement of this server that group members pass to other instances; empty while it does not listen."""
         return "" if self._bound is None else announcement(self._bound)
 
     def open(self, *, stays: bool) -> bool:
@@ -81,13 +80,13 @@ class ControlServer:
             self._stays = self._stays or stays
             if self._bound is not None:
                 return False
-            listening = _listen(self._address)
+            listening = _open_socket(self._address)
             self._bound = bound = HostPort(self._address.host, listening.getsockname()[1])
             self._server = uvicorn.Server(
                 uvicorn.Config(
                     Guard(self._routes.asgi(), bound, self.token),
                     loop="asyncio",
-                    http="h11",
+                    http=ControlProtocol,
                     ws="none",
                     lifespan="off",
                     interface="asgi3",
@@ -98,13 +97,12 @@ class ControlServer:
                     # The audit needs the address of the other side, not what it says about itself.
                     proxy_headers=False,
                     server_header=False,
-                    limit_concurrency=_CONNECTIONS,
                     timeout_graceful_shutdown=_GRACE_S,
                 )
             )
             # Daemon threads do not delay the end of the process.
             self._thread = threading.Thread(
-                target=_serve, args=(self._server, listening), name="streamrt-control", daemon=True
+                target=_run_server, args=(self._server, listening), name="streamrt-control", daemon=True
             )
             self._thread.start()
             self._lag.start()
@@ -123,10 +121,10 @@ class ControlServer:
             thread.join(_JOIN_S)
 
 
-def _listen(address: HostPort) -> socket.socket:
+def _open_socket(address: HostPort) -> socket.socket:
     try:
         family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
-        listening = socket.create_server(tuple(address), family=family, backlog=_CONNECTIONS)
+        listening = socket.create_server(tuple(address), family=family, backlog=MOST_CONNECTIONS)
         # Accepted sockets inherit it. asyncio sets it only on sockets that name their protocol, which this one does not, and
         # the body of an answer would wait 40 ms for the other side to acknowledge the header.
         listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -139,7 +137,7 @@ def _listen(address: HostPort) -> socket.socket:
         raise ConfigurationError(f"the control server cannot listen at {address}: {why}") from None
 
 
-def _serve(server: uvicorn.Server, listening: socket.socket) -> None:
+def _run_server(server: uvicorn.Server, listening: socket.socket) -> None:
     try:
         asyncio.run(server.serve(sockets=[listening]))
     except Exception as error:

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from streamrt.common.addresses import is_loopback, parse_address
-from streamrt.control.controlled import Controlled, Inside
+from streamrt.control.controlled import Controlled
 from streamrt.control.token import ControlToken, given_token
 from streamrt.errors import ConfigurationError
 from streamrt.extras import install_command
@@ -19,18 +19,17 @@ __all__ = ["control_server", "serving"]
 _PACKAGES = ("starlette", "uvicorn", "prometheus_client")
 
 
-def control_server(app: Controlled, inside: Inside, token: ControlToken | None) -> "ControlServer | None":
+def control_server(app: Controlled, token: ControlToken | None) -> "ControlServer | None":
     """Return the control server of an application; None if it has none. It does not listen yet.
 
     Args:
         app: the application.
-        inside: its sources, its connection and its progress.
         token: what callers must know.
 
     Raises:
         ConfigurationError: if a setting cannot be used.
     """
-    config = app.config
+    config = app.definition.config
     if config.control is None:
         if token is not None:
             raise ConfigurationError("control_token has no effect without control: set control, or remove it")
@@ -47,7 +46,7 @@ def control_server(app: Controlled, inside: Inside, token: ControlToken | None) 
         raise ConfigurationError(f"control needs {' and '.join(missing)}: run {install_command('control')}")
     from streamrt.control.server import ControlServer
 
-    return ControlServer(address, credential, app, inside)
+    return ControlServer(address, credential, app)
 
 
 @contextmanager

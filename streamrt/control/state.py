@@ -7,13 +7,14 @@ from typing import Any, NoReturn
 import orjson
 
 from streamrt.common.texts import one_line
+from streamrt.common.untrusted import LOWEST, whole_number
 from streamrt.control.calls import Answer, Call, bad_request
 from streamrt.control.controlled import Controlled
 from streamrt.control.problems import MEDIA_TYPE, Problem
 from streamrt.control.state_answers import dict_of_answer, shown_text
 from streamrt.errors import ArgumentValueError, StateNotOwnedError, StateQueryError, StateUnavailableError
-from streamrt.runtime.driver.state_queries import MOST_ENTRIES
-from streamrt.runtime.driver.stored_state import no_state_key
+from streamrt.queries.routing import MOST_ENTRIES
+from streamrt.queries.stored_state import no_state_key
 
 __all__ = ["KEY_PARAMETERS", "SCAN_PARAMETERS", "StateRoutes"]
 
@@ -35,7 +36,7 @@ class StateRoutes:
 
     def stores(self, call: Call) -> Answer:
         """Return the stores."""
-        return _answered(call, lambda: {"stores": [dict(vars(each)) for each in self._app.state_stores()]})
+        return _answer_call(call, lambda: {"stores": [dict(vars(each)) for each in self._app.states.state_stores()]})
 
     def key(self, call: Call) -> Answer:
         """Return the state of one message key."""
@@ -46,23 +47,23 @@ class StateRoutes:
 
         def found() -> dict[str, Any]:
             store, topic = call.path["store"], query.get("topic")
-            key = self._app.state_key_of_text(store, topic, call.path["key"], query.get("key_format", "text"))
+            key = self._app.states.state_key_of_text(store, topic, call.path["key"], query.get("key_format", "text"))
             return dict_of_answer(
-                self._app.query_state(
+                self._app.states.query_state(
                     store,
                     key,
                     state_key,
                     topic=topic,
-                    partition=_number(query, "partition"),
-                    from_ms=_number(query, "from"),
-                    to_ms=_number(query, "to"),
-                    limit=_number(query, "limit") or MOST_ENTRIES,
+                    partition=_read_number(query, "partition"),
+                    from_ms=_read_number(query, "from"),
+                    to_ms=_read_number(query, "to"),
+                    limit=_read_number(query, "limit") or MOST_ENTRIES,
                     cursor=query.get("cursor"),
-                    timeout=_timeout(call),
+                    timeout=_read_timeout(call),
                 )
             )
 
-        return _answered(call, found)
+        return _answer_call(call, found)
 
     def scan(self, call: Call) -> Answer:
         """Return the state of several message keys of a partition."""
@@ -72,33 +73,33 @@ class StateRoutes:
             store, topic = call.path["store"], query.get("topic")
             form = query.get("key_format", "text")
             bounds = {
-                name: self._app.state_key_of_text(store, topic, query[name], form)
+                name: self._app.states.state_key_of_text(store, topic, query[name], form)
                 for name in ("prefix", "start", "end")
                 if name in query
             }
             return dict_of_answer(
-                self._app.scan_state(
+                self._app.states.scan_state(
                     store,
-                    _number(query, "partition") or 0,
+                    _read_number(query, "partition") or 0,
                     topic=topic,
                     **bounds,
-                    limit=_number(query, "limit") or _SCAN_LIMIT,
+                    limit=_read_number(query, "limit") or _SCAN_LIMIT,
                     cursor=query.get("cursor"),
-                    timeout=_timeout(call),
+                    timeout=_read_timeout(call),
                 )
             )
 
-        return _answered(call, found)
+        return _answer_call(call, found)
 
 
-def _answered(call: Call, found: Callable[[], dict[str, Any]]) -> Answer:
+def _answer_call(call: Call, found: Callable[[], dict[str, Any]]) -> Answer:
     try:
         return Answer(orjson.dumps(found(), default=shown_text), content_type="application/json")
     except StateNotOwnedError as foreign:
-        return _elsewhere(call, foreign)
+        return _answer_elsewhere(call, foreign)
     except StateUnavailableError as error:
         seconds = str(max(1, math.ceil(error.retry_after_s)))
-        problem = _problem(503, error, "ask again after the seconds of the header Retry-After", retriable=True)
+        problem = _make_problem(503, error, "ask again after the seconds of the header Retry-After", retriable=True)
         return Answer(orjson.dumps(problem), 503, MEDIA_TYPE, {"Retry-After": seconds})
     except StateQueryError as error:
         raise Problem(422, type(error).__name__, str(error), "query another store") from None
@@ -112,9 +113,9 @@ def _raise_argument(error: ArgumentValueError) -> NoReturn:
     raise Problem(status, type(error).__name__, str(error), "see GET /state for the stores") from None
 
 
-def _elsewhere(call: Call, foreign: StateNotOwnedError) -> Answer:
+def _answer_elsewhere(call: Call, foreign: StateNotOwnedError) -> Answer:
     """Return the answer for a key of another instance: a redirect to it, or that this is the wrong one."""
-    problem = {**_problem(421, foreign, "ask the owner", retriable=True), "owner": foreign.owner}
+    problem = {**_make_problem(421, foreign, "ask the owner", retriable=True), "owner": foreign.owner}
     # A page in a browser may not follow to another address.
     if foreign.owner is None or not call.flag("redirect", default=True):
         return Answer(orjson.dumps(problem), 421, MEDIA_TYPE)
@@ -122,21 +123,21 @@ def _elsewhere(call: Call, foreign: StateNotOwnedError) -> Answer:
     return Answer(orjson.dumps(problem), 307, MEDIA_TYPE, headers)
 
 
-def _problem(status: int, error: Exception, advice: str, *, retriable: bool) -> dict[str, Any]:
+def _make_problem(status: int, error: Exception, advice: str, *, retriable: bool) -> dict[str, Any]:
     return Problem(status, type(error).__name__, str(error), advice, retriable=retriable).as_dict()
 
 
-def _timeout(call: Call) -> float:
+def _read_timeout(call: Call) -> float:
     wait_s = call.wait_s
     return _WAIT_S if wait_s is None else wait_s
 
 
-def _number(query: Mapping[str, str], name: str) -> int | None:
+def _read_number(query: Mapping[str, str], name: str) -> int | None:
     text = query.get(name)
     if text is None:
         return None
     try:
-        return int(text)
+        return whole_number(text, LOWEST)
     except ValueError:
         raise bad_request(f"{name} must be a whole number, got {one_line(text)!r}") from None
 

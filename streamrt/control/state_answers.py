@@ -8,8 +8,8 @@ import base64
 from collections.abc import Mapping
 from typing import Any
 
+from streamrt.queries.stored_state import StateAnswer, StateEntry
 from streamrt.records import TopicPartition
-from streamrt.runtime.driver.stored_state import StateAnswer, StateEntry
 
 __all__ = ["answer_of_dict", "dict_of_answer", "shown_text", "shown_value"]
 
@@ -72,9 +72,9 @@ def answer_of_dict(document: Mapping[str, Any]) -> StateAnswer:
         document["partition"],
         tuple(
             StateEntry(
-                _value(each["key"]),
-                _value(each.get("state_key")),
-                _value(each["value"]),
+                _show_value(each["key"]),
+                _show_value(each.get("state_key")),
+                _show_value(each["value"]),
                 each.get("start_ms"),
                 each.get("end_ms"),
             )
@@ -86,9 +86,9 @@ def answer_of_dict(document: Mapping[str, Any]) -> StateAnswer:
     )
 
 
-def _value(shown: Any) -> Any:
+def _show_value(shown: Any) -> Any:
     if isinstance(shown, dict):
         if shown.keys() == {"$base64"}:
             return base64.b64decode(shown["$base64"])
-        return {name: _value(each) for name, each in shown.items()}
-    return [_value(each) for each in shown] if isinstance(shown, list) else shown
+        return {name: _show_value(each) for name, each in shown.items()}
+    return [_show_value(each) for each in shown] if isinstance(shown, list) else shown

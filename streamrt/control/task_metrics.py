@@ -1,10 +1,10 @@
-"""What tasks count and measure, as Prometheus takes it: state, caches, operators, timers, late records and sinks."""
+"""Metrics of tasks for Prometheus: state, caches, operators, timers, late records and sinks."""
 
 from collections.abc import Iterator
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric, SummaryMetricFamily
 
-from streamrt.runtime.driver.meters import MetersSnapshot
+from streamrt.runtime.driver.observation.meters import MetersSnapshot
 from streamrt.topology import of_kind
 from streamrt.topology.tallies import (
     CACHE_HITS,
@@ -30,13 +30,13 @@ def task_families(group: str, meters: MetersSnapshot) -> Iterator[Metric]:
         group: the consumer group.
         meters: the counters.
     """
-    yield from _state(group, meters)
-    yield from _caches(group, meters)
-    yield from _operators(group, meters)
-    yield from _sinks(group, meters)
+    yield from _state_metrics(group, meters)
+    yield from _cache_metrics(group, meters)
+    yield from _operator_metrics(group, meters)
+    yield from _sink_metrics(group, meters)
 
 
-def _state(group: str, meters: MetersSnapshot) -> Iterator[Metric]:
+def _state_metrics(group: str, meters: MetersSnapshot) -> Iterator[Metric]:
     labels = ["group", "stream", "partition", "store"]
     sizes = GaugeMetricFamily("streamrt_state_size_bytes", "Approximate size of stores.", labels=labels)
     entries = GaugeMetricFamily("streamrt_state_entries", "Approximate number of keys in stores.", labels=labels)
@@ -52,7 +52,7 @@ def _state(group: str, meters: MetersSnapshot) -> Iterator[Metric]:
     yield from (sizes, entries, blocks)
 
 
-def _caches(group: str, meters: MetersSnapshot) -> Iterator[Metric]:
+def _cache_metrics(group: str, meters: MetersSnapshot) -> Iterator[Metric]:
     labels = ["group", "cache", "stream", "name"]
     for name, words, of_state, of_lookups in (
         ("streamrt_cache_hits", "Reads that a cache of tasks answered.", CACHE_HITS, LOOKUP_HITS),
@@ -65,7 +65,7 @@ def _caches(group: str, meters: MetersSnapshot) -> Iterator[Metric]:
         yield family
 
 
-def _operators(group: str, meters: MetersSnapshot) -> Iterator[Metric]:
+def _operator_metrics(group: str, meters: MetersSnapshot) -> Iterator[Metric]:
     times = SummaryMetricFamily(
         "streamrt_operator_duration_seconds",
         "Time of operators for sampled records.",
@@ -85,7 +85,7 @@ def _operators(group: str, meters: MetersSnapshot) -> Iterator[Metric]:
         yield family
 
 
-def _sinks(group: str, meters: MetersSnapshot) -> Iterator[Metric]:
+def _sink_metrics(group: str, meters: MetersSnapshot) -> Iterator[Metric]:
     for name, words, kind in (
         ("streamrt_sink_retries", "Requests that sinks repeated.", SINK_RETRIES),
         ("streamrt_sink_retry_wait_seconds", "Time that sinks waited before them.", SINK_RETRY_SECONDS),

@@ -22,7 +22,7 @@ def given_token(token: ControlToken | None) -> Credential | None:
         token: the given one.
 
     Raises:
-        ConfigurationError: if it is no token.
+        ConfigurationError: if it is not a token.
 
     Example:
         >>> given_token("sesame")

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from functools import partial
 from typing import TypeVar
 
 from streamrt.dataframe.branch import Frame
 from streamrt.dataframe.triggering import template_of
 from streamrt.dataframe.window_definitions import AssignedWindowDefinition
-from streamrt.dataframe.windowing import add_window
+from streamrt.dataframe.windowing import emitting
 from streamrt.operators.durations import milliseconds
 from streamrt.operators.functions import require_callable
 from streamrt.windows.assigners import GlobalWindows, WindowAssigner
@@ -40,7 +39,7 @@ def window(
         `.trigger(...)`, `.final()` or `.current()`.
 
     Raises:
-        ConfigurationError: if `assigner` is no assigner, or an argument has no effect on its windows.
+        ConfigurationError: if `assigner` is not an assigner, or an argument has no effect on its windows.
 
     Example:
         ```python
@@ -51,9 +50,7 @@ def window(
         require_callable("window(on_late=...)", on_late)
     grace = milliseconds("window(grace_ms=...)", grace_ms)
     template = template_of(assigner, method="window()", grace_ms=grace, on_late=on_late)
-    return AssignedWindowDefinition(
-        partial(add_window, self), f"window_{type(assigner).__name__.strip('_')}", template, name
-    )
+    return AssignedWindowDefinition(emitting(self), f"window_{type(assigner).__name__.strip('_')}", template, name)
 
 
 def global_window(self: F, name: str | None = None) -> AssignedWindowDefinition[F]:
@@ -73,4 +70,4 @@ def global_window(self: F, name: str | None = None) -> AssignedWindowDefinition[
         ```
     """
     template = template_of(GlobalWindows(), method="global_window()")
-    return AssignedWindowDefinition(partial(add_window, self), "global_window", template, name)
+    return AssignedWindowDefinition(emitting(self), "global_window", template, name)

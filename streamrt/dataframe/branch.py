@@ -56,7 +56,7 @@ class Branch:
     @property
     def topics(self) -> tuple[Topic, ...]:
         """The topics of the sources, sorted by name."""
-        return tuple(sorted(map(_topic, self.sources), key=lambda topic: topic.name))
+        return tuple(sorted(map(_source_topic, self.sources), key=lambda topic: topic.name))
 
     @property
     def stream_id(self) -> str:
@@ -132,7 +132,7 @@ class Branch:
         return replace(self, node=source, sources=(source,), groups=(*self.groups, name), keyed=keyed)
 
     def with_sources_of(self, others: Sequence[Branch]) -> Branch:
-        """Return this position with the sources of other branches of the topology, too."""
+        """Return this position with the sources of other branches of the topology added."""
         sources = {source.id: source for branch in (self, *others) for source in branch.sources}
         keyed = self.keyed and all(each.keyed for each in others)
         return replace(self, sources=tuple(sources[number] for number in sorted(sources)), keyed=keyed)
@@ -195,7 +195,7 @@ def branch_of(frame: Frame) -> Branch:
     return frame._branch
 
 
-def _topic(source: Node) -> Topic:
+def _source_topic(source: Node) -> Topic:
     if not isinstance(source.operator, SourceOperator):
         raise TypeError(f"{source} is not a source")
     return source.operator.topic

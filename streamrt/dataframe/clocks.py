@@ -52,7 +52,7 @@ class WindowClock:
         """
         clock, parameter = self.clock, "closing_strategy"
         if clock is None:
-            clock = self.default if _inherited(branch, parameter) is None else "watermark"
+            clock = self.default if _inherit_strategy(branch, parameter) is None else "watermark"
         found = watermark_of(branch, parameter, clock, _WINDOW_CLOCKS, self.idle_timeout_ms, self.when_all_idle)
         return Closing("watermark" if isinstance(clock, WatermarkStrategy) else clock, found)
 
@@ -87,9 +87,9 @@ def watermark_of(
                 f"{name}={value!r} is given twice: {parameter}=WatermarkStrategy(...) has its own idle_timeout and "
                 "when_all_idle"
             )
-        return _checked(branch, clock)
+        return _check_strategy(branch, clock)
     if not isinstance(clock, str) or clock not in {name.partition(" ")[0] for name in names}:
-        known = " or ".join((", ".join(map(_quoted, names[:-1])), _quoted(names[-1])))
+        known = " or ".join((", ".join(map(_quote_name, names[:-1])), _quote_name(names[-1])))
         raise argument_error(
             f"{parameter}={clock!r}: it must be {known}, or a WatermarkStrategy", of_type=isinstance(clock, str)
         )
@@ -100,7 +100,7 @@ def watermark_of(
                 "partitions"
             )
         return None
-    strategy = _inherited(branch, parameter) or WatermarkStrategy()
+    strategy = _inherit_strategy(branch, parameter) or WatermarkStrategy()
     if idle_timeout_ms is not None:
         milliseconds("idle_timeout_ms=...", idle_timeout_ms, least=1)
         strategy = strategy.with_idleness(idle_timeout_ms)
@@ -114,7 +114,7 @@ def lag_ms(watermark: WatermarkStrategy | None) -> int | None:
     return watermark.out_of_orderness_ms if watermark.generator is None else None
 
 
-def _inherited(branch: Branch, parameter: str) -> WatermarkStrategy | None:
+def _inherit_strategy(branch: Branch, parameter: str) -> WatermarkStrategy | None:
     """Return the watermark strategy of the input topics of a frame, also of those in front of a `group_by`.
 
     Args:
@@ -125,7 +125,7 @@ def _inherited(branch: Branch, parameter: str) -> WatermarkStrategy | None:
         InvalidOperationError: if the topics have different ones.
     """
     found: dict[WatermarkStrategy | None, str] = {}
-    for topic in sorted(_origins(branch.builder.build(), branch.sources), key=lambda topic: topic.name):
+    for topic in sorted(_input_topics(branch.builder.build(), branch.sources), key=lambda topic: topic.name):
         found.setdefault(topic.watermark_strategy, topic.name)
     if len(found) > 1:
         raise InvalidOperationError(
@@ -135,17 +135,17 @@ def _inherited(branch: Branch, parameter: str) -> WatermarkStrategy | None:
     return next(iter(found), None)
 
 
-def _origins(topology: Topology, sources: Iterable[Node]) -> Iterator[Topic]:
+def _input_topics(topology: Topology, sources: Iterable[Node]) -> Iterator[Topic]:
     """Yield the input topics of sources, also those in front of exchanges."""
     for source in sources:
         exchange = topology.exchanges.get(topic_of(source))
         if exchange is not None:
-            yield from _origins(topology, topology.roots(exchange))
+            yield from _input_topics(topology, topology.roots(exchange))
         elif isinstance(source.operator, SourceOperator):
             yield source.operator.topic
 
 
-def _checked(branch: Branch, strategy: WatermarkStrategy) -> WatermarkStrategy:
+def _check_strategy(branch: Branch, strategy: WatermarkStrategy) -> WatermarkStrategy:
     if strategy.generator is not None and branch.groups:
         raise InvalidOperationError(
             "WatermarkStrategy(generator=...) cannot be used behind group_by or with a broadcast frame, where the watermark "
@@ -154,6 +154,6 @@ def _checked(branch: Branch, strategy: WatermarkStrategy) -> WatermarkStrategy:
     return strategy
 
 
-def _quoted(name: str) -> str:
+def _quote_name(name: str) -> str:
     word, _, rest = name.partition(" ")
     return f"{word!r} {rest}"

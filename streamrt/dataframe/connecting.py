@@ -52,7 +52,7 @@ def connect(self: F, other: Frame | BroadcastFrame) -> ConnectedFrames[F]:  # no
         Both frames; call `process` on it.
 
     Raises:
-        InvalidOperationError: if `other` is no dataframe of the same application.
+        InvalidOperationError: if `other` is not a dataframe of the same application.
 
     Example:
         ```python
@@ -117,7 +117,7 @@ def broadcast(  # noqa: D417 - a method
 class BroadcastFrame:
     """A dataframe whose records reach all partitions of another one. `StreamingDataFrame.broadcast` makes it.
 
-    It can only be connected, and with one dataframe or with frames that have its topic, too: its internal topic has as many
+    It can only be connected, and with one dataframe or with frames that also have its topic: its internal topic has as many
     partitions as these.
     """
 
@@ -127,7 +127,7 @@ class BroadcastFrame:
         self._serializers = serializers
         self._arrived: tuple[Node, Branch] | None = None
 
-    def _to(self, other: Branch) -> Branch:
+    def _broadcast_to(self, other: Branch) -> Branch:
         """Return the position of the records in the partitions of another frame.
 
         Raises:
@@ -142,7 +142,7 @@ class BroadcastFrame:
                 f"the broadcast {self._name!r} of {self._branch.stream_id} is connected with a frame of {topic_of(source)}, "
                 f"and cannot reach {other.stream_id}, too: call broadcast(name='...') again with another name"
             )
-        # A topic that is no broadcast itself comes first, because sources of broadcasts are added after it.
+        # A topic that is not itself a broadcast comes first, because sources of broadcasts are added after it.
         source = other.sources[0]
         like = topic_of(source)
         branch = self._branch
@@ -192,7 +192,7 @@ class ConnectedFrames(Generic[F]):
 
         Raises:
             ConfigurationError: if an argument is invalid.
-            InvalidOperationError: if `function` is no function of two frames, or another one has the same store.
+            InvalidOperationError: if `function` is not a function of two frames, or another one has the same store.
 
         Example:
             ```python
@@ -202,7 +202,7 @@ class ConnectedFrames(Generic[F]):
         branch, second = self._first._branch, self._second
         wanted = BroadcastProcessFunction if isinstance(second, BroadcastFrame) else CoProcessFunction
         check_function("connect(...).process", wanted, function)
-        other = second._to(branch) if isinstance(second, BroadcastFrame) else second._branch
+        other = second._broadcast_to(branch) if isinstance(second, BroadcastFrame) else second._branch
         fields = run_with(branch.meeting((other,)), function, name, clock, grace_ms, idle_timeout_ms, when_all_idle)
         operator = BroadcastProcess if isinstance(second, BroadcastFrame) else CoProcess
         return self._first._with(branch.merge((other,), operator(*fields)))

@@ -7,6 +7,7 @@ from typing import Any, Literal, NoReturn, overload
 
 from typing_extensions import Self
 
+from streamrt.arguments import checked
 from streamrt.connectors import BaseSink
 from streamrt.context import current_provider
 from streamrt.dataframe import (
@@ -56,7 +57,7 @@ class StreamingDataFrame:
 
     `Application.dataframe()` makes one. Methods add operators; nothing runs before `Application.run()`. Values are
     usually dicts, and `sdf["column"]` works on their items. Any other value that the topic's deserializer returns is
-    allowed, too.
+    also allowed.
 
     `apply`, `apply_async`, `filter`, `sdf[condition]`, `sdf[["a", "b"]]`, `set_timestamp`, `set_headers`, `group_by`,
     `rebalance`, `reduce`, `process`, `side_output`, `concat`, `join_asof`, `join_interval` and windows return a new frame:
@@ -124,7 +125,7 @@ class StreamingDataFrame:
             ```
         """
         require_parameters("apply()", func, metadata=metadata, stateful=stateful)
-        return self._new(Apply(func, expand, metadata, self._store() if stateful else None))
+        return self._add_operator(Apply(func, expand, metadata, self._make_store() if stateful else None))
 
     def update(self, func: Callable[..., Any], *, stateful: bool = False, metadata: bool = False) -> StreamingDataFrame:
         """Call a function for its side effect, such as a change of the value in place. Its result is ignored.
@@ -146,7 +147,7 @@ class StreamingDataFrame:
             ```
         """
         require_parameters("update()", func, metadata=metadata, stateful=stateful)
-        return self._in_place(Update(func, metadata, self._store() if stateful else None))
+        return self._in_place(Update(func, metadata, self._make_store() if stateful else None))
 
     def filter(self, func: Callable[..., Any], *, stateful: bool = False, metadata: bool = False) -> StreamingDataFrame:
         """Keep the values for which a function returns a true value.
@@ -168,7 +169,7 @@ class StreamingDataFrame:
             ```
         """
         require_parameters("filter()", func, metadata=metadata, stateful=stateful)
-        return self._new(Filter(func, metadata, self._store() if stateful else None))
+        return self._add_operator(Filter(func, metadata, self._make_store() if stateful else None))
 
     # -- Columns -------------------------------------------------------------------------------------------------
 
@@ -184,20 +185,20 @@ class StreamingDataFrame:
         if isinstance(item, str):
             return StreamingSeries(Column(item), self)
         if isinstance(item, StreamingSeries):
-            return self._new(Where(item.expression))
+            return self._add_operator(Where(item.expression))
         if isinstance(item, StreamingDataFrame):
-            return self._new(Where(self._branch.absorb(item._branch)))
+            return self._add_operator(Where(self._branch.absorb(item._branch)))
         if isinstance(item, list) and item and all(isinstance(name, str) for name in item):
-            return self._new(Apply(Project(tuple(item))))
+            return self._add_operator(Apply(Project(tuple(item))))
         raise argument_error(
             "a dataframe is indexed by a column name, a list of column names or a condition on its columns, "
-            f"got {_kind(item)}",
+            f"got {_kind_of(item)}",
             of_type=item == [],
         )
 
     def __setitem__(self, column: str, item: Any) -> None:
         if not isinstance(column, str):
-            raise ArgumentTypeError(f"a column is named by a string, got {_kind(column)}")
+            raise ArgumentTypeError(f"a column is named by a string, got {_kind_of(column)}")
         expression: Expression
         if isinstance(item, StreamingSeries):
             if item.frame is not self:
@@ -288,7 +289,7 @@ class StreamingDataFrame:
             ```
         """
         require_callable("set_timestamp()", func)
-        return self._new(SetTimestamp(func))
+        return self._add_operator(SetTimestamp(func))
 
     def set_headers(self, func: Callable[[Any, Any, int, Any], Iterable[tuple[str, Any]] | None]) -> StreamingDataFrame:
         """Replace the headers of each record.
@@ -306,7 +307,7 @@ class StreamingDataFrame:
             ```
         """
         require_callable("set_headers()", func)
-        return self._new(SetHeaders(func))
+        return self._add_operator(SetHeaders(func))
 
     def print(self, pretty: bool = True, metadata: bool = False) -> StreamingDataFrame:
         """Print each value, as `{'value': ...}`, to the standard output of the process that called `run()`.
@@ -366,8 +367,7 @@ class StreamingDataFrame:
                     f"print_table({name}=...) must be {wanted}, got {number!r}",
                     of_type=isinstance(number, int | float),
                 )
-        if column_widths is not None and not isinstance(column_widths, Mapping):
-            raise ArgumentTypeError(f"print_table(column_widths=...) must be a dict, got {_kind(column_widths)}")
+        checked("print_table(column_widths=...)", column_widths, Mapping, "a dict", optional=True, show=_kind_of)
         shown = None if columns is None else tuple(_column_names("print_table()", columns)) if columns else ()
         widths = tuple((column_widths or {}).items())
         return self._in_place(PrintTable(int(size), title, metadata, timeout, live, live_slowdown, shown, widths))
@@ -391,7 +391,7 @@ class StreamingDataFrame:
         """
         if not isinstance(sink, BaseSink):
             raise ArgumentTypeError(
-                f"sink() needs an object of a class derived from BaseSink, such as ListSink(), got {_kind(sink)}"
+                f"sink() needs an object of a class derived from BaseSink, such as ListSink(), got {_kind_of(sink)}"
             )
         self._branch.add(SinkOperator(sink))
 
@@ -415,7 +415,7 @@ class StreamingDataFrame:
             sdf.register_store(MemoryStore)
             ```
         """
-        store = self._store() if store_type is None else StoreSpec(self._branch.store_name, store_type)
+        store = self._make_store() if store_type is None else StoreSpec(self._branch.store_name, store_type)
         self._branch.builder.register_store(self._branch.sources, store)
 
     apply_async = asynchronous.apply_async
@@ -499,8 +499,7 @@ class StreamingDataFrame:
             assert sdf.test({"dep_delay": 90})[0][0]["hours"] == 1.5
             ```
         """
-        if topic is not None and not isinstance(topic, Topic):
-            raise ArgumentTypeError(f"test(topic=...) must be a Topic, got {_kind(topic)}")
+        checked("test(topic=...)", topic, Topic, "a Topic", optional=True, show=_kind_of)
         outputs: list[tuple[Any, Any, int, Any]] = []
         context = TrialContext(self._trial, key, timestamp, headers, ctx)
         topology = self._branch.builder.build()
@@ -518,7 +517,7 @@ class StreamingDataFrame:
         return outputs
 
     def side_output(self, tag: str) -> StreamingDataFrame:
-        """Return what the operator of this frame puts out beside its results.
+        """Return what the operator of this frame puts out in addition to its results.
 
         Windows over event time have one side output, "late": a record that is in none of its windows goes there once, with
         its value, key, timestamp and headers, and nothing is logged about it. `on_late` still hears of each window.
@@ -547,14 +546,14 @@ class StreamingDataFrame:
     def _with(self, branch: Branch) -> Self:
         return type(self)(branch)
 
-    def _new(self, operator: Operator) -> Self:
+    def _add_operator(self, operator: Operator) -> Self:
         return self._with(self._branch.add(operator))
 
     def _in_place(self, operator: Operator) -> Self:
         self._branch = self._branch.add(operator)
         return self
 
-    def _store(self) -> StoreSpec:
+    def _make_store(self) -> StoreSpec:
         return self._branch.store(self._branch.store_name)
 
     def __bool__(self) -> NoReturn:
@@ -575,10 +574,10 @@ def _column_names(method: str, names: Any) -> tuple[str, ...]:
     listed: Sequence[Any] = [names] if isinstance(names, str) else names
     if not isinstance(listed, list) or not listed or not all(isinstance(name, str) for name in listed):
         raise argument_error(
-            f"{method} needs a column name or a list of column names, got {_kind(names)}", of_type=names == []
+            f"{method} needs a column name or a list of column names, got {_kind_of(names)}", of_type=names == []
         )
     return tuple(listed)
 
 
-def _kind(item: Any) -> str:
+def _kind_of(item: Any) -> str:
     return f"{item!r}" if isinstance(item, list) else type(item).__name__

@@ -43,7 +43,7 @@ def group_by(
         value_serializer: serializer of values in the internal topic.
         key_serializer: serializer of its keys.
         partitioner: function of the new key and the number of partitions of the internal topic, which returns the
-            partition, from 0. It must depend on these two alone, and give the same for a key that was serialized and
+            partition, from 0. It must depend only on these two, and give the same for a key that was serialized and
             deserialized: the state of a key is where the partitioner says. By default, Kafka's hash of the serialized key.
 
     Returns:
@@ -61,7 +61,7 @@ def group_by(
         by_day = sdf.group_by(lambda value: value["ordered_at"][:10], name="day")
         ```
     """
-    make_key, name = _grouping(key, name)
+    make_key, name = _make_grouping(key, name)
     if partitioner is not None:
         require_callable("group_by(partitioner=...)", partitioner)
     branch = self._branch
@@ -144,7 +144,7 @@ def _key_format(
     return (name if reader is None else reader), (name if writer is None else writer)
 
 
-def _grouping(key: str | Callable[[Any], Any], name: str | None) -> tuple[Callable[[Any], Any], str]:
+def _make_grouping(key: str | Callable[[Any], Any], name: str | None) -> tuple[Callable[[Any], Any], str]:
     """Return the function that makes the new key, and the grouping's name."""
     require_name("group_by", name)
     if isinstance(key, str):

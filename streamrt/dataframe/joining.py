@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import Any, TypeVar
 
+from streamrt.arguments import checked, checked_choice, type_name
 from streamrt.dataframe.branch import Branch, Frame
 from streamrt.errors import ArgumentTypeError, ArgumentValueError, argument_error
 from streamrt.joins import AsOfHow, BaseField, BaseLookup, IntervalHow, LookupBuffer, OnMerge
@@ -53,7 +54,7 @@ def concat(self: F, other: Frame) -> F:
         balance = orders.concat(refunds).apply(add_up, stateful=True)
         ```
     """
-    return _merge(self, other, Concat())
+    return _merge_frames(self, other, Concat())
 
 
 def join_asof(
@@ -79,7 +80,7 @@ def join_asof(
 
     Args:
         right: the other dataframe, of the same application. It may be a branch of the same topic.
-        how: "inner" drops left records without a right one, "left" passes them on alone.
+        how: "inner" drops left records without a right one, "left" passes them on by themselves.
         on_merge: rule that merges two values. "raise" fails if both have a column; "keep-left" and "keep-right"
             choose one side; None counts as a value without columns. Or a function of left and right value; a
             missing right value is None, and the function may change the values.
@@ -104,7 +105,7 @@ def join_asof(
     merge = merge_of(method, on_merge)
     grace = milliseconds(f"{method}(grace_ms=...)", grace_ms)
     store = _join_store(method, name, self._branch, right)
-    return _merge(self, right, AsOfJoin(how, merge, grace, store))
+    return _merge_frames(self, right, AsOfJoin(how, merge, grace, store))
 
 
 def join_interval(
@@ -123,8 +124,8 @@ def join_interval(
     included. The second record of a pair, from either side, passes the pair on, once: with the key, the later
     timestamp of both, and without headers. The pairs of one record come in the order of the others' timestamps.
 
-    A record without a match on arrival is passed on alone, at once, if `how` says so. A later record may still
-    match it; then the pair is passed on, too.
+    A record without a match on arrival is passed on by itself, at once, if `how` says so. A later record may still
+    match it; then the pair is also passed on.
 
     Topics of both sides must have equal numbers of partitions; their records are processed in the order of
     timestamps. A store keeps records of both sides for `grace_ms` of stream time, the highest timestamp in a
@@ -133,7 +134,7 @@ def join_interval(
     Args:
         right: the other dataframe, of the same application. It may be a branch of the same topic, or this dataframe: then
             each record also matches itself if the interval contains its own time.
-        how: records that are passed on alone: "inner" none, "left" and "right" those of one side, "outer" all.
+        how: records that are passed on by themselves: "inner" none, "left" and "right" those of one side, "outer" all.
         on_merge: rule that merges two values. "raise" fails if both have a column; "keep-left" and "keep-right"
             choose one side; None counts as a value without columns. Or a function of left and right value; a
             missing value is None, and the function may change the values.
@@ -169,7 +170,7 @@ def join_interval(
                 "missed: set grace_ms to at least that"
             )
     store = _join_store(method, name, self._branch, right)
-    return _merge(self, right, IntervalJoin(how, merge, grace, store, backward, forward))
+    return _merge_frames(self, right, IntervalJoin(how, merge, grace, store, backward, forward))
 
 
 def join_lookup(
@@ -222,15 +223,14 @@ def join_lookup(
     pairs = tuple(fields.items())
     if buffer is None:
         return self._in_place(LookupJoin(lookup, pairs, on))
-    if not isinstance(buffer, LookupBuffer):
-        raise ArgumentTypeError(f"join_lookup(buffer=...) must be a LookupBuffer, got {type(buffer).__name__}")
+    checked("join_lookup(buffer=...)", buffer, LookupBuffer, "a LookupBuffer", show=type_name)
     branch = self._branch
     name = ".".join((buffer.store_name, *branch.groups))
     store = _new_store(name, (branch,), "give one of the buffers another store_name")
     return self._in_place(BufferedLookupJoin(lookup, pairs, on, buffer, store))
 
 
-def _merge(frame: F, other: Any, operator: MergeOperator) -> F:
+def _merge_frames(frame: F, other: Any, operator: MergeOperator) -> F:
     """Return a new frame below an operator whose inputs are the two frames.
 
     Raises:
@@ -271,8 +271,4 @@ def _new_store(name: str, branches: tuple[Branch, ...], advice: str) -> StoreSpe
 
 
 def _require_one_of(method: str, argument: str, value: Any, known: tuple[str, ...]) -> None:
-    if value not in known:
-        raise argument_error(
-            f"{method}({argument}=...) must be one of {', '.join(map(repr, known))}, got {value!r}",
-            of_type=isinstance(value, str),
-        )
+    checked_choice(f"{method}({argument}=...)", value, known, f"one of {', '.join(map(repr, known))}")

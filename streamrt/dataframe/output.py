@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, Literal, TypeVar
 
 from streamrt.dataframe.branch import Frame
-from streamrt.errors import ArgumentValueError
+from streamrt.errors import ArgumentTypeError, ArgumentValueError
 from streamrt.operators import ToTopic
 from streamrt.operators.functions import require_callable
 from streamrt.operators.partitioning import Partitioner
@@ -48,6 +48,10 @@ def to_topic(
         sdf.to_topic(by_day, partition=lambda value, key, count: value["day"] % count)
         ```
     """
+    if isinstance(topic, str):
+        raise ArgumentTypeError(
+            f"to_topic() takes a Topic or a function that returns one, not a name: write to_topic(app.topic({topic!r}))"
+        )
     if not isinstance(topic, Topic):
         require_callable("to_topic() takes a Topic or a function that returns one; it", topic)
     if key is not None:

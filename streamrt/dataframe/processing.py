@@ -58,7 +58,7 @@ def process(
 
     Raises:
         ConfigurationError: if an argument is invalid.
-        InvalidOperationError: if `function` is no process function, or this frame has another one with the same store.
+        InvalidOperationError: if `function` is not a process function, or this frame has another one with the same store.
 
     Example:
         ```python
@@ -118,7 +118,7 @@ def check_function(method: str, wanted: type[TimedFunction], function: Any) -> N
         function: the function.
 
     Raises:
-        ArgumentTypeError: if it is no object of the class.
+        ArgumentTypeError: if it is not an object of the class.
         ArgumentValueError: if it names a side output twice.
     """
     if not isinstance(function, wanted):

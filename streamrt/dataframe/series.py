@@ -105,7 +105,7 @@ class StreamingSeries:
             sdf = sdf[sdf["carrier"].isin({"UA", "AA"})]
             ```
         """
-        return self._binary("in", other)
+        return self._apply_binary("in", other)
 
     def contains(self, other: StreamingSeries | object) -> StreamingSeries:
         """Test whether the value, a container or a string, contains something.
@@ -115,15 +115,15 @@ class StreamingSeries:
             sdf["from_york"] = sdf["city"].contains("York")
             ```
         """
-        return self._binary("in", other, reflected=True)
+        return self._apply_binary("in", other, reflected=True)
 
     def is_(self, other: StreamingSeries | object) -> StreamingSeries:
         """Test whether the value is the same object as another (`is`)."""
-        return self._binary("is", other)
+        return self._apply_binary("is", other)
 
     def isnot(self, other: StreamingSeries | object) -> StreamingSeries:
         """Test whether the value is not the same object as another (`is not`)."""
-        return self._binary("is not", other)
+        return self._apply_binary("is not", other)
 
     def isnull(self) -> StreamingSeries:
         """Test whether the value is None.
@@ -218,11 +218,11 @@ class StreamingSeries:
     def _with(self, expression: Expression) -> StreamingSeries:
         return StreamingSeries(expression, self._frame)
 
-    def _binary(self, symbol: str, other: Any, *, reflected: bool = False) -> StreamingSeries:
-        own, operand = self._expression, self._operand(other)
+    def _apply_binary(self, symbol: str, other: Any, *, reflected: bool = False) -> StreamingSeries:
+        own, operand = self._expression, self._make_operand(other)
         return self._with(Binary(symbol, operand, own) if reflected else Binary(symbol, own, operand))
 
-    def _operand(self, other: Any) -> Expression:
+    def _make_operand(self, other: Any) -> Expression:
         if isinstance(other, Frame):
             raise ArgumentTypeError(
                 "a dataframe cannot be combined with a series: make it a column first, such as sdf['x'] = sdf.apply(...)"
@@ -242,46 +242,46 @@ class StreamingSeries:
         return self._with(Column(item, self._expression))
 
     def __add__(self, other: Any) -> StreamingSeries:
-        return self._binary("+", other)
+        return self._apply_binary("+", other)
 
     def __radd__(self, other: Any) -> StreamingSeries:
-        return self._binary("+", other, reflected=True)
+        return self._apply_binary("+", other, reflected=True)
 
     def __sub__(self, other: Any) -> StreamingSeries:
-        return self._binary("-", other)
+        return self._apply_binary("-", other)
 
     def __rsub__(self, other: Any) -> StreamingSeries:
-        return self._binary("-", other, reflected=True)
+        return self._apply_binary("-", other, reflected=True)
 
     def __mul__(self, other: Any) -> StreamingSeries:
-        return self._binary("*", other)
+        return self._apply_binary("*", other)
 
     def __rmul__(self, other: Any) -> StreamingSeries:
-        return self._binary("*", other, reflected=True)
+        return self._apply_binary("*", other, reflected=True)
 
     def __truediv__(self, other: Any) -> StreamingSeries:
-        return self._binary("/", other)
+        return self._apply_binary("/", other)
 
     def __rtruediv__(self, other: Any) -> StreamingSeries:
-        return self._binary("/", other, reflected=True)
+        return self._apply_binary("/", other, reflected=True)
 
     def __floordiv__(self, other: Any) -> StreamingSeries:
-        return self._binary("//", other)
+        return self._apply_binary("//", other)
 
     def __rfloordiv__(self, other: Any) -> StreamingSeries:
-        return self._binary("//", other, reflected=True)
+        return self._apply_binary("//", other, reflected=True)
 
     def __mod__(self, other: Any) -> StreamingSeries:
-        return self._binary("%", other)
+        return self._apply_binary("%", other)
 
     def __rmod__(self, other: Any) -> StreamingSeries:
-        return self._binary("%", other, reflected=True)
+        return self._apply_binary("%", other, reflected=True)
 
     def __pow__(self, other: Any) -> StreamingSeries:
-        return self._binary("**", other)
+        return self._apply_binary("**", other)
 
     def __rpow__(self, other: Any) -> StreamingSeries:
-        return self._binary("**", other, reflected=True)
+        return self._apply_binary("**", other, reflected=True)
 
     def __neg__(self) -> StreamingSeries:
         return self._with(Unary("-", self._expression))
@@ -293,37 +293,37 @@ class StreamingSeries:
         return self.round(ndigits)
 
     def __and__(self, other: Any) -> StreamingSeries:
-        return self._binary("and", other)
+        return self._apply_binary("and", other)
 
     def __rand__(self, other: Any) -> StreamingSeries:
-        return self._binary("and", other, reflected=True)
+        return self._apply_binary("and", other, reflected=True)
 
     def __or__(self, other: Any) -> StreamingSeries:
-        return self._binary("or", other)
+        return self._apply_binary("or", other)
 
     def __ror__(self, other: Any) -> StreamingSeries:
-        return self._binary("or", other, reflected=True)
+        return self._apply_binary("or", other, reflected=True)
 
     def __invert__(self) -> StreamingSeries:
         return self._with(Unary("not", self._expression))
 
     def __eq__(self, other: object) -> StreamingSeries:  # type: ignore[override]
-        return self._binary("==", other)
+        return self._apply_binary("==", other)
 
     def __ne__(self, other: object) -> StreamingSeries:  # type: ignore[override]
-        return self._binary("!=", other)
+        return self._apply_binary("!=", other)
 
     def __lt__(self, other: Any) -> StreamingSeries:
-        return self._binary("<", other)
+        return self._apply_binary("<", other)
 
     def __le__(self, other: Any) -> StreamingSeries:
-        return self._binary("<=", other)
+        return self._apply_binary("<=", other)
 
     def __gt__(self, other: Any) -> StreamingSeries:
-        return self._binary(">", other)
+        return self._apply_binary(">", other)
 
     def __ge__(self, other: Any) -> StreamingSeries:
-        return self._binary(">=", other)
+        return self._apply_binary(">=", other)
 
     __hash__ = None  # type: ignore[assignment]  # == builds a series, so a series cannot be a dict key
 

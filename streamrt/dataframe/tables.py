@@ -46,15 +46,15 @@ def to_table(self: F, table: Table | str, key: KeyOfRow | None = None) -> F:  # 
         orders[orders["total"] > 1_000].to_table("shop.large_orders")
         ```
     """
-    found = _found(self._branch, table)
+    found = _find_table(self._branch, table)
     info, home = found.info, found.home
     if info.kind == "primary-key":
         raise InvalidOperationError(
             f"to_table() into {info.name}, a table with a primary key, is not there yet: append to a table without one"
         )
-    chosen = _key(found, key)
+    chosen = _make_key_function(found, key)
     if info.kind == "external":
-        from streamrt.tables.endpoints import endpoint_sink, row_check
+        from streamrt.tables.endpoints.endpoints import endpoint_sink, row_check
 
         sink = endpoint_sink(info, home)
         self._branch.add(TableSinkOperator(sink, row_check(info, home), info.name, chosen))
@@ -63,7 +63,7 @@ def to_table(self: F, table: Table | str, key: KeyOfRow | None = None) -> F:  # 
     return self._in_place(ToTable(topic, chosen, None, info.name))
 
 
-def _found(branch: Branch, table: Table | str) -> Table:
+def _find_table(branch: Branch, table: Table | str) -> Table:
     # Most applications have no tables, and do not wait for pyarrow.
     from streamrt.tables import Table
 
@@ -78,7 +78,7 @@ def _found(branch: Branch, table: Table | str) -> Table:
     return branch.tables(table)
 
 
-def _key(table: Table, key: KeyOfRow | None) -> Callable[[Any], Any] | None:
+def _make_key_function(table: Table, key: KeyOfRow | None) -> Callable[[Any], Any] | None:
     """Return the function from the value to the key.
 
     Raises:
@@ -105,6 +105,6 @@ def _key(table: Table, key: KeyOfRow | None) -> Callable[[Any], Any] | None:
                 f"to_table(key={key!r}) does not fit: the key of table {name} is {has}; leave key out, or create the table "
                 f"with key={list(names)!r}"
             )
-    from streamrt.tables.keys import RowKey
+    from streamrt.tables.descriptions.keys import RowKey
 
     return RowKey(table.schema, columns) if columns else None

@@ -7,6 +7,7 @@ from typing import Any
 from streamrt.common.event_loop import EventLoopThread
 from streamrt.connectors import BaseSink
 from streamrt.context import current_provider
+from streamrt.kafka.wire import client_headers
 from streamrt.operators.metadata import checked_headers, checked_timestamp
 from streamrt.records import Headers, MessageContext, MessageTimestamp, Tick, TimestampType
 from streamrt.serializers import MessageField
@@ -115,6 +116,24 @@ class TrialContext:
 
         return place, (topic.config.num_partitions if topic.config else None) or 1
 
+    def passage(self, topic: Topic, node: Node, child: RecordHandler) -> RecordHandler:
+        """Return a function that serializes a record, deserializes it, and passes it to `child`."""
+        to_value = topic.value_serializer.bind(topic.name, MessageField.VALUE)
+        to_key = topic.key_serializer.bind(topic.name, MessageField.KEY)
+        load_value = topic.value_deserializer.bind(topic.name, MessageField.VALUE)
+        load_key = topic.key_deserializer.bind(topic.name, MessageField.KEY)
+
+        def send(value: Any, key: Any, timestamp: int, headers: Headers | None) -> None:
+            checked_timestamp(timestamp)
+            data, sent = to_value(value, headers), client_headers(headers, topic.name)
+            # The key of a test is what the caller gives, of any type; that of a group_by comes from the value.
+            if node.operator.name == "group_by" and key is not None:
+                raw_key = to_key(key, headers)
+                key = None if raw_key is None else load_key(raw_key, sent)
+            child(None if data is None else load_value(data, sent), key, timestamp, sent)
+
+        return send
+
     def state(self, store: StoreSpec) -> StateAccess:
         """Return the function that returns the state of a key, which is in memory."""
         return self._stores.state(self.source, store)
@@ -171,9 +190,13 @@ class TrialContext:
     def watch(self, kind: str, name: str, total: Callable[[], float]) -> None:
         """Do nothing: a dataframe under test has no reports."""
 
-    def begin_portion(self) -> Callable[[], bool]:
+    def begin_portion(self, node: Node) -> Callable[[], bool]:
         """Return a function that always returns False: there is no time slice."""
         return lambda: False
+
+    def when_complete(self, node: Node, work: Callable[[], None]) -> None:
+        """Do the work at once."""
+        work()
 
     def show(self, node_id: int, item: Any) -> None:
         """Print text as `sdf.print()` does; rows of tables are left out."""
@@ -194,9 +217,9 @@ def compose_all(topology: Topology, context: TrialContext, sink: RecordHandler |
     executors: dict[str, RecordHandler] = {}
     for name in topology.streams:
         context.source = name
-        executors.update(compose_stream(topology, name, context, sink or _drop))
+        executors.update(compose_stream(topology, name, context, sink or _drop_output))
     return executors
 
 
-def _drop(value: Any, key: Any, timestamp: int, headers: Headers | None) -> None:
+def _drop_output(value: Any, key: Any, timestamp: int, headers: Headers | None) -> None:
     """Drop an output."""

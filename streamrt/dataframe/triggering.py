@@ -20,12 +20,11 @@ from streamrt.windows.assigners import (
     WindowAssigner,
 )
 from streamrt.windows.closing import Closing, TimeWindowOperator
-from streamrt.windows.dynamic_session import DynamicSessionWindow
 from streamrt.windows.evictors import Evictor
 from streamrt.windows.fixed import FixedWindow
 from streamrt.windows.functions import ProcessWindowFunction, WindowFunction
 from streamrt.windows.late import LATE
-from streamrt.windows.session import SessionWindow
+from streamrt.windows.session import DynamicSessionWindow, SessionWindow
 from streamrt.windows.triggered import DELAY_MS, TriggeredWindow
 from streamrt.windows.triggers import (
     AtEnd,
@@ -45,11 +44,11 @@ def template_of(assigner: Any, *, method: str, grace_ms: int = 0, on_late: Any =
     """Return windows of an assigner, without aggregation and trigger.
 
     Raises:
-        ArgumentTypeError: if it is no assigner.
+        ArgumentTypeError: if it is not an assigner.
         ArgumentValueError: if its windows take no late records, but an argument is about them.
     """
     if not isinstance(assigner, WindowAssigner):
-        raise ArgumentTypeError(f"{method} needs an object of a subclass of WindowAssigner, got {_kind(assigner)}")
+        raise ArgumentTypeError(f"{method} needs an object of a subclass of WindowAssigner, got {_kind_of(assigner)}")
     if assigner.time not in ("event", "processing"):
         raise ArgumentValueError(
             f"{type(assigner).__name__}.time must be 'event' or 'processing', got {assigner.time!r}"
@@ -98,13 +97,13 @@ def with_function(operator: TriggeredWindow, function: Any) -> TriggeredWindow:
     """Return a window with a window function.
 
     Raises:
-        ArgumentTypeError: if it is no such function, or its `outputs` are no names.
+        ArgumentTypeError: if it is not such a function, or its `outputs` are not names.
         ArgumentValueError: if its `outputs` name one twice, or "late".
     """
     if isinstance(function, type) or not (isinstance(function, ProcessWindowFunction) or callable(function)):
         raise ArgumentTypeError(
             "process() of a window needs an object of a subclass of ProcessWindowFunction, or a function of key, context and "
-            f"elements, got {_kind(function)}"
+            f"elements, got {_kind_of(function)}"
         )
     if isinstance(function, ProcessWindowFunction):
         _check_outputs(function)
@@ -129,7 +128,7 @@ def with_trigger(
         ArgumentValueError: if they do not fit together.
     """
     if not isinstance(trigger, Trigger):
-        raise ArgumentTypeError(f"trigger() needs an object of a subclass of Trigger, got {_kind(trigger)}")
+        raise ArgumentTypeError(f"trigger() needs an object of a subclass of Trigger, got {_kind_of(trigger)}")
     if clock == "key":
         raise ArgumentValueError(
             f"{verb}(closing_strategy='key') is not possible here, because the records of a key cannot wake a key without "
@@ -140,7 +139,7 @@ def with_trigger(
     if evictor is not None:
         if not isinstance(evictor, Evictor):
             raise ArgumentTypeError(
-                f"trigger(evictor=...) needs an object of a subclass of Evictor, got {_kind(evictor)}"
+                f"trigger(evictor=...) needs an object of a subclass of Evictor, got {_kind_of(evictor)}"
             )
         aggregation = operator.aggregation
         if aggregation is not None and (aggregation.aggregators or not aggregation.collectors):
@@ -227,5 +226,5 @@ def _check_outputs(function: ProcessWindowFunction) -> None:
         )
 
 
-def _kind(item: Any) -> str:
+def _kind_of(item: Any) -> str:
     return f"the class {item.__name__}" if isinstance(item, type) else type(item).__name__

@@ -30,10 +30,9 @@ from streamrt.windows import (
 )
 from streamrt.windows.aggregation import Aggregation
 from streamrt.windows.closing import TimeWindowOperator, WindowOperator
-from streamrt.windows.dynamic_session import DynamicSessionWindow
 from streamrt.windows.evictors import Evictor
 from streamrt.windows.functions import WindowFunction
-from streamrt.windows.session import SessionWindow
+from streamrt.windows.session import DynamicSessionWindow, SessionWindow
 from streamrt.windows.triggered import TriggeredWindow
 from streamrt.windows.triggers import Trigger
 
@@ -69,7 +68,7 @@ _NOT_COUNTED = (
 )
 
 
-def _unfinished(advice: str, never: Mapping[str, str] | None = None) -> Callable[[type[T]], type[T]]:
+def _refuse_use_as_frame(advice: str, never: Mapping[str, str] | None = None) -> Callable[[type[T]], type[T]]:
     """Return a class decorator: the use of an object as a dataframe raises an error with advice.
 
     Args:
@@ -100,7 +99,7 @@ def _unfinished(advice: str, never: Mapping[str, str] | None = None) -> Callable
     return decorate
 
 
-@_unfinished(_NOT_DEFINED)
+@_refuse_use_as_frame(_NOT_DEFINED)
 class _Definition(abc.ABC, Generic[F, W]):
     """The definition of which records are in a window. Next, say what to compute.
 
@@ -123,39 +122,39 @@ class _Definition(abc.ABC, Generic[F, W]):
 
     def sum(self) -> W:
         """Add up the values, starting with the int 0: ints stay exact."""
-        return self._window(Aggregation.of(Sum()), "sum")
+        return self._make_window(Aggregation.of(Sum()), "sum")
 
     def count(self) -> W:
         """Count the values."""
-        return self._window(Aggregation.of(Count()), "count")
+        return self._make_window(Aggregation.of(Count()), "count")
 
     def mean(self) -> W:
         """Compute the sum of the values divided by their number: a float, or None without values."""
-        return self._window(Aggregation.of(Mean()), "mean")
+        return self._make_window(Aggregation.of(Mean()), "mean")
 
     def min(self) -> W:
         """Compute the lowest value, or None without values."""
-        return self._window(Aggregation.of(Min()), "min")
+        return self._make_window(Aggregation.of(Min()), "min")
 
     def max(self) -> W:
         """Compute the highest value, or None without values."""
-        return self._window(Aggregation.of(Max()), "max")
+        return self._make_window(Aggregation.of(Max()), "max")
 
     def first(self) -> W:
         """Keep the value that arrived first, or None without values."""
-        return self._window(Aggregation.of(First()), "first")
+        return self._make_window(Aggregation.of(First()), "first")
 
     def last(self) -> W:
         """Keep the value that arrived last, or None without values."""
-        return self._window(Aggregation.of(Last()), "last")
+        return self._make_window(Aggregation.of(Last()), "last")
 
     def earliest(self) -> W:
         """Keep the value with the lowest event time, or None without values."""
-        return self._window(Aggregation.of(Earliest()), "earliest")
+        return self._make_window(Aggregation.of(Earliest()), "earliest")
 
     def latest(self) -> W:
         """Keep the value with the highest event time, or None without values."""
-        return self._window(Aggregation.of(Latest()), "latest")
+        return self._make_window(Aggregation.of(Latest()), "latest")
 
     def reduce(
         self,
@@ -187,11 +186,11 @@ class _Definition(abc.ABC, Generic[F, W]):
             ranges = sdf.tumbling_window(60_000).reduce(add, start).final()
             ```
         """
-        return self._window(Aggregation.of(Reduce(reducer, initializer, merger)), "reduce")
+        return self._make_window(Aggregation.of(Reduce(reducer, initializer, merger)), "reduce")
 
     def collect(self) -> W:
         """Collect all values in a list, None included, in the order of event time. Works with `final()` only."""
-        return self._window(Aggregation.of(Collect()), "collect")
+        return self._make_window(Aggregation.of(Collect()), "collect")
 
     def agg(self, **aggregations: Aggregator | Collector) -> W:
         """Compute several aggregations.
@@ -210,10 +209,10 @@ class _Definition(abc.ABC, Generic[F, W]):
             delays.final()  # {"start": ..., "end": ..., "mean": 12.5, "worst": 41, "n": 8}
             ```
         """
-        return self._window(Aggregation.named(**aggregations), None)
+        return self._make_window(Aggregation.named(**aggregations), None)
 
     @abc.abstractmethod
-    def _window(self, aggregation: Aggregation, suffix: str | None) -> W:
+    def _make_window(self, aggregation: Aggregation, suffix: str | None) -> W:
         """Return the window with its aggregation; `suffix` is the end of its store's name."""
 
 
@@ -245,7 +244,7 @@ class TimeWindowDefinition(_Definition[F, "TimeWindow[F]"], Generic[F]):
         template = triggered(cast("TimeWindowOperator", self._template), None)
         return AssignedWindow(self._add_window, f"{self._store}_process", with_function(template, function))
 
-    def _window(self, aggregation: Aggregation, suffix: str | None) -> TimeWindow[F]:
+    def _make_window(self, aggregation: Aggregation, suffix: str | None) -> TimeWindow[F]:
         template = cast("TimeWindowOperator", self._template)
         if isinstance(template, SessionWindow | DynamicSessionWindow) and (names := aggregation.unmergeable()):
             wanted = "reduce() needs a merger" if aggregation.single else f"{', '.join(names)} need a merge(a, b)"
@@ -257,14 +256,14 @@ class TimeWindowDefinition(_Definition[F, "TimeWindow[F]"], Generic[F]):
         return TimeWindow(self._add_window, store, replace(template, aggregation=aggregation))
 
 
-@_unfinished(_NOT_DEFINED, dict.fromkeys(("process", "trigger"), _NOT_COUNTED))
+@_refuse_use_as_frame(_NOT_DEFINED, dict.fromkeys(("process", "trigger"), _NOT_COUNTED))
 class CountWindowDefinition(_Definition[F, "CountWindow[F]"], Generic[F]):
     """A window of a number of records. Next, say what to compute. Each method returns a `CountWindow`.
 
     Values of None are skipped, except by `reduce` and `collect`.
     """
 
-    def _window(self, aggregation: Aggregation, suffix: str | None) -> CountWindow[F]:
+    def _make_window(self, aggregation: Aggregation, suffix: str | None) -> CountWindow[F]:
         store = self._store if suffix is None else f"{self._store}_{suffix}"
         template = cast("WindowOperator", self._template)
         return CountWindow(self._add_window, store, replace(template, aggregation=aggregation))
@@ -281,13 +280,13 @@ class AssignedWindowDefinition(_Definition[F, "AssignedWindow[F]"], Generic[F]):
         template = with_function(cast("TriggeredWindow", self._template), function)
         return AssignedWindow(self._add_window, f"{self._store}_process", template)
 
-    def _window(self, aggregation: Aggregation, suffix: str | None) -> AssignedWindow[F]:
+    def _make_window(self, aggregation: Aggregation, suffix: str | None) -> AssignedWindow[F]:
         store = self._store if suffix is None else f"{self._store}_{suffix}"
         template = cast("TriggeredWindow", self._template)
         return AssignedWindow(self._add_window, store, replace(template, aggregation=aggregation))
 
 
-@_unfinished(_NOT_EMITTED)
+@_refuse_use_as_frame(_NOT_EMITTED)
 class TimeWindow(Generic[F]):
     """A window over event time with its aggregation. Next, say when to emit it."""
 
@@ -411,7 +410,7 @@ class TimeWindow(Generic[F]):
         return self._add_window(self._store, replace(self._operator, final=final), chosen)
 
 
-@_unfinished(_NOT_EMITTED, dict.fromkeys(("process", "trigger"), _NOT_COUNTED))
+@_refuse_use_as_frame(_NOT_EMITTED, dict.fromkeys(("process", "trigger"), _NOT_COUNTED))
 class CountWindow(Generic[F]):
     """A window of a number of records with its aggregation. Next, say when to emit it."""
 
@@ -447,7 +446,9 @@ class CountWindow(Generic[F]):
         return self._add_window(self._store, replace(self._operator, final=False))
 
 
-@_unfinished("say when it is emitted, by .trigger(), .final() or .current(), and continue with the returned frame")
+@_refuse_use_as_frame(
+    "say when it is emitted, by .trigger(), .final() or .current(), and continue with the returned frame"
+)
 class AssignedWindow(Generic[F]):
     """Windows with what they compute, which may be a window function. Next, say when to emit them."""
 

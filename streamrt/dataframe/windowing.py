@@ -5,13 +5,14 @@ from __future__ import annotations
 import logging
 from dataclasses import replace
 from datetime import timedelta
-from functools import partial
 from typing import Any, Literal, TypeVar, get_args, overload
 
+from streamrt.arguments import checked
 from streamrt.dataframe.branch import Frame
 from streamrt.dataframe.clocks import WindowClock
 from streamrt.dataframe.triggering import pane_store, template_of
 from streamrt.dataframe.window_definitions import (
+    AddWindow,
     AssignedWindowDefinition,
     CountWindowDefinition,
     TimeWindowDefinition,
@@ -32,10 +33,9 @@ from streamrt.windows.assigners import (
 )
 from streamrt.windows.closing import TimeWindowOperator, WindowOperator
 from streamrt.windows.count import CountWindowOperator
-from streamrt.windows.dynamic_session import DynamicSessionWindow, GapOf
 from streamrt.windows.fixed import FixedWindow, Trigger
 from streamrt.windows.late import OnLate
-from streamrt.windows.session import SessionWindow
+from streamrt.windows.session import DynamicSessionWindow, GapOf, SessionWindow
 from streamrt.windows.sliding import SlidingWindow
 from streamrt.windows.triggered import TriggeredWindow
 
@@ -128,15 +128,15 @@ def tumbling_window(
         hourly = sdf.tumbling_window(timedelta(hours=1), grace_ms=timedelta(minutes=5)).count().final()
         ```
     """
-    duration = _length("tumbling_window", "duration_ms", duration_ms)
-    offset = _offset("tumbling_window", offset_ms, duration)
+    duration = _check_length("tumbling_window", "duration_ms", duration_ms)
+    offset = _check_offset("tumbling_window", offset_ms, duration)
     if _by_wall_clock("tumbling_window", time, grace_ms, on_late, before_update, after_update):
         assigner = TumblingProcessingTimeWindows(duration, offset)
-        return _on_wall_clock(self, f"tumbling_window_{duration}{_suffix(offset)}", assigner, name)
-    template = _fixed("tumbling_window", duration, duration, offset, grace_ms, on_late, before_update, after_update)
-    return TimeWindowDefinition(
-        partial(add_window, self), f"tumbling_window_{duration}{_suffix(offset)}", template, name
+        return _on_wall_clock(self, f"tumbling_window_{duration}{_offset_suffix(offset)}", assigner, name)
+    template = _make_fixed_window(
+        "tumbling_window", duration, duration, offset, grace_ms, on_late, before_update, after_update
     )
+    return TimeWindowDefinition(emitting(self), f"tumbling_window_{duration}{_offset_suffix(offset)}", template, name)
 
 
 @overload
@@ -212,20 +212,22 @@ def hopping_window(
         smooth = sdf.hopping_window(timedelta(hours=1), step_ms=timedelta(minutes=10)).mean().current()
         ```
     """
-    duration = _length("hopping_window", "duration_ms", duration_ms)
+    duration = _check_length("hopping_window", "duration_ms", duration_ms)
     step = milliseconds("hopping_window(step_ms=...)", step_ms, least=1)
     if step >= duration:
         raise ArgumentValueError(
             f"hopping_window(step_ms={step}): step_ms must be less than the duration of {duration} ms; use "
             "tumbling_window() for windows that do not overlap"
         )
-    offset = _offset("hopping_window", offset_ms, step)
+    offset = _check_offset("hopping_window", offset_ms, step)
     if _by_wall_clock("hopping_window", time, grace_ms, on_late, before_update, after_update):
         assigner = SlidingProcessingTimeWindows(duration, step, offset)
-        return _on_wall_clock(self, f"hopping_window_{duration}_{step}{_suffix(offset)}", assigner, name)
-    template = _fixed("hopping_window", duration, step, offset, grace_ms, on_late, before_update, after_update)
-    store = f"hopping_window_{duration}_{step}{_suffix(offset)}"
-    return TimeWindowDefinition(partial(add_window, self), store, template, name)
+        return _on_wall_clock(self, f"hopping_window_{duration}_{step}{_offset_suffix(offset)}", assigner, name)
+    template = _make_fixed_window(
+        "hopping_window", duration, step, offset, grace_ms, on_late, before_update, after_update
+    )
+    store = f"hopping_window_{duration}_{step}{_offset_suffix(offset)}"
+    return TimeWindowDefinition(emitting(self), store, template, name)
 
 
 def sliding_window(
@@ -266,12 +268,12 @@ def sliding_window(
             "sliding_window() has no offset_ms: its windows end at each record, so they have no start that could be moved; "
             "leave it out, or use tumbling_window() or hopping_window()"
         )
-    duration = _length("sliding_window", "duration_ms", duration_ms)
+    duration = _check_length("sliding_window", "duration_ms", duration_ms)
     template = SlidingWindow(
-        **_times("sliding_window", grace_ms, on_late),
+        **_check_times("sliding_window", grace_ms, on_late),
         duration_ms=duration,
     )
-    return TimeWindowDefinition(partial(add_window, self), f"sliding_window_{duration}", template, name)
+    return TimeWindowDefinition(emitting(self), f"sliding_window_{duration}", template, name)
 
 
 @overload
@@ -336,13 +338,13 @@ def session_window(
     if _by_wall_clock("session_window", time, grace_ms, on_late):
         gap_of_all = "dynamic" if callable(inactivity_gap_ms) else milliseconds("inactivity_gap_ms", inactivity_gap_ms)
         return _on_wall_clock(self, f"session_window_{gap_of_all}", ProcessingTimeSessions(inactivity_gap_ms), name)
-    times = _times("session_window", grace_ms, on_late)
+    times = _check_times("session_window", grace_ms, on_late)
     if callable(inactivity_gap_ms):
         dynamic = DynamicSessionWindow(**times, gap=inactivity_gap_ms)
-        return TimeWindowDefinition(partial(add_window, self), "session_window_dynamic", dynamic, name)
-    gap = _length("session_window", "inactivity_gap_ms", inactivity_gap_ms)
+        return TimeWindowDefinition(emitting(self), "session_window_dynamic", dynamic, name)
+    gap = _check_length("session_window", "inactivity_gap_ms", inactivity_gap_ms)
     template = SessionWindow(**times, gap_ms=gap)
-    return TimeWindowDefinition(partial(add_window, self), f"session_window_{gap}", template, name)
+    return TimeWindowDefinition(emitting(self), f"session_window_{gap}", template, name)
 
 
 def tumbling_count_window(self: F, count: int, name: str | None = None) -> CountWindowDefinition[F]:
@@ -365,8 +367,8 @@ def tumbling_count_window(self: F, count: int, name: str | None = None) -> Count
         tens = sdf.tumbling_count_window(10).mean().final()
         ```
     """
-    size = _count("tumbling_count_window(count=...)", count, 2)
-    return CountWindowDefinition(partial(add_window, self), "tumbling_count_window", _counted(size, size), name)
+    size = _check_count("tumbling_count_window(count=...)", count, 2)
+    return CountWindowDefinition(emitting(self), "tumbling_count_window", _make_count_window(size, size), name)
 
 
 def hopping_count_window(self: F, count: int, step: int, name: str | None = None) -> CountWindowDefinition[F]:
@@ -388,14 +390,14 @@ def hopping_count_window(self: F, count: int, step: int, name: str | None = None
         sdf.hopping_count_window(count=10, step=5).max().final()
         ```
     """
-    size = _count("hopping_count_window(count=...)", count, 2)
-    every = _count("hopping_count_window(step=...)", step, 1)
+    size = _check_count("hopping_count_window(count=...)", count, 2)
+    every = _check_count("hopping_count_window(step=...)", step, 1)
     if every > size:
         raise ArgumentValueError(
             f"hopping_count_window(step={every}): step must be at most the count of {size}, or some records would "
             "be in no window"
         )
-    return CountWindowDefinition(partial(add_window, self), "hopping_count_window", _counted(size, every), name)
+    return CountWindowDefinition(emitting(self), "hopping_count_window", _make_count_window(size, every), name)
 
 
 def sliding_count_window(self: F, count: int, name: str | None = None) -> CountWindowDefinition[F]:
@@ -416,8 +418,20 @@ def sliding_count_window(self: F, count: int, name: str | None = None) -> CountW
         sdf.sliding_count_window(3).sum().final()
         ```
     """
-    size = _count("sliding_count_window(count=...)", count, 2)
-    return CountWindowDefinition(partial(add_window, self), "sliding_count_window", _counted(size, 1), name)
+    size = _check_count("sliding_count_window(count=...)", count, 2)
+    return CountWindowDefinition(emitting(self), "sliding_count_window", _make_count_window(size, 1), name)
+
+
+def emitting(frame: F) -> AddWindow[F]:
+    """Return the function that adds a window to a frame, and note that the window is not emitted until it is called."""
+    emitted = frame._branch.builder.expect_window(caller())
+
+    def add(store: str, operator: WindowOperator | TriggeredWindow, clock: WindowClock | None = None) -> F:
+        added = add_window(frame, store, operator, clock)
+        emitted()
+        return added
+
+    return add
 
 
 def add_window(frame: F, store: str, operator: WindowOperator | TriggeredWindow, clock: WindowClock | None = None) -> F:
@@ -470,10 +484,10 @@ def _by_wall_clock(
 def _on_wall_clock(frame: F, store: str, assigner: WindowAssigner, name: str | None) -> AssignedWindowDefinition[F]:
     """Return the definition of a window by the wall clock."""
     template = template_of(assigner, method=type(assigner).__name__)
-    return AssignedWindowDefinition(partial(add_window, frame), f"{store}_processing", template, name)
+    return AssignedWindowDefinition(emitting(frame), f"{store}_processing", template, name)
 
 
-def _fixed(
+def _make_fixed_window(
     method: str,
     duration: int,
     step: int,
@@ -487,7 +501,7 @@ def _fixed(
         if trigger is not None:
             require_callable(f"{method}({name}=...)", trigger)
     return FixedWindow(
-        **_times(method, grace_ms, on_late),
+        **_check_times(method, grace_ms, on_late),
         duration_ms=duration,
         step_ms=step,
         offset_ms=offset,
@@ -496,7 +510,7 @@ def _fixed(
     )
 
 
-def _offset(method: str, given: int | timedelta, step: int) -> int:
+def _check_offset(method: str, given: int | timedelta, step: int) -> int:
     """Return the offset of windows in milliseconds."""
     offset = milliseconds(f"{method}(offset_ms=...)", given, least=None)
     if abs(offset) >= step:
@@ -507,16 +521,16 @@ def _offset(method: str, given: int | timedelta, step: int) -> int:
     return offset
 
 
-def _suffix(offset: int) -> str:
+def _offset_suffix(offset: int) -> str:
     """Return what the name of a store says of the offset of its windows."""
     return f"_offset_{offset}" if offset else ""
 
 
-def _counted(count: int, step: int) -> CountWindowOperator:
+def _make_count_window(count: int, step: int) -> CountWindowOperator:
     return CountWindowOperator(_NO_STORE, _NO_AGGREGATION, final=True, count=count, step=step)
 
 
-def _times(method: str, grace_ms: int | timedelta, on_late: OnLate | None) -> dict[str, Any]:
+def _check_times(method: str, grace_ms: int | timedelta, on_late: OnLate | None) -> dict[str, Any]:
     if on_late is not None:
         require_callable(f"{method}(on_late=...)", on_late)
     return {
@@ -528,10 +542,12 @@ def _times(method: str, grace_ms: int | timedelta, on_late: OnLate | None) -> di
     }
 
 
-def _length(method: str, argument: str, given: int | timedelta) -> int:
+def _check_length(method: str, argument: str, given: int | timedelta) -> int:
     """Return the length of a window in milliseconds, and log a warning if it is probably meant as seconds."""
     length = milliseconds(f"{method}({argument}=...)", given, least=1)
-    if length < _SHORT_MS and not isinstance(given, timedelta):
+    # Nobody wants windows of 3,600 or 86,400 ms; hours and days in seconds are such numbers.
+    minutes = length % 600 == 0 and length % 1_000 != 0
+    if (length < _SHORT_MS or minutes) and not isinstance(given, timedelta):
         logger.warning(
             "%s(%s=%d) defined at %s lasts %d milliseconds: durations are in milliseconds; for seconds, write "
             "%s=timedelta(seconds=%d); otherwise write timedelta(milliseconds=%d)",
@@ -540,10 +556,5 @@ def _length(method: str, argument: str, given: int | timedelta) -> int:
     return length
 
 
-def _count(what: str, given: int, least: int) -> int:
-    if not isinstance(given, int) or isinstance(given, bool) or given < least:
-        raise argument_error(
-            f"{what} must be a number of records, at least {least}, got {given!r}",
-            of_type=isinstance(given, int) and not isinstance(given, bool),
-        )
-    return given
+def _check_count(what: str, given: int, least: int) -> int:
+    return checked(what, given, int, f"a number of records, at least {least}", lambda count: count >= least)

@@ -12,11 +12,12 @@ from streamrt.records import Headers
 from streamrt.state.spec import StoreSpec
 from streamrt.state.timed import TimedTransaction
 from streamrt.topology import MergeOperator, Node, OperatorContext, RecordHandler
+from streamrt.topology.node import numbers_of
 
 __all__ = ["AsOfHow", "AsOfJoin"]
 
 AsOfHow = Literal["inner", "left"]
-"""Left records without a right one: "inner" drops them, "left" passes them on alone."""
+"""Left records without a right one: "inner" drops them, "left" passes them on by themselves."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,7 @@ class AsOfJoin(MergeOperator):
     the next one arrives, and earlier ones for a grace period of stream time.
 
     Attributes:
-        how: "left" passes on left records without a right one, too.
+        how: "left" also passes on left records without a right one.
         merge: function of left and right value; a missing right value is None.
         grace_ms: maximum distance of a record behind stream time, in milliseconds.
         store: the store of right records.
@@ -43,6 +44,8 @@ class AsOfJoin(MergeOperator):
 
     name: ClassVar[str] = "join_asof"
     by_key: ClassVar[bool] = True
+    # Left records find the right record that was in force at their time, whatever has come since.
+    takes_early: ClassVar[bool] = True
     how: AsOfHow
     merge: Merge
     grace_ms: int
@@ -107,6 +110,10 @@ class AsOfJoin(MergeOperator):
 
     def describe(self) -> str:  # noqa: D102
         return self.how
+
+    def keeps(self) -> tuple[str, ...]:
+        """Return the kind of the join, and how long it keeps records."""
+        return (*super().keeps(), *numbers_of(self))
 
     def stores(self) -> tuple[StoreSpec, ...]:  # noqa: D102
         return (self.store,)

@@ -12,11 +12,12 @@ from streamrt.records import Headers
 from streamrt.state.spec import StoreSpec
 from streamrt.state.timed import TimedTransaction
 from streamrt.topology import MergeOperator, Node, OperatorContext, RecordHandler
+from streamrt.topology.node import numbers_of
 
 __all__ = ["IntervalHow", "IntervalJoin"]
 
 IntervalHow = Literal["inner", "left", "right", "outer"]
-"""Records that are passed on alone without a match: "inner" none, "left" and "right" those of one side, "outer" all."""
+"""Records that are passed on without a match: "inner" none, "left" and "right" those of one side, "outer" all."""
 
 
 @dataclass(frozen=True)
@@ -24,13 +25,13 @@ class IntervalJoin(MergeOperator):
     """Merges each left record at time t with all right records of its key in [t - backward, t + forward].
 
     The second record of a pair, from either side, passes the pair on, with the later timestamp of both and without
-    headers. A record without a match on arrival is passed on alone if `how` says so; a later record may still match it.
+    headers. A record without a match on arrival is passed on by itself if `how` says so; a later record may still match it.
 
     One store keeps both sides for a grace period of stream time, under different record keys: `<` (left) or `>` (right)
     is put in front of a key of bytes; another key becomes a list of this character and the key.
 
     Attributes:
-        how: records that are passed on alone without a match.
+        how: records that are passed on by themselves without a match.
         merge: function of left and right value; a missing value is None.
         grace_ms: how long records are kept, in milliseconds of stream time.
         store: the store of the records.
@@ -109,6 +110,14 @@ class IntervalJoin(MergeOperator):
 
     def describe(self) -> str:  # noqa: D102
         return f"{self.how}, -{self.backward_ms} ms to +{self.forward_ms} ms"
+
+    def keeps(self) -> tuple[str, ...]:
+        """Return the kind of the join, and how long it keeps records."""
+        return (*super().keeps(), *numbers_of(self))
+
+    def multiplies(self) -> bool:
+        """A record may match several of the other side."""
+        return True
 
     def stores(self) -> tuple[StoreSpec, ...]:  # noqa: D102
         return (self.store,)

@@ -13,6 +13,7 @@ from streamrt.joins.lookups import BaseField, BaseLookup, LookupBuffer
 from streamrt.joins.notes import Warnings
 from streamrt.operators.columns import column_of
 from streamrt.records import Headers, Tick
+from streamrt.state.journal import due
 from streamrt.state.spec import StoreSpec
 from streamrt.state.timed import NEVER, TimedTransaction
 from streamrt.topology import Node, Operator, OperatorContext, RecordHandler
@@ -72,7 +73,7 @@ class LookupJoin(Operator):
     def enrich(self) -> Enrich:
         """Return the function that sets the columns of a value."""
         join, fields, on = self.lookup.join, dict(self.fields), self.on
-        target = _target(on)
+        target = _make_target(on)
 
         def enrich(value: Any, key: Any, timestamp: int, headers: Headers | None) -> None:
             if not isinstance(value, dict):
@@ -135,19 +136,19 @@ class BufferedLookupJoin(LookupJoin):
                 full.note(key, most)
             else:
                 first, following, count = waiting or (0, 0, 0)
-                transaction.timelines.add(prefix, following, [value, timestamp, _stored(headers), now])
-                since = _oldest(transaction, prefix, first, following + 1)[1][3]
+                transaction.timelines.add(prefix, following, [value, timestamp, _store_headers(headers), now])
+                since = _find_oldest(transaction, prefix, first, following + 1)[1][3]
                 transaction.set_head(prefix, [first, following + 1, count + 1], since + grace)
 
         def release(transaction: TimedTransaction, prefix: bytes, key: Any) -> None:
             """Repeat the lookup for the waiting records of a key, and pass on those that are resolved."""
             first, following, _ = transaction.head(prefix)
             for number, (value, timestamp, headers, _) in transaction.timelines.items(prefix, first, following):
-                value, headers = deep_copy(value), _read(headers)
+                value, headers = deep_copy(value), _read_headers(headers)
                 enrich(value, key, timestamp, headers)
                 if is_resolved(value):
                     take(transaction, prefix, number)
-                    child(value, key, timestamp, headers)
+                    due(transaction.journal, child)(value, key, timestamp, headers)
 
         def take(transaction: TimedTransaction, prefix: bytes, number: int) -> None:
             """Remove a waiting record."""
@@ -156,7 +157,7 @@ class BufferedLookupJoin(LookupJoin):
             if count == 1:
                 transaction.delete_head(prefix)
             else:
-                first, (_, _, _, since) = _oldest(transaction, prefix, first, following)
+                first, (_, _, _, since) = _find_oldest(transaction, prefix, first, following)
                 transaction.set_head(prefix, [first, following, count - 1], since + grace)
 
         def give_up(transaction: TimedTransaction, until: int) -> None:
@@ -165,16 +166,18 @@ class BufferedLookupJoin(LookupJoin):
             for _, prefix, _ in transaction.due(until):
                 key = transaction.key_of(prefix)
                 while (waiting := transaction.head(prefix)) is not None:
-                    number, (value, timestamp, headers, since) = _oldest(transaction, prefix, waiting[0], waiting[1])
+                    number, (value, timestamp, headers, since) = _find_oldest(
+                        transaction, prefix, waiting[0], waiting[1]
+                    )
                     if since + grace > until:
                         break
                     if must_stop is None:
-                        must_stop = begin_portion()
-                    elif must_stop():
+                        must_stop = begin_portion(node)
+                    if must_stop():
                         return
                     take(transaction, prefix, number)
                     if emit:
-                        child(deep_copy(value), key, timestamp, _read(headers))
+                        due(transaction.journal, child)(deep_copy(value), key, timestamp, _read_headers(headers))
                     else:
                         dropped.note(key, grace)
 
@@ -187,6 +190,10 @@ class BufferedLookupJoin(LookupJoin):
 
         context.on_tick(node, tick)
         return run
+
+    def multiplies(self) -> bool:
+        """Records of the key that wait may follow one whose lookup is resolved."""
+        return True
 
     def stores(self) -> tuple[StoreSpec, ...]:  # noqa: D102
         return (self.store,)
@@ -210,7 +217,7 @@ class BufferedLookupJoin(LookupJoin):
         return True
 
 
-def _oldest(transaction: TimedTransaction, prefix: bytes, start: int, end: int) -> tuple[int, Any]:
+def _find_oldest(transaction: TimedTransaction, prefix: bytes, start: int, end: int) -> tuple[int, Any]:
     """Return number and content of the first item in a non-empty range, without reading the whole range."""
     length = 1
     while True:
@@ -223,14 +230,14 @@ def _oldest(transaction: TimedTransaction, prefix: bytes, start: int, end: int) 
             raise StoreCorruptedError("a lookup buffer has fewer records than its counter says")
 
 
-def _target(on: str | Callable[[Any, Any], Any] | None) -> Callable[[Any, Any], Any]:
+def _make_target(on: str | Callable[[Any, Any], Any] | None) -> Callable[[Any, Any], Any]:
     """Return the function from value and key to the value to look up."""
     if on is None:
         return lambda value, key: key
     return on if callable(on) else lambda value, key: column_of(value, on)
 
 
-def _stored(headers: Headers | None) -> list[list[Any]] | None:
+def _store_headers(headers: Headers | None) -> list[list[Any]] | None:
     """Return headers in a form for JSON: name, value, and whether the value is base64 of bytes."""
     return (
         None
@@ -242,7 +249,7 @@ def _stored(headers: Headers | None) -> list[list[Any]] | None:
     )
 
 
-def _read(headers: list[list[Any]] | None) -> Headers | None:
+def _read_headers(headers: list[list[Any]] | None) -> Headers | None:
     return (
         None
         if headers is None

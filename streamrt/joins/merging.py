@@ -59,16 +59,16 @@ class _Rule:
                 f"{self.method}(on_merge={self.name!r}) merges the columns of dicts, but the {side} value is of type "
                 f"{type(value).__name__}: give a function, such as on_merge=lambda left, right: [left, right]"
             )
-        return self._merge(left, right)
+        return self._merge_values(left, right)
 
-    def _merge(self, left: dict[Any, Any], right: dict[Any, Any]) -> dict[Any, Any]:
+    def _merge_values(self, left: dict[Any, Any], right: dict[Any, Any]) -> dict[Any, Any]:
         raise TypeError("a subclass merges the values")
 
 
 class _Raise(_Rule):
     name: ClassVar[str] = "raise"
 
-    def _merge(self, left: dict[Any, Any], right: dict[Any, Any]) -> dict[Any, Any]:
+    def _merge_values(self, left: dict[Any, Any], right: dict[Any, Any]) -> dict[Any, Any]:
         merged = {**left, **right}
         if len(merged) < len(left) + len(right):
             names = ", ".join(repr(column) for column in left if column in right)
@@ -82,14 +82,14 @@ class _Raise(_Rule):
 class _KeepLeft(_Rule):
     name: ClassVar[str] = "keep-left"
 
-    def _merge(self, left: dict[Any, Any], right: dict[Any, Any]) -> dict[Any, Any]:
+    def _merge_values(self, left: dict[Any, Any], right: dict[Any, Any]) -> dict[Any, Any]:
         return {**right, **left}
 
 
 class _KeepRight(_Rule):
     name: ClassVar[str] = "keep-right"
 
-    def _merge(self, left: dict[Any, Any], right: dict[Any, Any]) -> dict[Any, Any]:
+    def _merge_values(self, left: dict[Any, Any], right: dict[Any, Any]) -> dict[Any, Any]:
         return {**left, **right}
 
 

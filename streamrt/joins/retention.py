@@ -1,7 +1,7 @@
 """Retention of joins: records are kept for a grace period of stream time.
 
 A record is kept while its timestamp is not more than the grace period behind stream time, the highest timestamp of any
-record of the partition in the join. As-of joins also keep the last record before that. Timestamps alone decide whether
+record of the partition in the join. As-of joins also keep the last record before that. Only timestamps decide whether
 a record still counts, so results do not depend on when it is deleted. The head of a key has a later deadline, at which
 all its expired records are deleted together.
 """
@@ -41,9 +41,9 @@ class Retention:
         """Advance stream time, and delete expired items."""
         transaction.advance(timestamp)
         if timestamp >= transaction.due_from:
-            self._expire(transaction, timestamp)
+            self._expire_items(transaction, timestamp)
 
-    def _expire(self, transaction: TimedTransaction, now: int) -> None:
+    def _expire_items(self, transaction: TimedTransaction, now: int) -> None:
         oldest = now - self.grace_ms
         most = _ITEMS_AT_ONCE
         for _, prefix, _ in islice(transaction.due(now), _KEYS_AT_ONCE):

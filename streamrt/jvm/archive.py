@@ -81,25 +81,25 @@ def class_archive(kind: str, java: Java, class_path: Iterable[Path | str], *, wr
 
 def _class_archive(kind: str, java: Java, class_path: Iterable[Path | str], *, writes: bool) -> ClassArchive:
     # Options of the environment also apply to the JVM, and may conflict with these.
-    java_key = _key([java.executable.resolve(), os.environ.get("JAVA_TOOL_OPTIONS", "")])
-    key = _key([java_key, *class_path])
+    java_key = _archive_key([java.executable.resolve(), os.environ.get("JAVA_TOOL_OPTIONS", "")])
+    key = _archive_key([java_key, *class_path])
     directory = cache_directory() / "classes"
     directory.mkdir(parents=True, exist_ok=True)
     quiet = _QUIET + (_QUIET_SINCE_24 if java.version >= 24 else ())
     base, archive = directory / f"java-{java_key}.jsa", directory / f"{kind}-{key}.jsa"
-    _adopt(archive)
+    _adopt_archive(archive)
     if archive.exists():
         os.utime(archive)
-        used = os.pathsep.join(map(str, (*_base(java, base), archive)))
+        used = os.pathsep.join(map(str, (*_base_options(java, base), archive)))
         return ClassArchive((f"-XX:SharedArchiveFile={used}", *quiet))
-    if not writes or not _claim(archive):
+    if not writes or not _claim_archive(archive):
         return ClassArchive()
-    _clean(directory)
-    own = [f"-XX:SharedArchiveFile={each}" for each in _base(java, base)]
+    _clean_directory(directory)
+    own = [f"-XX:SharedArchiveFile={each}" for each in _base_options(java, base)]
     return ClassArchive((*own, f"-XX:ArchiveClassesAtExit={archive}.{os.getpid()}", *quiet), writes=True)
 
 
-def _key(parts: Iterable[Path | str]) -> str:
+def _archive_key(parts: Iterable[Path | str]) -> str:
     """Return a key of the names, sizes and times of files: Java refuses an archive if they change."""
     digest = hashlib.sha256()
     for part in parts:
@@ -114,7 +114,7 @@ def _key(parts: Iterable[Path | str]) -> str:
     return digest.hexdigest()[:16]
 
 
-def _base(java: Java, archive: Path) -> tuple[str, ...]:
+def _base_options(java: Java, archive: Path) -> tuple[str, ...]:
     """Return the archive of Java's base classes, created here if this Java has none; empty if Java includes one."""
     if any((java.home / "lib" / "server").glob("classes*.jsa")):
         return ()
@@ -134,7 +134,7 @@ def _base(java: Java, archive: Path) -> tuple[str, ...]:
     return (str(archive),)
 
 
-def _adopt(archive: Path) -> None:
+def _adopt_archive(archive: Path) -> None:
     """Rename an archive that a JVM has completed to its final name."""
     if archive.exists():
         return
@@ -144,7 +144,7 @@ def _adopt(archive: Path) -> None:
             return
 
 
-def _claim(archive: Path) -> bool:
+def _claim_archive(archive: Path) -> bool:
     """Return whether the JVM that starts now writes the archive.
 
     The first JVM does not, because it may be the only one that ever uses this directory, as in a container. After a
@@ -169,7 +169,7 @@ def _is_whole(archive: Path) -> bool:
         return False
 
 
-def _clean(directory: Path) -> None:
+def _clean_directory(directory: Path) -> None:
     """Delete files without recent use: archives of older versions, and files of killed JVMs."""
     now = time.time()
     for path in directory.iterdir():

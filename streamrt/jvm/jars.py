@@ -101,7 +101,7 @@ def locked_jars(set_name: JarSet) -> tuple[Jar, ...]:
     """
     if set_name not in get_args(JarSet):
         raise ValueError(f"set_name must be one of {', '.join(get_args(JarSet))}, not {set_name!r}")
-    return _lock()[set_name]
+    return _read_lock()[set_name]
 
 
 def fetch_jars(set_name: JarSet, *, progress: bool | None = None, directory: Path | None = None) -> list[Path]:
@@ -143,7 +143,7 @@ def missing_jars(set_name: JarSet) -> list[Jar]:
         >>> missing_jars("spark")  # doctest: +SKIP
         []
     """
-    return [jar for jar in locked_jars(set_name) if _find(jar, None) is None]
+    return [jar for jar in locked_jars(set_name) if _find_jar(jar, None) is None]
 
 
 def provide_jars(jars: Sequence[Jar], *, progress: bool | None = None, directory: Path | None = None) -> list[Path]:
@@ -164,27 +164,27 @@ def provide_jars(jars: Sequence[Jar], *, progress: bool | None = None, directory
         >>> provide_jars([])
         []
     """
-    found = {jar: _find(jar, directory) for jar in jars}
+    found = {jar: _find_jar(jar, directory) for jar in jars}
     missing = [jar for jar in jars if found[jar] is None]
     if missing:
         found.update(_download_all(missing, directory, progress))
     paths = [path for path in found.values() if path is not None]
     if directory is None:
         return paths
-    return [_put(path, directory) for path in paths]
+    return [_put_file(path, directory) for path in paths]
 
 
 @functools.cache
-def _lock() -> dict[JarSet, tuple[Jar, ...]]:
+def _read_lock() -> dict[JarSet, tuple[Jar, ...]]:
     content = json.loads(Path(__file__).with_name("jars.json").read_text(encoding="utf-8"))
     return {name: tuple(Jar(**entry) for entry in entries) for name, entries in content.items()}
 
 
-def _repository() -> Path:
+def _repository_directory() -> Path:
     return Path(os.environ.get("M2_REPO") or Path.home() / ".m2" / "repository")
 
 
-def _find(jar: Jar, directory: Path | None) -> Path | None:
+def _find_jar(jar: Jar, directory: Path | None) -> Path | None:
     """Return an intact file of `jar` on this machine, or None."""
     if directory is not None and _is_intact(directory / jar.file_name, jar):
         return directory / jar.file_name
@@ -195,23 +195,25 @@ def _find(jar: Jar, directory: Path | None) -> Path | None:
             return path
         if path.exists():
             # StreamRT does not own this directory; silently using another file would hide the mistake.
-            raise JarError(f"{path}, from STREAMRT_JARS_DIR, {_difference(path, jar)}: {_remedy(jar)}")
-    path = _repository() / jar.repository_path
+            raise JarError(
+                f"{path}, from STREAMRT_JARS_DIR, {_describe_difference(path, jar)}: {_describe_remedy(jar)}"
+            )
+    path = _repository_directory() / jar.repository_path
     if _is_intact(path, jar):
         return path
     if path.exists():
-        logger.warning("%s %s and will be replaced", path, _difference(path, jar))
+        logger.warning("%s %s and will be replaced", path, _describe_difference(path, jar))
     return None
 
 
 def _is_intact(path: Path, jar: Jar) -> bool:
     try:
-        return path.stat().st_size == jar.size and _sha256(path) == jar.sha256
+        return path.stat().st_size == jar.size and _hash_file(path) == jar.sha256
     except OSError:
         return False
 
 
-def _sha256(path: Path) -> str:
+def _hash_file(path: Path) -> str:
     digest = hashlib.sha256()
     with path.open("rb") as file:
         while block := file.read(1 << 20):
@@ -219,22 +221,22 @@ def _sha256(path: Path) -> str:
     return digest.hexdigest()
 
 
-def _difference(path: Path, jar: Jar) -> str:
+def _describe_difference(path: Path, jar: Jar) -> str:
     return (
         f"is damaged (expected sha256 {jar.sha256} and {jar.size} bytes, "
-        f"found {_sha256(path)} and {path.stat().st_size} bytes)"
+        f"found {_hash_file(path)} and {path.stat().st_size} bytes)"
     )
 
 
-def _remedy(jar: Jar) -> str:
+def _describe_remedy(jar: Jar) -> str:
     return (
         f"put an intact {jar.file_name} into the directory in STREAMRT_JARS_DIR "
         "(`streamrt jars --directory DIR` fills one on a machine with network access) or at "
-        f"{_repository() / jar.repository_path}"
+        f"{_repository_directory() / jar.repository_path}"
     )
 
 
-def _put(path: Path, directory: Path) -> Path:
+def _put_file(path: Path, directory: Path) -> Path:
     target = directory / path.name
     if path == target:
         return path
@@ -248,7 +250,7 @@ def _put(path: Path, directory: Path) -> Path:
 
 
 def _download_all(jars: list[Jar], directory: Path | None, progress: bool | None) -> dict[Jar, Path | None]:
-    root = _repository() if directory is None else directory
+    root = _repository_directory() if directory is None else directory
     targets = {jar: root / (jar.repository_path if directory is None else jar.file_name) for jar in jars}
     try:
         root.mkdir(parents=True, exist_ok=True)
@@ -258,14 +260,14 @@ def _download_all(jars: list[Jar], directory: Path | None, progress: bool | None
     except OSError as error:
         raise JarError(
             f"{jars[0].coordinates} cannot be stored: {error}; set M2_REPO to a writable directory, "
-            f"or {_remedy(jars[0])}"
+            f"or {_describe_remedy(jars[0])}"
         ) from error
     with (
         staging as folder,
-        _reporting(jars, sys.stderr.isatty() if progress is None else progress) as advance,
+        _report_progress(jars, sys.stderr.isatty() if progress is None else progress) as advance,
         ThreadPoolExecutor(_THREADS, thread_name_prefix="streamrt-jars") as pool,
     ):
-        downloads = [pool.submit(_download, jar, targets[jar], Path(folder), advance) for jar in jars]
+        downloads = [pool.submit(_download_jar, jar, targets[jar], Path(folder), advance) for jar in jars]
         try:
             for download in as_completed(downloads):
                 download.result()
@@ -284,7 +286,7 @@ def _remove_left_overs(root: Path) -> None:
                 shutil.rmtree(path)
 
 
-def _download(jar: Jar, target: Path, staging: Path, advance: Advance) -> None:
+def _download_jar(jar: Jar, target: Path, staging: Path, advance: Advance) -> None:
     # Imported here, because jgo takes a quarter of a second to import and only downloads need it.
     from jgo.maven import MavenContext, PythonResolver
 
@@ -317,18 +319,18 @@ def _download(jar: Jar, target: Path, staging: Path, advance: Advance) -> None:
                 fetched.replace(target)
                 advance(jar.size - received)
                 return
-            problem = f"the downloaded file {_difference(fetched, jar)}"
+            problem = f"the downloaded file {_describe_difference(fetched, jar)}"
         except (OSError, RuntimeError) as error:  # raised by requests and jgo
             problem = str(error)
         logger.debug("%s: %s", jar.coordinates, problem)
         (staging / jar.repository_path).unlink(missing_ok=True)
         advance(-received)
         received = 0
-    raise JarError(f"{jar.coordinates} could not be fetched: {problem}; {_remedy(jar)}")
+    raise JarError(f"{jar.coordinates} could not be fetched: {problem}; {_describe_remedy(jar)}")
 
 
 @contextmanager
-def _reporting(jars: list[Jar], visible: bool) -> Iterator[Advance]:
+def _report_progress(jars: list[Jar], visible: bool) -> Iterator[Advance]:
     total = sum(jar.size for jar in jars)
     label = f"Fetching {len(jars)} Java {'library' if len(jars) == 1 else 'libraries'}"
     if not visible:

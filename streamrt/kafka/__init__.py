@@ -2,12 +2,12 @@
 
 from confluent_kafka import KafkaError, KafkaException
 
-from streamrt.kafka.admin import TopicAdmin
 from streamrt.kafka.client import KafkaRequestError
+from streamrt.kafka.cluster.admin import TopicAdmin
+from streamrt.kafka.cluster.topic_config import TopicConfig
 from streamrt.kafka.connection import ConnectionConfig
 from streamrt.kafka.consumer import AutoOffsetReset, Consumer
 from streamrt.kafka.producer import Producer
-from streamrt.kafka.topic_config import TopicConfig
 
 __all__ = [
     "AutoOffsetReset",

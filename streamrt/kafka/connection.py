@@ -23,7 +23,7 @@ OAuthCallback = Callable[[str], tuple[Any, ...]]
 _MASK = "***"
 _ALIASES = {"sasl.mechanisms": "sasl.mechanism", "metadata.broker.list": "bootstrap.servers"}
 _UNDERSCORED = frozenset({"oauth_cb"})
-# Secrets of librdkafka that are no settings of a connection here.
+# Secrets of librdkafka that are not settings of a connection here.
 _MORE_SECRETS = frozenset(
     {"sasl.oauthbearer.assertion.private.key.pem", "sasl.oauthbearer.assertion.private.key.passphrase"}
 )
@@ -51,7 +51,7 @@ class ConnectionConfig(KeywordSettings):
 
     Nothing is read from the environment. Secret values are masked in `repr`, in `str` and in error messages. An
     instance is immutable and cannot be pickled; use `to_secret_json` to transfer it to another process.
-    `sasl_mechanisms`, librdkafka's alias of `sasl_mechanism`, is accepted, too.
+    `sasl_mechanisms`, librdkafka's alias of `sasl_mechanism`, is also accepted.
 
     Every option is described in the
     [configuration of librdkafka](https://github.com/confluentinc/librdkafka/blob/master/CONFIGURATION.md).
@@ -167,7 +167,7 @@ class ConnectionConfig(KeywordSettings):
         return value
 
     @model_validator(mode="after")
-    def _conceal(self) -> Self:
+    def _conceal_secrets(self) -> Self:
         for name in type(self).model_fields:
             value = getattr(self, name)
             if isinstance(value, SecretStr):
@@ -303,7 +303,7 @@ def as_connection(broker_address: "str | ConnectionConfig") -> ConnectionConfig:
     if isinstance(broker_address, ConnectionConfig):
         return broker_address
     if isinstance(broker_address, str):
-        return _at(broker_address)
+        return _connect_to(broker_address)
     raise ArgumentTypeError(
         f"broker_address is a {type(broker_address).__name__}: use 'host:port' or a ConnectionConfig"
     )
@@ -350,10 +350,10 @@ def connection_of(given: str | ConnectionConfig | None, configured: str | None) 
             "broker_address is missing: pass Application(broker_address='host:port'), set STREAMRT_BROKER_ADDRESS, or "
             "start a broker on this machine with `streamrt dev kafka`"
         )
-    return _at(configured)
+    return _connect_to(configured)
 
 
-def _at(addresses: str) -> ConnectionConfig:
+def _connect_to(addresses: str) -> ConnectionConfig:
     if _has_url(addresses):
         raise ArgumentValueError(f"broker_address is invalid: {_NO_URL}")
     return ConnectionConfig(bootstrap_servers=addresses)

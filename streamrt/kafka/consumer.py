@@ -11,19 +11,21 @@ from confluent_kafka import TopicPartition as ConfluentTopicPartition
 from typing_extensions import Self
 
 from streamrt.config import AutoOffsetReset
-from streamrt.errors import ConfigurationError
+from streamrt.errors import ConfigurationError, end_readably
 from streamrt.kafka.client import ErrorCallback, build_client, callback, client_options, log_error_to
 from streamrt.kafka.connection import ConnectionConfig, HoldsSecrets
+from streamrt.kafka.group_protocol import is_incremental
 
-__all__ = ["AutoOffsetReset", "CommitCallback", "Consumer", "RebalanceCallback"]
+__all__ = ["AutoOffsetReset", "BaseConsumer", "CommitCallback", "Consumer", "RebalanceCallback"]
 
 CommitCallback = Callable[[KafkaError | None, list[ConfluentTopicPartition]], None]
 RebalanceCallback = Callable[[ConfluentConsumer, list[ConfluentTopicPartition]], None]
 
 _LOGGER = logging.getLogger(__name__)
+# Joins need a member that gets the same partition numbers of each topic.
+_CLASSIC = {"partition.assignment.strategy": "range"}
+_INCREMENTAL = {"group.remote.assignor": "range"}
 _DEFAULTS = {
-    # Joins need a member that gets the same partition numbers of each topic.
-    "partition.assignment.strategy": "range",
     # An offset counts as processed after `store_offsets`, not when the record was returned.
     "enable.auto.offset.store": False,
 }
@@ -67,6 +69,7 @@ class Consumer(HoldsSecrets):
         extra_config: Mapping[str, Any] | None = None,
         prepare: Callable[[str], None] | None = None,
     ) -> None:
+        end_readably()
         if auto_offset_reset not in ("earliest", "latest", "error"):
             raise ConfigurationError(f"auto_offset_reset is {auto_offset_reset!r}: use 'earliest', 'latest' or 'error'")
         self._options = client_options(
@@ -74,7 +77,7 @@ class Consumer(HoldsSecrets):
             extra_config,
             logger,
             error_callback,
-            defaults=_DEFAULTS,
+            defaults={**_DEFAULTS, **(_INCREMENTAL if is_incremental(extra_config or {}) else _CLASSIC)},
             fixed={
                 # librdkafka refuses to start without a group, even if nothing is ever committed.
                 "group.id": consumer_group or "streamrt-no-group",
@@ -165,7 +168,7 @@ class Consumer(HoldsSecrets):
             KafkaException: if a Kafka error occurred.
             RuntimeError: if the consumer is closed.
         """
-        self._client.store_offsets(**_given(message=message, offsets=offsets))
+        self._client.store_offsets(**_given_options(message=message, offsets=offsets))
 
     def commit(
         self,
@@ -188,7 +191,7 @@ class Consumer(HoldsSecrets):
             RuntimeError: if the consumer is closed.
         """
         result: list[ConfluentTopicPartition] | None = self._client.commit(
-            asynchronous=asynchronous, **_given(message=message, offsets=offsets)
+            asynchronous=asynchronous, **_given_options(message=message, offsets=offsets)
         )
         return result
 
@@ -242,7 +245,7 @@ class Consumer(HoldsSecrets):
         Raises:
             KafkaException: if a Kafka error occurred.
         """
-        return self._client.list_topics(timeout=-1 if timeout is None else timeout, **_given(topic=topic))
+        return self._client.list_topics(timeout=-1 if timeout is None else timeout, **_given_options(topic=topic))
 
     def memberid(self) -> str | None:
         """Return the member id from the group's coordinator, or None.
@@ -347,7 +350,7 @@ class Consumer(HoldsSecrets):
         self._client.assign(partitions)
 
     def incremental_assign(self, partitions: list[ConfluentTopicPartition]) -> None:
-        """Read these partitions, too.
+        """Read these partitions as well.
 
         Args:
             partitions: the partitions to add.
@@ -417,7 +420,7 @@ class Consumer(HoldsSecrets):
         self.close()
 
 
-def _given(**options: Any) -> dict[str, Any]:
+def _given_options(**options: Any) -> dict[str, Any]:
     # confluent-kafka refuses an explicit None for most parameters.
     return {name: value for name, value in options.items() if value is not None}
 
@@ -434,3 +437,7 @@ def _log_failed_commits(logger: logging.Logger) -> CommitCallback:
                 log_error(partition.error)
 
     return on_commit
+
+
+BaseConsumer = Consumer
+"""Its name in Quix Streams."""

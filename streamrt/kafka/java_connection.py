@@ -68,7 +68,7 @@ def java_connection_options(connection: ConnectionConfig) -> dict[str, str]:
     if connection.client_id:
         options["client.id"] = connection.client_id
     # Options of a layer that the protocol does not use have no effect in librdkafka either.
-    if _mechanism(connection) is not None:
+    if _sasl_mechanism(connection) is not None:
         options.update(_sasl_options(connection))
     if protocol in ("ssl", "sasl_ssl"):
         options.update(_tls_options(connection))
@@ -89,7 +89,7 @@ def java_system_properties(connection: ConnectionConfig) -> dict[str, str]:
         {}
     """
     url = connection.sasl_oauthbearer_token_endpoint_url
-    return {_ALLOWED_URLS: url} if _mechanism(connection) == "OAUTHBEARER" and url else {}
+    return {_ALLOWED_URLS: url} if _sasl_mechanism(connection) == "OAUTHBEARER" and url else {}
 
 
 def _with_port(address: str) -> str:
@@ -100,14 +100,14 @@ def _with_port(address: str) -> str:
     return address if match.group(1) else f"{address}:{_DEFAULT_PORT}"
 
 
-def _mechanism(connection: ConnectionConfig) -> str | None:
+def _sasl_mechanism(connection: ConnectionConfig) -> str | None:
     if connection.security_protocol not in ("sasl_plaintext", "sasl_ssl"):
         return None
     return connection.sasl_mechanism or "GSSAPI"
 
 
 def _sasl_options(connection: ConnectionConfig) -> dict[str, str]:
-    mechanism = _mechanism(connection)
+    mechanism = _sasl_mechanism(connection)
     options = {"sasl.mechanism": mechanism or ""}
     if mechanism == "OAUTHBEARER":
         return {**options, **_oauth_options(connection)}
@@ -116,8 +116,8 @@ def _sasl_options(connection: ConnectionConfig) -> dict[str, str]:
     if not connection.sasl_username or connection.sasl_password is None:
         raise ConfigurationError(f"sasl.mechanism {mechanism} needs sasl.username and sasl.password")
     module = _PLAIN_MODULE if mechanism == "PLAIN" else _SCRAM_MODULE
-    credentials = {"username": connection.sasl_username, "password": _plain(connection.sasl_password)}
-    return {**options, "sasl.jaas.config": _jaas(module, credentials)}
+    credentials = {"username": connection.sasl_username, "password": _reveal_secret(connection.sasl_password)}
+    return {**options, "sasl.jaas.config": _format_jaas(module, credentials)}
 
 
 def _oauth_options(connection: ConnectionConfig) -> dict[str, str]:
@@ -137,7 +137,7 @@ def _oauth_options(connection: ConnectionConfig) -> dict[str, str]:
     if connection.sasl_oauthbearer_method != "oidc":
         raise ConfigurationError("sasl.mechanism OAUTHBEARER needs sasl.oauthbearer.method=oidc")
     url = connection.sasl_oauthbearer_token_endpoint_url
-    secret = _plain(connection.sasl_oauthbearer_client_secret)
+    secret = _reveal_secret(connection.sasl_oauthbearer_client_secret)
     if not (url and connection.sasl_oauthbearer_client_id and secret):
         raise ConfigurationError(
             "sasl.oauthbearer.method=oidc needs sasl.oauthbearer.client.id, sasl.oauthbearer.client.secret "
@@ -154,7 +154,7 @@ def _oauth_options(connection: ConnectionConfig) -> dict[str, str]:
             raise ConfigurationError("sasl.oauthbearer.extensions must be name=value pairs separated by commas")
         login[f"extension_{name}"] = value
     return {
-        "sasl.jaas.config": _jaas(_OAUTH_MODULE, login),
+        "sasl.jaas.config": _format_jaas(_OAUTH_MODULE, login),
         "sasl.oauthbearer.token.endpoint.url": url,
         "sasl.login.callback.handler.class": _OAUTH_HANDLER,
     }
@@ -178,7 +178,7 @@ def _kerberos_options(connection: ConnectionConfig) -> dict[str, str]:
         "principal": connection.sasl_kerberos_principal or _KERBEROS_PRINCIPAL,
     }
     options = {
-        "sasl.jaas.config": _jaas(_KERBEROS_MODULE, login),
+        "sasl.jaas.config": _format_jaas(_KERBEROS_MODULE, login),
         "sasl.kerberos.service.name": connection.sasl_kerberos_service_name or _KERBEROS_SERVICE,
     }
     relogin_ms = connection.sasl_kerberos_min_time_before_relogin
@@ -191,11 +191,11 @@ def _kerberos_options(connection: ConnectionConfig) -> dict[str, str]:
     return options
 
 
-def _jaas(module: str, login: Mapping[str, str]) -> str:
-    return " ".join([module, "required", *(f"{name}={_quoted(value)}" for name, value in login.items())]) + ";"
+def _format_jaas(module: str, login: Mapping[str, str]) -> str:
+    return " ".join([module, "required", *(f"{name}={_quote_value(value)}" for name, value in login.items())]) + ";"
 
 
-def _quoted(value: str) -> str:
+def _quote_value(value: str) -> str:
     r"""Quote a value for JAAS, so that it cannot end its string and inject options or modules.
 
     Java reads it with a `StreamTokenizer`, which supports C's escapes and ends a string at the end of a line.
@@ -223,11 +223,11 @@ def _tls_options(connection: ConnectionConfig) -> dict[str, str]:
 
 
 def _truststore_options(connection: ConnectionConfig) -> dict[str, str]:
-    location, pem = connection.ssl_ca_location, _plain(connection.ssl_ca_pem)
+    location, pem = connection.ssl_ca_location, _reveal_secret(connection.ssl_ca_pem)
     if location and pem:
         raise ConfigurationError("ssl.ca.location and ssl.ca.pem exclude each other")
     if pem:
-        return {"ssl.truststore.type": "PEM", "ssl.truststore.certificates": _certificates(pem, "ssl.ca.pem")}
+        return {"ssl.truststore.type": "PEM", "ssl.truststore.certificates": _read_certificates(pem, "ssl.ca.pem")}
     if not location:
         # The JVM uses its CAs, as librdkafka uses those of OpenSSL.
         return {}
@@ -235,7 +235,7 @@ def _truststore_options(connection: ConnectionConfig) -> dict[str, str]:
         raise ConfigurationError(
             "ssl.ca.location must be a file for Java's client; put the certificates into one PEM file"
         )
-    _certificates(_read(location, "ssl.ca.location"), "ssl.ca.location")
+    _read_certificates(_read_file(location, "ssl.ca.location"), "ssl.ca.location")
     return {"ssl.truststore.type": "PEM", "ssl.truststore.location": location}
 
 
@@ -254,19 +254,19 @@ def _keystore_options(connection: ConnectionConfig) -> dict[str, str]:
         return {
             "ssl.keystore.type": "PKCS12",
             "ssl.keystore.location": connection.ssl_keystore_location,
-            "ssl.keystore.password": _plain(connection.ssl_keystore_password),
+            "ssl.keystore.password": _reveal_secret(connection.ssl_keystore_password),
         }
     if not has_pem:
         return {}
     chain_file, key_file = connection.ssl_certificate_location, connection.ssl_key_location
-    certificate_pem, key_pem = _plain(connection.ssl_certificate_pem), _plain(connection.ssl_key_pem)
+    certificate_pem, key_pem = _reveal_secret(connection.ssl_certificate_pem), _reveal_secret(connection.ssl_key_pem)
     if bool(chain_file) == bool(certificate_pem) or bool(key_file) == bool(key_pem):
         raise ConfigurationError(
             "a client certificate needs one of ssl.certificate.location and ssl.certificate.pem, and one of "
             "ssl.key.location and ssl.key.pem"
         )
     key_option = "ssl.key.location" if key_file else "ssl.key.pem"
-    key = _private_key(_read(key_file, key_option) if key_file else key_pem, key_option)
+    key = _private_key(_read_file(key_file, key_option) if key_file else key_pem, key_option)
     options = {"ssl.keystore.type": "PEM"}
     if "BEGIN ENCRYPTED" in key:
         if connection.ssl_key_password is None:
@@ -278,20 +278,20 @@ def _keystore_options(connection: ConnectionConfig) -> dict[str, str]:
                 "client.p12`) and set ssl.keystore.location and ssl.keystore.password"
             )
         # Only for encrypted keys: with a password, Java treats any key as encrypted.
-        options["ssl.key.password"] = _plain(connection.ssl_key_password)
+        options["ssl.key.password"] = _reveal_secret(connection.ssl_key_password)
     if chain_file and chain_file == key_file:
         # Keep a file with both as a file, so that the key does not enter Spark's configuration.
         return {**options, "ssl.keystore.location": chain_file}
     chain_option = "ssl.certificate.location" if chain_file else "ssl.certificate.pem"
-    chain = _read(chain_file, chain_option) if chain_file else certificate_pem
+    chain = _read_file(chain_file, chain_option) if chain_file else certificate_pem
     return {
         **options,
-        "ssl.keystore.certificate.chain": _certificates(chain, chain_option),
+        "ssl.keystore.certificate.chain": _read_certificates(chain, chain_option),
         "ssl.keystore.key": key,
     }
 
 
-def _certificates(pem: str, option: str) -> str:
+def _read_certificates(pem: str, option: str) -> str:
     found = [block.group(0) for block in _PEM_BLOCK.finditer(pem) if block.group(1) == "CERTIFICATE"]
     if not found:
         raise ConfigurationError(f"{option} holds no certificate in PEM format (BEGIN CERTIFICATE)")
@@ -320,7 +320,7 @@ def _is_pbes2(key: str) -> bool:
     return False
 
 
-def _read(location: str, option: str) -> str:
+def _read_file(location: str, option: str) -> str:
     try:
         # Latin-1 accepts every byte, and content that is not PEM need not be decoded.
         return Path(location).read_text(encoding="latin-1")
@@ -328,5 +328,5 @@ def _read(location: str, option: str) -> str:
         raise ConfigurationError(f"{option}: {location} cannot be read: {error.strerror}") from None
 
 
-def _plain(secret: SecretStr | None) -> str:
+def _reveal_secret(secret: SecretStr | None) -> str:
     return "" if secret is None else secret.get_secret_value()

@@ -14,10 +14,10 @@ from confluent_kafka import Producer as ConfluentProducer
 from confluent_kafka import TopicPartition as ConfluentTopicPartition
 from typing_extensions import Self
 
-from streamrt.errors import ConfigurationError, InvalidOperationError, ProducerError
+from streamrt.errors import ConfigurationError, InvalidOperationError, ProducerError, end_readably
 from streamrt.kafka.client import ErrorCallback, KafkaRequestError, build_client, callback, client_options
 from streamrt.kafka.connection import ConnectionConfig, HoldsSecrets
-from streamrt.kafka.stamps import client_timestamp
+from streamrt.kafka.wire import client_headers, client_timestamp
 from streamrt.records import HeadersMapping, HeaderValue
 
 __all__ = ["DeliveryCallback", "Producer"]
@@ -110,6 +110,7 @@ class Producer(HoldsSecrets):
         transactional: bool = False,
         prepare: Callable[[str], None] | None = None,
     ) -> None:
+        end_readably()
         if transactional != bool((extra_config or {}).get("transactional.id")):
             # A generated id would fence no predecessor, because the predecessor used another one.
             raise ConfigurationError("set both transactional=True and a transactional.id in extra_config, or neither")
@@ -155,7 +156,7 @@ class Producer(HoldsSecrets):
         Raises:
             BufferError: if the buffer is still full after the last attempt.
             KafkaException: if the record is refused, for example because it is too large.
-            ProducerError: if the timestamp is negative.
+            ProducerError: if the timestamp is negative or too late, or a header has no form in UTF-8.
         """
         client = self._client
         if self._prepare is not None and topic not in self._prepared:
@@ -167,7 +168,7 @@ class Producer(HoldsSecrets):
         if timestamp is not None:
             options["timestamp"] = client_timestamp(timestamp, topic)
         if headers is not None:
-            options["headers"] = dict(headers) if isinstance(headers, Mapping) else list(headers)
+            options["headers"] = client_headers(headers, topic) or []
         # Serving the callbacks first frees space without a wait.
         client.poll(0)
         try:

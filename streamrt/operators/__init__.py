@@ -6,9 +6,9 @@ from streamrt.operators.broadcast import Broadcast
 from streamrt.operators.columns import Assign, Drop, Fill, Project, Where
 from streamrt.operators.concat import Concat
 from streamrt.operators.filter import Filter
-from streamrt.operators.group_by import ColumnKey, Rekey, Repartition
+from streamrt.operators.group_by import ColumnKey, Repartition
 from streamrt.operators.metadata import SetHeaders, SetTimestamp
-from streamrt.operators.partitioning import PassOn, Rebalance
+from streamrt.operators.partitioning import Rebalance
 from streamrt.operators.reduce import Reduce
 from streamrt.operators.retry import Retry
 from streamrt.operators.show import Print, PrintTable
@@ -26,13 +26,11 @@ __all__ = [
     "Drop",
     "Fill",
     "Filter",
-    "PassOn",
     "Print",
     "PrintTable",
     "Project",
     "Rebalance",
     "Reduce",
-    "Rekey",
     "Repartition",
     "Retry",
     "SetHeaders",

@@ -35,7 +35,7 @@ class Apply(Operator):
     def build(self, child: RecordHandler, node: Node, context: OperatorContext) -> RecordHandler:  # noqa: D102
         function, metadata = self.function, self.metadata
         if self.store is not None and self.expand:
-            return _expanding(function, metadata, context.state(self.store), child, node)
+            return _make_expanding(function, metadata, context.state(self.store), child, node)
         if self.store is not None:
             function, metadata = with_state(function, metadata, context.state(self.store)), True
 
@@ -48,18 +48,21 @@ class Apply(Operator):
             child(function(value, key, timestamp, headers), key, timestamp, headers)
 
         def expand(value: Any, key: Any, timestamp: int, headers: Headers | None, *, _node: Node = node) -> None:
-            for item in _items(function(value)):
+            for item in _iterate_items(function(value)):
                 child(item, key, timestamp, headers)
 
         def expand_metadata(
             value: Any, key: Any, timestamp: int, headers: Headers | None, *, _node: Node = node
         ) -> None:
-            for item in _items(function(value, key, timestamp, headers)):
+            for item in _iterate_items(function(value, key, timestamp, headers)):
                 child(item, key, timestamp, headers)
 
         if self.expand:
             return expand_metadata if metadata else expand
         return apply_metadata if metadata else apply
+
+    def multiplies(self) -> bool:  # noqa: D102
+        return self.expand
 
     def describe(self) -> str:  # noqa: D102
         return function_name(self.function) + (", expand" if self.expand else "")
@@ -68,7 +71,7 @@ class Apply(Operator):
         return () if self.store is None else (self.store,)
 
 
-def _expanding(
+def _make_expanding(
     function: Callable[..., Any], metadata: bool, state_of: StateAccess, child: RecordHandler, node: Node
 ) -> RecordHandler:
     """Return the handler for a function with state whose results are expanded: its call ends after the last of them."""
@@ -77,7 +80,7 @@ def _expanding(
         state = state_of(key, timestamp)
         try:
             result = function(value, key, timestamp, headers, state) if metadata else function(value, state)
-            for item in _items(result):
+            for item in _iterate_items(result):
                 child(item, key, timestamp, headers)
         finally:
             state._transaction = OVER
@@ -85,7 +88,7 @@ def _expanding(
     return expand
 
 
-def _items(result: Any) -> Any:
+def _iterate_items(result: Any) -> Any:
     try:
         return iter(result)
     except TypeError:

@@ -28,9 +28,12 @@ class ApplyAsync(Operator):
         metadata: whether the function takes metadata.
         retry: how calls are repeated; None for one attempt.
         on_timeout: function of the value whose result replaces that of a call that took too long; None for an error.
+        batch_size: maximum number of records in one call, whose function takes and returns lists; None for single records.
+        batch_wait_s: how long the first record of a batch waits for others, in seconds.
     """
 
     name: ClassVar[str] = "apply_async"
+    separates: ClassVar[bool] = True
     function: Callable[..., Awaitable[Any]]
     timeout_s: float
     capacity: int = 100
@@ -39,9 +42,16 @@ class ApplyAsync(Operator):
     metadata: bool = False
     retry: Retry | None = None
     on_timeout: Callable[[Any], Any] | None = None
+    batch_size: int | None = None
+    batch_wait_s: float = 0.0
 
     def build(self, child: RecordHandler, node: Node, context: OperatorContext) -> RecordHandler:  # noqa: D102
         function = self.function if self.retry is None else self.retry.wrap(self.function)
+        if self.batch_size is not None:
+            # Imported on use: it imports asyncio, which few applications need.
+            from streamrt.operators.batched_calls import BatchedCalls
+
+            function = BatchedCalls(function, self.batch_size, self.batch_wait_s, str(node))
         timeout_s, on_timeout, expand = self.timeout_s, self.on_timeout, self.expand
 
         def start(value: Any, key: Any, timestamp: int, headers: Headers | None) -> Awaitable[Any]:
@@ -72,7 +82,7 @@ class ApplyAsync(Operator):
             if not expand:
                 child(result, key, timestamp, headers)
                 return
-            for item in _items(result):
+            for item in _iterate_items(result):
                 child(item, key, timestamp, headers)
 
         calls = AsyncCalls(
@@ -80,9 +90,13 @@ class ApplyAsync(Operator):
         )
         return context.asynchronous(node, calls)
 
+    def multiplies(self) -> bool:  # noqa: D102
+        return self.expand
+
     def describe(self) -> str:  # noqa: D102
         order = "" if self.ordered else ", unordered"
-        return function_name(self.function) + (", expand" if self.expand else "") + order
+        batches = "" if self.batch_size is None else f", batches of {self.batch_size}"
+        return function_name(self.function) + batches + (", expand" if self.expand else "") + order
 
 
 def is_async(function: Any) -> bool:
@@ -116,7 +130,7 @@ def require_async(function: Any) -> None:
         )
 
 
-def _items(result: Any) -> Any:
+def _iterate_items(result: Any) -> Any:
     try:
         return iter(result)
     except TypeError:

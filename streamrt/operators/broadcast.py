@@ -5,7 +5,7 @@ from typing import ClassVar
 
 from streamrt.records import Headers
 from streamrt.topics import Topic
-from streamrt.topology import ExchangeOperator, Node, Operator, OperatorContext, RecordHandler
+from streamrt.topology import ExchangeOperator, Node, OperatorContext, RecordHandler
 
 
 @dataclass(frozen=True)
@@ -47,27 +47,6 @@ class Broadcast(ExchangeOperator):
             send(value, key, timestamp, headers)
 
         return run
-
-    def in_memory(self) -> Operator:  # noqa: D102
-        return BroadcastInMemory(self.group)
-
-    def describe(self) -> str:  # noqa: D102
-        return self.group
-
-
-@dataclass(frozen=True)
-class BroadcastInMemory(Operator):
-    """Passes records on: `broadcast` to the only partition.
-
-    Attributes:
-        group: name of the broadcast.
-    """
-
-    name: ClassVar[str] = "broadcast"
-    group: str
-
-    def build(self, child: RecordHandler, node: Node, context: OperatorContext) -> RecordHandler:  # noqa: D102
-        return child
 
     def describe(self) -> str:  # noqa: D102
         return self.group

@@ -1,4 +1,4 @@
-"""What the contexts of users' functions have in common: process functions, triggers and window functions."""
+"""The common part of the contexts of users' functions: process functions, triggers and window functions."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -37,7 +37,7 @@ def checked_timer_time(time: Any, end: int = LATEST_EXPIRY) -> int:
         end: the first time that is too late.
 
     Raises:
-        ArgumentTypeError: if it is no int.
+        ArgumentTypeError: if it is not an int.
         ArgumentValueError: if it is below 0 or too late.
     """
     if type(time) is not int:

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from streamrt.common.copies import deep_copy
 from streamrt.errors import ColumnTypeError, MissingColumnError
-from streamrt.operators.expression import Expression
+from streamrt.operators.expression import Expression, without_columns
 from streamrt.records import Headers
 from streamrt.state.spec import StoreSpec
 from streamrt.topology import Node, Operator, OperatorContext, RecordHandler
@@ -21,6 +21,7 @@ class Assign(Operator):
 
     name: ClassVar[str] = "assign"
     in_place: ClassVar[bool] = True
+    passes_on_last: ClassVar[bool] = True
     column: Any
     expression: Expression
 
@@ -50,6 +51,7 @@ class Where(Operator):
     """Passes on the values for which an expression is true: `sdf[sdf["column"] > 1]`."""
 
     name: ClassVar[str] = "where"
+    passes_on_last: ClassVar[bool] = True
     expression: Expression
 
     def build(self, child: RecordHandler, node: Node, context: OperatorContext) -> RecordHandler:  # noqa: D102
@@ -84,7 +86,7 @@ class Project:
         try:
             return {column: value[column] for column in self.columns}
         except KeyError as error:
-            raise _missing(value, error.args[0]) from None
+            raise _make_missing_error(value, error.args[0]) from None
         except (TypeError, IndexError) as error:
             raise _not_columnar(value, f"read columns {list(self.columns)!r}") from error
 
@@ -113,7 +115,7 @@ class Drop:
                 del value[column]
             except KeyError:
                 if not self.ignore_missing:
-                    raise _missing(value, column) from None
+                    raise _make_missing_error(value, column) from None
             except (TypeError, IndexError) as error:
                 raise _not_columnar(value, f"drop column {column!r}") from error
 
@@ -161,14 +163,15 @@ def column_of(value: Any, column: Any) -> Any:
     try:
         return value[column]
     except KeyError:
-        raise _missing(value, column) from None
+        raise _make_missing_error(value, column) from None
     except (TypeError, IndexError) as error:
         raise _not_columnar(value, f"read column {column!r}") from error
 
 
-def _missing(value: Any, column: Any) -> Exception:
+def _make_missing_error(value: Any, column: Any) -> Exception:
     return MissingColumnError(column, tuple(value) if hasattr(value, "keys") else ())
 
 
 def _not_columnar(value: Any, wish: str) -> Exception:
-    return ColumnTypeError(f"cannot {wish}: the value is of type {type(value).__name__}, columns need a dict")
+    needed = "" if value is None else ", columns need a dict"
+    return ColumnTypeError(f"cannot {wish}: {without_columns(value)}{needed}")

@@ -38,7 +38,7 @@ class Endings:
             key: the record key.
 
         Raises:
-            StateError: if that has happened so often that it will not end. The timers of the key are gone then.
+            StateError: if that has happened so often that it will not end. Then the timers of the key are gone.
         """
         again = self._again[prefix] = self._again.get(prefix, 0) + 1
         if again > _MOST_AGAIN:

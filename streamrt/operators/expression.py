@@ -43,6 +43,7 @@ _COMPARISONS: dict[str, type[ast.cmpop]] = {
     "is not": ast.IsNot,
 }
 _PREFIXES: dict[str, type[ast.unaryop]] = {"-": ast.USub, "not": ast.Not}
+_PLAIN_TYPES = frozenset((str, bytes, int, float, bool, type(None)))
 
 
 @dataclass
@@ -55,7 +56,7 @@ class _Code:
     def name(self, item: Any) -> ast.expr:
         name = f"x{len(self.names)}"
         self.names[name] = item
-        return _load(name)
+        return _load_name(name)
 
 
 class Expression(abc.ABC):
@@ -72,6 +73,10 @@ class Expression(abc.ABC):
     def stores(self) -> tuple[StoreSpec, ...]:
         """Return the stores of the stateful functions in this expression."""
         return tuple(dict.fromkeys(store for part in self.parts() for store in part.stores()))
+
+    def is_plain(self) -> bool:
+        """Return whether only Python's operators see the value, and no functions or objects of users."""
+        return all(part.is_plain() for part in self.parts())
 
     def compile(self, context: OperatorContext | None = None) -> Evaluator:
         """Return the function that evaluates this expression for a record.
@@ -97,14 +102,14 @@ class Expression(abc.ABC):
             try:
                 return evaluate(value, key, timestamp, headers)
             except (KeyError, TypeError, IndexError) as error:
-                better = self._explain(error, value)
+                better = self._explain_error(error, value)
                 if better is None:
                     raise
                 raise better from error
 
         return run
 
-    def _explain(self, error: Exception, value: Any) -> Exception | None:
+    def _explain_error(self, error: Exception, value: Any) -> Exception | None:
         if not _raised_in_expression(error.__traceback__):
             return None
         for column in self._columns():
@@ -126,7 +131,7 @@ class Column(Expression):
     parent: Expression | None = None
 
     def code(self, code: _Code) -> ast.expr:  # noqa: D102
-        parent = _load("value") if self.parent is None else self.parent.code(code)
+        parent = _load_name("value") if self.parent is None else self.parent.code(code)
         return ast.Subscript(parent, code.name(self.name), ast.Load())
 
     def parts(self) -> tuple[Expression, ...]:  # noqa: D102
@@ -138,7 +143,7 @@ class Column(Expression):
 
     def fault(self, error: Exception, value: Any) -> Exception | None:
         """Return a clearer error if this column could not be read."""
-        path = self._path()
+        path = self._find_path()
         if path is None:
             return None
         for name in path[:-1]:
@@ -154,13 +159,13 @@ class Column(Expression):
         except (TypeError, IndexError) as again:
             # Compare the messages: the error may come from another operator, before this column was read.
             if type(again) is type(error) and again.args == error.args:
-                return ColumnTypeError(f"cannot read column {self}: the value is of type {type(value).__name__}")
+                return ColumnTypeError(f"cannot read column {self}: {without_columns(value, nested=len(path) > 1)}")
         return None
 
-    def _path(self) -> list[Any] | None:
+    def _find_path(self) -> list[Any] | None:
         if self.parent is None:
             return [self.name]
-        above = self.parent._path() if isinstance(self.parent, Column) else None
+        above = self.parent._find_path() if isinstance(self.parent, Column) else None
         return None if above is None else [*above, self.name]
 
     def __str__(self) -> str:
@@ -175,6 +180,9 @@ class Literal(Expression):
 
     def code(self, code: _Code) -> ast.expr:  # noqa: D102
         return code.name(self.constant)
+
+    def is_plain(self) -> bool:  # noqa: D102
+        return type(self.constant) in _PLAIN_TYPES
 
     def __str__(self) -> str:
         return repr(self.constant)
@@ -233,6 +241,9 @@ class Call(Expression):
     def parts(self) -> tuple[Expression, ...]:  # noqa: D102
         return self.arguments
 
+    def is_plain(self) -> bool:  # noqa: D102
+        return False
+
     def __str__(self) -> str:
         return f"{function_name(self.function)}({', '.join(map(str, self.arguments))})"
 
@@ -244,7 +255,7 @@ class Input(Expression):
     name: str = "value"
 
     def code(self, code: _Code) -> ast.expr:  # noqa: D102
-        return _load(self.name)
+        return _load_name(self.name)
 
     def __str__(self) -> str:
         return self.name
@@ -271,11 +282,33 @@ class StatefulCall(Expression):
     def parts(self) -> tuple[Expression, ...]:  # noqa: D102
         return (self.argument, *METADATA) if self.metadata else (self.argument,)
 
+    def is_plain(self) -> bool:  # noqa: D102
+        return False
+
     def stores(self) -> tuple[StoreSpec, ...]:  # noqa: D102
         return (*super().stores(), self.store)
 
     def __str__(self) -> str:
         return f"{function_name(self.function)}({', '.join(map(str, self.parts()))}, state)"
+
+
+def without_columns(value: Any, *, nested: bool = False) -> str:
+    """Return the type of a value without columns, for errors.
+
+    Args:
+        value: the value.
+        nested: whether it is itself a column of a value.
+
+    Example:
+        >>> without_columns(5)
+        'the value is of type int'
+    """
+    text = f"the value is of type {type(value).__name__}"
+    if value is None and not nested:
+        text += (
+            ", as that of a tombstone; drop such records, for example with sdf.filter(lambda value: value is not None)"
+        )
+    return text
 
 
 def has_columns(value: Any, *columns: Any) -> bool:
@@ -289,13 +322,11 @@ def has_columns(value: Any, *columns: Any) -> bool:
             if column not in value:
                 return False
         except TypeError as error:
-            raise ColumnTypeError(
-                f"cannot look for column {column!r}: the value is of type {type(value).__name__}"
-            ) from error
+            raise ColumnTypeError(f"cannot look for column {column!r}: {without_columns(value)}") from error
     return True
 
 
-def _load(name: str) -> ast.expr:
+def _load_name(name: str) -> ast.expr:
     return ast.Name(name, ast.Load())
 
 

@@ -25,6 +25,7 @@ class Filter(Operator):
     """
 
     name: ClassVar[str] = "filter"
+    passes_on_last: ClassVar[bool] = True
     function: Callable[..., Any]
     metadata: bool = False
     store: StoreSpec | None = None

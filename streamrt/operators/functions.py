@@ -5,7 +5,8 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from streamrt.errors import ArgumentTypeError, argument_error
+from streamrt.arguments import checked
+from streamrt.errors import ArgumentTypeError
 from streamrt.records import Headers
 from streamrt.state.keyed_state import OVER
 from streamrt.topology import StateAccess
@@ -40,10 +41,7 @@ def require_name(method: str, name: Any) -> None:
     Raises:
         InvalidOperationError: if `name` is an empty string or no string.
     """
-    if name is not None and (not isinstance(name, str) or not name):
-        raise argument_error(
-            f"{method}(name=...) must be a non-empty string, got {name!r}", of_type=isinstance(name, str)
-        )
+    checked(f"{method}(name=...)", name, str, "a non-empty string", bool, optional=True)
 
 
 def require_parameters(operator: str, function: Callable[..., Any], *, metadata: bool, stateful: bool) -> None:
@@ -70,13 +68,15 @@ def require_parameters(operator: str, function: Callable[..., Any], *, metadata:
     except (TypeError, ValueError):
         return
     given = tuple(name for name, on in (("metadata=True", metadata), ("stateful=True", stateful)) if on)
-    if _takes(signature, _PASSED[given]):
+    if _takes_arguments(signature, _PASSED[given]):
         return
-    fitting = [" and ".join(options) for options, names in _PASSED.items() if options and _takes(signature, names)]
+    fitting = [
+        " and ".join(options) for options, names in _PASSED.items() if options and _takes_arguments(signature, names)
+    ]
     cure = "change the parameters of the function"
     if fitting:
         cure = f"pass {' or '.join(fitting)} to {operator}, or {cure}"
-    elif given and _takes(signature, ()):
+    elif given and _takes_arguments(signature, ()):
         cure = f"leave out {' and '.join(given)}, or {cure}"
     passed, taken = ", ".join(("value", *_PASSED[given])), ", ".join(signature.parameters)
     raise ArgumentTypeError(
@@ -98,7 +98,7 @@ def state_advice(error: BaseException) -> str:
     return ""
 
 
-def _takes(signature: inspect.Signature, more: tuple[str, ...]) -> bool:
+def _takes_arguments(signature: inspect.Signature, more: tuple[str, ...]) -> bool:
     try:
         signature.bind("value", *more)
     except TypeError:

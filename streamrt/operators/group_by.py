@@ -8,12 +8,12 @@ from streamrt.operators.columns import column_of
 from streamrt.operators.partitioning import KeyPartitioner, checked_partition
 from streamrt.records import Headers
 from streamrt.topics import Topic
-from streamrt.topology import ExchangeOperator, Node, Operator, OperatorContext, RecordHandler
+from streamrt.topology import ExchangeOperator, Node, OperatorContext, RecordHandler
 
 
 @dataclass(frozen=True)
 class ColumnKey:
-    """Takes the key from a column. A function for `Repartition` and `Rekey`.
+    """Takes the key from a column. A function for `Repartition`.
 
     Example:
         >>> ColumnKey("customer")({"customer": "ann", "total": 3})
@@ -40,8 +40,8 @@ class Repartition(ExchangeOperator):
         partitioner: function from the new key and the number of partitions to the partition; None for Kafka's.
 
     Example:
-        >>> Repartition(Topic("repartition__shop--orders--customer"), ColumnKey("customer"), "customer").in_memory()
-        Rekey(key=ColumnKey(column='customer'), group='customer')
+        >>> Repartition(Topic("repartition__shop--orders--customer"), ColumnKey("customer"), "customer").describe()
+        'customer'
     """
 
     name: ClassVar[str] = "group_by"
@@ -66,40 +66,19 @@ class Repartition(ExchangeOperator):
         def run(value: Any, key: Any, timestamp: int, headers: Headers | None, *, _node: Node = node) -> None:
             send(value, make_key(value), timestamp, headers)
 
-        return run
+        if not isinstance(make_key, ColumnKey):
+            return run
+        column = make_key.column
 
-    def in_memory(self) -> Operator:  # noqa: D102
-        return Rekey(self.key, self.group)
+        def run_column(value: Any, key: Any, timestamp: int, headers: Headers | None, *, _node: Node = node) -> None:
+            # Saves two calls for each record.
+            try:
+                new = value[column]
+            except (KeyError, TypeError, IndexError):
+                new = make_key(value)
+            send(value, new, timestamp, headers)
 
-    def describe(self) -> str:  # noqa: D102
-        return self.group
-
-
-@dataclass(frozen=True)
-class Rekey(Operator):
-    """Replaces the key of each record: `group_by` for an input of one partition.
-
-    Attributes:
-        key: function from the value to the new key.
-        group: name of the grouping.
-
-    Example:
-        >>> Rekey(ColumnKey("customer"), "customer").describe()
-        'customer'
-    """
-
-    name: ClassVar[str] = "group_by"
-    regroups: ClassVar[bool] = True
-    key: Callable[[Any], Any]
-    group: str
-
-    def build(self, child: RecordHandler, node: Node, context: OperatorContext) -> RecordHandler:  # noqa: D102
-        make_key = self.key
-
-        def run(value: Any, key: Any, timestamp: int, headers: Headers | None, *, _node: Node = node) -> None:
-            child(value, make_key(value), timestamp, headers)
-
-        return run
+        return run_column
 
     def describe(self) -> str:  # noqa: D102
         return self.group

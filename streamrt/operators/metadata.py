@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 
 from streamrt.operators.functions import function_name
 from streamrt.records import Headers
+from streamrt.records.timestamps import LATEST_TIMESTAMP_MS
 from streamrt.topology import Node, Operator, OperatorContext, RecordHandler
 
 
@@ -19,6 +20,7 @@ class SetTimestamp(Operator):
     """
 
     name: ClassVar[str] = "set_timestamp"
+    passes_on_last: ClassVar[bool] = True
     function: Callable[[Any, Any, int, Any], int]
 
     def build(self, child: RecordHandler, node: Node, context: OperatorContext) -> RecordHandler:  # noqa: D102
@@ -43,6 +45,7 @@ class SetHeaders(Operator):
     """
 
     name: ClassVar[str] = "set_headers"
+    passes_on_last: ClassVar[bool] = True
     function: Callable[[Any, Any, int, Any], Any]
 
     def build(self, child: RecordHandler, node: Node, context: OperatorContext) -> RecordHandler:  # noqa: D102
@@ -62,13 +65,18 @@ def checked_timestamp(timestamp: Any) -> int:
 
     Raises:
         TypeError: if `timestamp` is not an integer.
-        ValueError: if `timestamp` is negative.
+        ValueError: if `timestamp` is negative, or later than `LATEST_TIMESTAMP_MS`.
     """
     if not isinstance(timestamp, int) or isinstance(timestamp, bool):
         raise TypeError(f"a timestamp must be an integer of milliseconds, got {type(timestamp).__name__}")
     if timestamp < 0:
         raise ValueError(f"a timestamp cannot be negative, got {timestamp}")
-    return timestamp
+    if timestamp > LATEST_TIMESTAMP_MS:
+        raise ValueError(
+            f"a timestamp is in milliseconds and cannot be later than {LATEST_TIMESTAMP_MS} (64-bit microseconds), got "
+            f"{timestamp}; divide microseconds by 1,000 and nanoseconds by 1,000,000"
+        )
+    return int(timestamp)
 
 
 def checked_headers(headers: Any) -> Headers | None:

@@ -7,9 +7,9 @@ from typing import Any, ClassVar
 from streamrt.operators.functions import function_name
 from streamrt.records import Headers
 from streamrt.topics import Topic
-from streamrt.topology import ExchangeOperator, Node, Operator, OperatorContext, PartitionSender, RecordHandler
+from streamrt.topology import ExchangeOperator, Node, OperatorContext, PartitionSender, RecordHandler
 
-__all__ = ["KeyPartitioner", "Partitioner", "PassOn", "Rebalance", "checked_partition", "in_turn"]
+__all__ = ["KeyPartitioner", "Partitioner", "Rebalance", "checked_partition", "in_turn"]
 
 Partitioner = Callable[[Any, Any, int], int]
 """Function of value, key and the number of partitions of the topic; returns the partition, from 0."""
@@ -28,7 +28,7 @@ def checked_partition(chosen: Any, count: int, partitioner: Any, topic: str) -> 
         topic: name of the topic.
 
     Raises:
-        TypeError: if it is no int.
+        TypeError: if it is not an int.
         ValueError: if the topic has no such partition.
 
     Example:
@@ -79,8 +79,8 @@ class Rebalance(ExchangeOperator):
         group: name of the operation.
 
     Example:
-        >>> Rebalance(Topic("repartition__shop--orders--rebalance"), "rebalance").in_memory()
-        PassOn(group='rebalance')
+        >>> Rebalance(Topic("repartition__shop--orders--rebalance"), "rebalance").describe()
+        'rebalance'
     """
 
     name: ClassVar[str] = "rebalance"
@@ -89,32 +89,6 @@ class Rebalance(ExchangeOperator):
 
     def build(self, child: RecordHandler, node: Node, context: OperatorContext) -> RecordHandler:  # noqa: D102
         return in_turn(*context.partition_sender(self.topic), node)
-
-    def in_memory(self) -> Operator:  # noqa: D102
-        return PassOn(self.group)
-
-    def describe(self) -> str:  # noqa: D102
-        return self.group
-
-
-@dataclass(frozen=True)
-class PassOn(Operator):
-    """Passes records on: `rebalance` for an input of one partition.
-
-    Attributes:
-        group: name of the operation.
-
-    Example:
-        >>> PassOn("rebalance").describe()
-        'rebalance'
-    """
-
-    name: ClassVar[str] = "rebalance"
-    regroups: ClassVar[bool] = True
-    group: str
-
-    def build(self, child: RecordHandler, node: Node, context: OperatorContext) -> RecordHandler:  # noqa: D102
-        return child
 
     def describe(self) -> str:  # noqa: D102
         return self.group

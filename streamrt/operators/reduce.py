@@ -23,6 +23,7 @@ class Reduce(Operator):
     """
 
     name: ClassVar[str] = "reduce"
+    passes_on_last: ClassVar[bool] = True
     function: Callable[[Any, Any], Any]
     store: StoreSpec
 

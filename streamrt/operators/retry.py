@@ -4,6 +4,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
+from streamrt.arguments import checked, type_name
 from streamrt.errors import ArgumentTypeError, ArgumentValueError
 
 __all__ = ["Retry"]
@@ -44,8 +45,7 @@ class Retry:
     on_result: Callable[[Any], bool] | None = None
 
     def __post_init__(self) -> None:
-        if type(self.attempts) is not int:
-            raise ArgumentTypeError(f"Retry(attempts=...) must be an int, got {type(self.attempts).__name__}")
+        checked("Retry(attempts=...)", self.attempts, int, "an int", show=type_name)
         numbers = (self.backoff, self.multiplier, 0.0 if self.longest is None else self.longest)
         if any(isinstance(number, bool) or not isinstance(number, int | float) for number in numbers):
             raise ArgumentTypeError("Retry(backoff=..., multiplier=..., longest=...) must be numbers")

@@ -20,6 +20,7 @@ class Print(Operator):
 
     name: ClassVar[str] = "print"
     in_place: ClassVar[bool] = True
+    passes_on_last: ClassVar[bool] = True
     pretty: bool = True
     metadata: bool = False
 

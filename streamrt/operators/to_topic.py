@@ -33,8 +33,8 @@ class ToTopic(Operator):
     def build(self, child: RecordHandler, node: Node, context: OperatorContext) -> RecordHandler:  # noqa: D102
         make_key = self.key
         if not isinstance(self.topic, Topic):
-            return _dynamic(self.topic, make_key, self.partition, child, node, context)
-        send = _placing(self.topic, self.partition, node, context)
+            return _produce_to_selected(self.topic, make_key, self.partition, child, node, context)
+        send = _place_and_produce(self.topic, self.partition, node, context)
 
         def same_key(value: Any, key: Any, timestamp: int, headers: Headers | None, *, _node: Node = node) -> None:
             send(value, key, timestamp, headers)
@@ -51,7 +51,7 @@ class ToTopic(Operator):
         return self.topic.name if isinstance(self.topic, Topic) else function_name(self.topic)
 
 
-def _dynamic(
+def _produce_to_selected(
     select: TopicSelector,
     make_key: Callable[[Any], Any] | None,
     partitioner: Partitioner | Literal["rebalance"] | None,
@@ -68,14 +68,14 @@ def _dynamic(
             raise TypeError(f"the function given to to_topic must return a Topic, got {type(topic).__name__}")
         sender = senders.get(topic.name)
         if sender is None:
-            sender = senders[topic.name] = _placing(topic, partitioner, node, context)
+            sender = senders[topic.name] = _place_and_produce(topic, partitioner, node, context)
         sender(value, key if make_key is None else make_key(value), timestamp, headers)
         child(value, key, timestamp, headers)
 
     return send
 
 
-def _placing(
+def _place_and_produce(
     topic: Topic, partitioner: Partitioner | Literal["rebalance"] | None, node: Node, context: OperatorContext
 ) -> RecordHandler:
     """Return the function that produces a record to the partition that the partitioner chooses."""

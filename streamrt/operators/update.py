@@ -26,6 +26,7 @@ class Update(Operator):
 
     name: ClassVar[str] = "update"
     in_place: ClassVar[bool] = True
+    passes_on_last: ClassVar[bool] = True
     function: Callable[..., Any]
     metadata: bool = False
     store: StoreSpec | None = None

@@ -36,7 +36,7 @@ class BroadcastContext(Context):
         Raises:
             StateError: from a change of the map, except in `process_broadcast_element`.
         """
-        return self._running().broadcast(name, None)
+        return self._running_transaction().broadcast(name, None)
 
 
 class BroadcastWriteContext(BroadcastContext):
@@ -46,7 +46,7 @@ class BroadcastWriteContext(BroadcastContext):
 
     def broadcast_state(self, name: str) -> MapState:
         """Return a map of broadcast state, which may be changed."""
-        transaction, writer = self._running(), self._state
+        transaction, writer = self._running_transaction(), self._state
         if writer is None or writer is ENDED:
             writer = self._state = transaction.broadcast_scope()
         return transaction.broadcast(name, writer)
@@ -54,20 +54,20 @@ class BroadcastWriteContext(BroadcastContext):
     @property
     def state(self) -> State:
         """Refuse: a broadcast record is in all partitions, and a key in one."""
-        self._refuse("state of a key")
+        self._refuse_use("state of a key")
 
     def delete_event_time_timer(self, timestamp: int) -> None:
         """Refuse: there are no timers."""
-        self._refuse("timers")
+        self._refuse_use("timers")
 
     def delete_processing_time_timer(self, timestamp: int) -> None:
         """Refuse: there are no timers."""
-        self._refuse("timers")
+        self._refuse_use("timers")
 
-    def _register(self, timers: Timers, timestamp: int) -> None:
-        self._refuse("timers")
+    def _register_timer(self, timers: Timers, timestamp: int) -> None:
+        self._refuse_use("timers")
 
-    def _refuse(self, what: str) -> NoReturn:
+    def _refuse_use(self, what: str) -> NoReturn:
         raise InvalidOperationError(
             f"{self._call.function}.process_broadcast_element has no {what}, because each partition gets the record: use "
             "broadcast_state(name), or do it in process_element"

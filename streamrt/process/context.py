@@ -1,4 +1,4 @@
-"""What a process function learns of its call, and can do in it."""
+"""The context of a call of a process function: facts about the call, and actions."""
 
 import enum
 from collections.abc import Mapping
@@ -37,7 +37,7 @@ class TimeDomain(enum.Enum):
 
 
 class TaskContext:
-    """What a process function learns of its task.
+    """The view that a process function has of its task.
 
     One function object works for all tasks of its process, one after the other. So `topic` and `partition` are those of the
     task that is at work at the moment: in `open`, the first one. A function that keeps the context can ask in each call.
@@ -78,7 +78,7 @@ class TaskContext:
 
 @dataclass
 class Call:
-    """What all calls of a process function have in common.
+    """The common part of all calls of a process function.
 
     Attributes:
         function: name of the function, for errors.
@@ -153,9 +153,9 @@ class Context:
     def current_watermark(self) -> int:
         """Event time in milliseconds: timers up to it are due. -(1 << 63) before the first record.
 
-        At the end of a bounded run, when all timers fire, it is (1 << 63) - 1: register no further ones then.
+        At the end of a bounded run, when all timers fire, it is (1 << 63) - 1: do not register further ones at that point.
         """
-        time = self._running().event_time
+        time = self._running_transaction().event_time
         if self._call.at_end:
             return AFTER_ALL
         return BEFORE_ALL if time == BEFORE_ALL else time - self._call.delay_ms
@@ -163,7 +163,7 @@ class Context:
     @property
     def current_processing_time(self) -> int:
         """The wall clock, in milliseconds since the Unix epoch; the clock of the test driver in tests."""
-        return self._running().now()
+        return self._running_transaction().now()
 
     def register_event_time_timer(self, timestamp: int) -> None:
         """Have `on_timer` called when the watermark reaches a time; once for each key and time.
@@ -172,9 +172,9 @@ class Context:
             timestamp: event time in milliseconds, 0 or more. A time that the watermark has passed is due at once.
 
         Raises:
-            InvalidOperationError: if the function does not define `on_timer`, or the time is no int or below 0.
+            InvalidOperationError: if the function does not define `on_timer`, or the time is not an int, or is below 0.
         """
-        self._register(self._running().event_timers, timestamp)
+        self._register_timer(self._running_transaction().event_timers, timestamp)
         self._call.registered += 1
 
     def register_processing_time_timer(self, timestamp: int) -> None:
@@ -186,15 +186,15 @@ class Context:
         Raises:
             InvalidOperationError: as for timers of event time.
         """
-        self._register(self._running().processing_timers, timestamp)
+        self._register_timer(self._running_transaction().processing_timers, timestamp)
 
     def delete_event_time_timer(self, timestamp: int) -> None:
         """Delete a timer of the key; a missing one is not an error."""
-        self._running().event_timers.delete(self._prefix(), checked_timer_time(timestamp))
+        self._running_transaction().event_timers.delete(self._key_prefix(), checked_timer_time(timestamp))
 
     def delete_processing_time_timer(self, timestamp: int) -> None:
         """Delete a timer of the key; a missing one is not an error."""
-        self._running().processing_timers.delete(self._prefix(), checked_timer_time(timestamp))
+        self._running_transaction().processing_timers.delete(self._key_prefix(), checked_timer_time(timestamp))
 
     def output(self, tag: str, value: Any, *, timestamp: int | None = None) -> None:
         """Put a value out to a side output, with the key and the headers of this call.
@@ -207,24 +207,24 @@ class Context:
         Raises:
             InvalidOperationError: if the function does not declare the tag.
         """
-        self._running()
+        self._running_transaction()
         handler = side_output_of(self._call.outputs, tag, self._call.function)
         if handler is not None:
             time = self.timestamp if timestamp is None else checked_timestamp(timestamp)
             handler(value, self.key, time, self.headers)
 
-    def _register(self, timers: Timers, timestamp: int) -> None:
+    def _register_timer(self, timers: Timers, timestamp: int) -> None:
         if not self._call.has_timers:
             raise InvalidOperationError(
                 f"{self._call.function} registers a timer, but has no on_timer: define on_timer(self, timestamp, ctx)"
             )
-        timers.register(self._prefix(), checked_timer_time(timestamp))
+        timers.register(self._key_prefix(), checked_timer_time(timestamp))
 
-    def _prefix(self) -> bytes:
+    def _key_prefix(self) -> bytes:
         """Return the prefix of the key, without a space."""
-        return self._running().prefix_of(self.key)
+        return self._running_transaction().prefix_of(self.key)
 
-    def _running(self) -> ProcessTransaction:
+    def _running_transaction(self) -> ProcessTransaction:
         transaction = self._transaction
         if transaction is None or self._state is ENDED:
             raise self._used_late()
@@ -256,9 +256,9 @@ class TimerContext(Context):
         """The state of the key."""
         state: State | Literal[_Ended.ENDED] | None = self._state
         if state is None or state is ENDED:
-            state = self._state = self._running().state_at(self._timer_prefix, self.timestamp)
+            state = self._state = self._running_transaction().state_at(self._timer_prefix, self.timestamp)
         return state
 
-    def _prefix(self) -> bytes:
-        self._running()
+    def _key_prefix(self) -> bytes:
+        self._running_transaction()
         return self._timer_prefix

@@ -11,6 +11,7 @@ from streamrt.process.context import ENDED, Call, Context, TaskContext, TimeDoma
 from streamrt.process.function import TimedFunction
 from streamrt.records import Headers, Tick
 from streamrt.state.base import Transaction
+from streamrt.state.journal import due
 from streamrt.state.keyed_state import OVER
 from streamrt.state.process import ProcessTransaction
 from streamrt.state.spec import ProcessStoreSpec
@@ -18,7 +19,7 @@ from streamrt.state.timers import NEVER, Timers
 from streamrt.topology import Node, Operator, OperatorContext, RecordHandler, SideOutput, WatermarkStrategy
 from streamrt.topology.tallies import TIMERS
 
-__all__ = ["Execution", "TimedOperator"]
+__all__ = ["ProcessExecution", "TimedOperator"]
 
 _EVENT_TIME: Final = TimeDomain.EVENT_TIME
 
@@ -70,6 +71,9 @@ class TimedOperator(Operator):
         """Results of timers have the times of the timers, which may be in the past."""
         return None if self.has_timers else 0
 
+    def multiplies(self) -> bool:  # noqa: D102
+        return True
+
     def resumes(self) -> bool:  # noqa: D102
         return self.has_timers
 
@@ -81,7 +85,7 @@ class TimedOperator(Operator):
         return self.has_timers
 
 
-class Execution:
+class ProcessExecution:
     """A process function at work, in one process, for all tasks of a stream.
 
     Args:
@@ -100,7 +104,7 @@ class Execution:
         self._by_partition = operator.watermark is None
         self._strategy = operator.watermark
         self._delay = operator.delay_ms
-        self._begin_portion = context.begin_portion
+        self._begin_portion, self._when_complete = context.begin_portion, context.when_complete
         outputs: Mapping[str, RecordHandler | None] = {
             tag: context.side_output(tag) for tag in operator.function.outputs
         }
@@ -113,15 +117,11 @@ class Execution:
         # Set before the first record and tick.
         self._transaction: ProcessTransaction
         self._opened = False
-        # Whether something must be done before the next record: `open`, or the timers that were interrupted.
-        self._hindered = True
-        # Whether the portion was over with timers of event time left, which the rest of the record must find fired.
-        self._interrupted = False
         context.on_close(self.close)
         self._fired = 0
         context.watch(TIMERS, self._store, lambda: self._fired)
         if operator.has_timers or operator.watermark is not None:
-            context.on_tick(node, self._tick)
+            context.on_tick(node, self._handle_tick)
 
     def running(self) -> ProcessTransaction:
         """Return the running transaction of the store."""
@@ -131,7 +131,6 @@ class Execution:
         """Close the function, if it is open."""
         if self._opened:
             self._opened = False
-            self._hindered = True
             self._function.close()
 
     def handler(self, method: str, node: Node, context_class: type[Context] = Context) -> RecordHandler:
@@ -144,6 +143,7 @@ class Execution:
         """
         call, child, function = self._call, self._child, getattr(self._function, method)
         by_partition, has_timers, delay = self._by_partition, self._call.has_timers, self._delay
+        when_complete, own, fire_due = self._when_complete, self._node, self._fire_due
         # One object for all records: one for each would double the time of a call without state.
         context = context_class(call)
 
@@ -153,8 +153,8 @@ class Execution:
         self._follow(use)
 
         def process(value: Any, key: Any, timestamp: int, headers: Headers | None, *, _node: Node = node) -> None:
-            if self._hindered:
-                self._prepare()
+            if not self._opened:
+                self._open_function()
             transaction = self._transaction
             if timestamp > transaction.clock:
                 transaction.clock = timestamp
@@ -167,7 +167,7 @@ class Execution:
                 if results is not None:
                     kind = type(results)
                     if kind is not list and kind is not GeneratorType and kind is not tuple:
-                        _check(results, call.function, method)
+                        _check_results(results, call.function, method)
                     for result in results:
                         child(result, key, timestamp, headers)
             finally:
@@ -183,12 +183,12 @@ class Execution:
                 transaction.move(timestamp)
             # Also if time has not moved: the record may have registered a timer that is due at once.
             if has_timers and transaction.event_timers.due_from <= transaction.event_time - delay:
-                self._fire_due(transaction)
+                when_complete(own, fire_due)
 
         generator = None if self._strategy is None else self._strategy.generator
-        return process if generator is None else self._generating(process, node)
+        return process if generator is None else self._with_generator(process, node)
 
-    def _generating(self, process: RecordHandler, node: Node) -> RecordHandler:
+    def _with_generator(self, process: RecordHandler, node: Node) -> RecordHandler:
         """Return the handler of records for a strategy with a generator."""
         marks = cast("WatermarkStrategy", self._strategy).marks()
 
@@ -196,60 +196,52 @@ class Execution:
             # First: if the generator fails, the record has no effect.
             mark = marks(value, timestamp)
             process(value, key, timestamp, headers)
-            transaction = self._transaction
-            if transaction.note_mark(mark) and self._call.has_timers:
-                self._fire_due(transaction)
+            if self._transaction.note_mark(mark) and self._call.has_timers:
+                self._when_complete(self._node, self._fire_due)
 
         return generate
 
-    def _tick(self, moment: Tick) -> None:
+    def _handle_tick(self, moment: Tick) -> None:
         _node = self._node
         if not self._opened:
-            self._open()
+            self._open_function()
         transaction = self._transaction
         if moment.final:
-            self._end(transaction)
+            self._fire_remaining(transaction)
             return
         if not self._by_partition:
             others, watermark = moment.others.get(self._store), moment.watermarks.get(self._store)
             transaction.hear(others, watermark, still=moment.still)
         if self._call.has_timers:
             bound = transaction.event_time - self._delay
-            self._continue()
-            if self._fire(transaction, transaction.event_timers, bound, _EVENT_TIME):
-                self._fire(transaction, transaction.processing_timers, moment.now, TimeDomain.PROCESSING_TIME)
+            if self._fire_timers(transaction, transaction.event_timers, bound, _EVENT_TIME):
+                self._fire_timers(transaction, transaction.processing_timers, moment.now, TimeDomain.PROCESSING_TIME)
 
-    def _fire_due(self, transaction: ProcessTransaction) -> None:
-        """Fire the timers of event time that a record has made due."""
-        bound = transaction.event_time - self._delay
-        if not self._fire(transaction, transaction.event_timers, bound, _EVENT_TIME):
-            self._interrupted = self._hindered = True
+    def _fire_due(self) -> None:
+        """Fire the timers of event time that records have made due."""
+        transaction = self._transaction
+        self._fire_timers(transaction, transaction.event_timers, transaction.event_time - self._delay, _EVENT_TIME)
 
-    def _fire(
-        self, transaction: ProcessTransaction, timers: Timers, bound: int, domain: TimeDomain, *, whole: bool = False
-    ) -> bool:
+    def _fire_timers(self, transaction: ProcessTransaction, timers: Timers, bound: int, domain: TimeDomain) -> bool:
         """Fire the timers that are due, in the order of their times; return False if the portion is over before.
 
-        Ticks continue with the rest, before the next record. Timers that are registered meanwhile and are due fire, too.
+        Ticks continue with the rest, before the next record. Timers that are registered meanwhile and are due also fire.
 
         Args:
             transaction: the transaction.
             timers: its timers of one kind of time.
             bound: the time up to which they are due.
             domain: the kind of time.
-            whole: whether all of them must fire now.
         """
-        # For errors: what fails here is no input.
+        # For errors: what fails here is not an input.
         _node = self._node
         must_stop: Callable[[], bool] | None = None
         context = self._timer_context(self._call)
         context.headers, context.time_domain, context._transaction = None, domain, transaction
         while (timer := timers.due(bound)) is not None:
-            if whole:
-                pass
-            elif must_stop is None:
-                must_stop = self._begin_portion()
-            elif must_stop():
+            if must_stop is None:
+                must_stop = self._begin_portion(_node)
+            if must_stop():
                 return False
             timers.fire(timer)
             self._fired += 1
@@ -258,55 +250,42 @@ class Execution:
             context.timestamp = time
             context._timer_prefix, context._state = prefix, None
             registered = self._call.registered
-            try:
-                results = self._function.on_timer(time, context)
-                if results is not None:
-                    if type(results) not in (GeneratorType, list, tuple):
-                        _check(results, self._call.function, "on_timer")
-                    for result in results:
-                        self._child(result, key, time, None)
-            finally:
-                state = context._state
-                if state is not None:
-                    state.end()
-                context._state = ENDED
+            due(transaction.journal, self._on_timer)(time, key, context)
             if self._call.at_end and self._call.registered > registered:
                 self._endings.note(timers, prefix, key)
         return True
 
-    def _end(self, transaction: ProcessTransaction) -> None:
+    def _on_timer(self, time: int, key: Any, context: TimerContext) -> None:
+        try:
+            results = self._function.on_timer(time, context)
+            if results is not None:
+                if type(results) not in (GeneratorType, list, tuple):
+                    _check_results(results, self._call.function, "on_timer")
+                for result in results:
+                    self._child(result, key, time, None)
+        finally:
+            state = context._state
+            if state is not None:
+                state.end()
+            context._state = ENDED
+
+    def _fire_remaining(self, transaction: ProcessTransaction) -> None:
         """Fire all timers of event time, and drop those of processing time; no clock moves."""
-        self._continue()
         self._call.at_end = True
         try:
-            over = self._fire(transaction, transaction.event_timers, NEVER, _EVENT_TIME)
+            over = self._fire_timers(transaction, transaction.event_timers, NEVER, _EVENT_TIME)
         finally:
             self._call.at_end = False
         if over:
-            self._endings.drop(transaction.processing_timers, self._begin_portion())
+            self._endings.drop(transaction.processing_timers, self._begin_portion(self._node))
 
-    def _open(self) -> None:
+    def _open_function(self) -> None:
         self._function.open(TaskContext(self._store, self._topics, self._access))
         self._opened = True
-        self._hindered = self._interrupted
-
-    def _prepare(self) -> None:
-        """Do what must be done before the next record."""
-        if not self._opened:
-            self._open()
-        if self._interrupted:
-            self._continue()
-            transaction = self._transaction
-            bound = transaction.event_time - self._delay
-            self._fire(transaction, transaction.event_timers, bound, _EVENT_TIME, whole=True)
-
-    def _continue(self) -> None:
-        """Note that what was interrupted continues now."""
-        self._interrupted = self._hindered = False
 
 
-def _check(results: Any, function: str, method: str) -> None:
-    """Refuse results that are no iterable, and a dict or a text, which would be taken apart."""
+def _check_results(results: Any, function: str, method: str) -> None:
+    """Refuse results that are not an iterable, and a dict or a string, which would be taken apart."""
     if isinstance(results, str | bytes | Mapping) or not isinstance(results, Iterable):
         raise TypeError(
             f"{function}.{method} must return an iterable of results or None, but returned {type(results).__name__}: "

@@ -10,7 +10,7 @@ __all__ = ["CoProcessFunction", "ProcessFunction", "TimedFunction"]
 
 
 class TimedFunction:
-    """What all process functions have: side outputs, timers, and a beginning and an end in each process.
+    """The common part of all process functions: side outputs, timers, and a beginning and an end in each process.
 
     Attributes:
         outputs: the side outputs that `ctx.output` may use; `frame.side_output(tag)` reads them.

@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Final
 
 from streamrt.process.broadcast import BroadcastContext, BroadcastTimerContext, BroadcastWriteContext
 from streamrt.process.context import TimerContext
-from streamrt.process.execution import Execution, TimedOperator
+from streamrt.process.execution import ProcessExecution, TimedOperator
 from streamrt.records import Headers
 from streamrt.topology import MergeOperator, Node, OperatorContext, RecordHandler
 
@@ -27,7 +27,7 @@ class Process(TimedOperator):
     name: ClassVar[str] = "process"
 
     def build(self, child: RecordHandler, node: Node, context: OperatorContext) -> RecordHandler:  # noqa: D102
-        return Execution(self, child, node, context).handler("process_element", node)
+        return ProcessExecution(self, child, node, context).handler("process_element", node)
 
 
 @dataclass(frozen=True)
@@ -43,14 +43,14 @@ class CoProcess(TimedOperator, MergeOperator):
     side: str = ""
 
     def build_inputs(self, child: RecordHandler, node: Node, context: OperatorContext) -> tuple[RecordHandler, ...]:  # noqa: D102
-        execution = Execution(self, child, node, context)
+        execution = ProcessExecution(self, child, node, context)
         methods = ("process_element1", "process_element2")
-        return tuple(execution.handler(method, self._at(node, method)) for method in methods)
+        return tuple(execution.handler(method, self._name_input(node, method)) for method in methods)
 
     def describe(self) -> str:  # noqa: D102
         return super().describe() + (self.side and f", {self.side}")
 
-    def _at(self, node: Node, method: str) -> Node:
+    def _name_input(self, node: Node, method: str) -> Node:
         """Return the node with a description that names one of its inputs, for errors."""
         return replace(node, operator=replace(self, side=method))
 
@@ -63,11 +63,11 @@ class BroadcastProcess(CoProcess):
     timer_context: ClassVar[type[TimerContext]] = BroadcastTimerContext
 
     def build_inputs(self, child: RecordHandler, node: Node, context: OperatorContext) -> tuple[RecordHandler, ...]:  # noqa: D102
-        execution = Execution(self, child, node, context)
+        execution = ProcessExecution(self, child, node, context)
         method = "process_element"
-        own = execution.handler(method, self._at(node, method), BroadcastContext)
+        own = execution.handler(method, self._name_input(node, method), BroadcastContext)
         method = "process_broadcast_element"
-        broadcast = execution.handler(method, self._at(node, method), BroadcastWriteContext)
+        broadcast = execution.handler(method, self._name_input(node, method), BroadcastWriteContext)
         return own, _Measured(execution, broadcast, node)
 
     def ranks(self, inputs: int) -> tuple[int, ...]:
@@ -84,7 +84,7 @@ class _Measured:
         node: the node of the operator.
     """
 
-    def __init__(self, execution: Execution, handler: RecordHandler, node: Node) -> None:
+    def __init__(self, execution: ProcessExecution, handler: RecordHandler, node: Node) -> None:
         self._execution = execution
         self._handler = handler
         # All copies are equal, so what tasks of several partitions write counts together.

@@ -2,6 +2,7 @@
 
 from streamrt.records.headers import Headers, HeadersMapping, HeaderValue, merge_headers
 from streamrt.records.partitions import OffsetRange, TopicPartition
+from streamrt.records.positions import Positions
 from streamrt.records.record import ConsumedMessage, MessageContext, RawRecord, Record
 from streamrt.records.tick import Tick
 from streamrt.records.timestamps import MessageTimestamp, TimestampType
@@ -14,6 +15,7 @@ __all__ = [
     "MessageContext",
     "MessageTimestamp",
     "OffsetRange",
+    "Positions",
     "RawRecord",
     "Record",
     "Tick",

@@ -14,7 +14,7 @@ class Tick:
             store without one yet is missing.
         final: whether the inputs of a bounded run have ended, so that everything that waits for event time is due. No
             clock moves: records may follow in a later run.
-        others: the watermark of all other partitions alone, in the same form; a number above all times if none counts. A
+        others: the watermark of all other partitions, in the same form; a number above all times if none counts. A
             store for which it is unknown is missing.
         still: whether operators go on with what became due before, at the time that their stores have. Only what comes out
             of it moves the time of operators below.

@@ -2,6 +2,10 @@
 
 import enum
 from dataclasses import dataclass
+from typing import Final
+
+LATEST_TIMESTAMP_MS: Final = ((1 << 63) - 1) // 1_000
+"""The latest timestamp of a record, in milliseconds: in microseconds, as Spark and databases count, it fits into 64 bits."""
 
 
 class TimestampType(enum.IntEnum):

@@ -27,7 +27,7 @@ class BatchContext:
             `Topology.scopes`.
         now: wall clock, in milliseconds since the Unix epoch.
         watermarks: watermarks in milliseconds, by task and store, as far as they are needed and known.
-        others: the watermark of all other partitions alone, in the same form: see `Tick`.
+        others: the watermark of all other partitions, without the own one, in the same form: see `Tick`.
         sent: the highest event time that each task has sent into exchanges before, by task and topic.
         claims: with at-least-once, the numbers of the claims of input partitions with state.
         attempt: number of the processing attempt, higher than all earlier ones under the same claims.

@@ -45,7 +45,7 @@ def captured(item: Any) -> Captured | None:
         >>> str(captured(lambda value: lock.locked()))
         "<lambda> uses the variable 'lock', which is of type lock"
     """
-    return _search(item, set())
+    return _search_item(item, set())
 
 
 def picklable(item: Any) -> bool:
@@ -57,12 +57,12 @@ def picklable(item: Any) -> bool:
     return True
 
 
-def _search(item: Any, seen: set[int]) -> Captured | None:
+def _search_item(item: Any, seen: set[int]) -> Captured | None:
     seen.add(id(item))
-    for part in _parts(item):
+    for part in _iterate_parts(item):
         if id(part.value) in seen or picklable(part.value):
             continue
-        deeper = _search(part.value, seen)
+        deeper = _search_item(part.value, seen)
         if deeper is not None:
             return deeper
         if part.name:
@@ -70,10 +70,10 @@ def _search(item: Any, seen: set[int]) -> Captured | None:
     return None
 
 
-def _parts(item: Any) -> Iterator[Captured]:
+def _iterate_parts(item: Any) -> Iterator[Captured]:
     """Yield the variables of a function, or the unnamed parts of an object that holds functions."""
     if isinstance(item, FunctionType):
-        for name, value in _variables(item).items():
+        for name, value in _outer_variables(item).items():
             yield Captured(item, name, value)
     elif isinstance(item, MethodType):
         owner = item.__self__
@@ -90,9 +90,11 @@ def _parts(item: Any) -> Iterator[Captured]:
             yield Captured(item, "", getattr(item, field.name))
 
 
-def _variables(function: FunctionType) -> dict[str, Any]:
+def _outer_variables(function: FunctionType) -> dict[str, Any]:
     """Return the outer variables that a function uses, including those of its inner functions."""
-    found = {name: function.__globals__[name] for name in _globals(function.__code__) if name in function.__globals__}
+    found = {
+        name: function.__globals__[name] for name in _global_names(function.__code__) if name in function.__globals__
+    }
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
         # A cell is empty before its variable is assigned.
         try:
@@ -102,6 +104,6 @@ def _variables(function: FunctionType) -> dict[str, Any]:
     return found
 
 
-def _globals(code: CodeType) -> set[str]:
+def _global_names(code: CodeType) -> set[str]:
     names = {step.argval for step in dis.get_instructions(code) if step.opname == "LOAD_GLOBAL"}
-    return names.union(*(_globals(inner) for inner in code.co_consts if isinstance(inner, CodeType)))
+    return names.union(*(_global_names(inner) for inner in code.co_consts if isinstance(inner, CodeType)))

@@ -9,6 +9,7 @@ JSON, which for each partition names only its own stores:
  "digests":"ab12cd34...",                 instead of "stores" if these do not fit: 8 characters for each store
  "owner":"a",                             the input whose transactional id moves the offset, if it is another one
  "claim":1700000000000,                   with at-least-once, the number of the claim
+ "topic":"x2",                            Kafka's id of the topic in which the offset is a position
  "version":"ab12",                        with exactly-once, the application version that claims the partition, if
                                           "stores" and "owner" are those of another version
  "partitions":4,                          partition count of the topic when the group committed for the first time
@@ -18,6 +19,9 @@ JSON, which for each partition names only its own stores:
 
 A partition whose number is "partitions" or higher was added later: all its records are new to the group, regardless of
 `auto_offset_reset`. Each commit repeats the count of the first commit.
+
+A request to commit names no id of a topic: one that is late counts in a topic that was created again under the name. Thus
+"topic" tells whether the offset means a record of the topic that there is now.
 
 False, empty and 0 values are omitted. Format 1, which had only `stores`, of all partitions, is still read. Any other
 text, such as that of a tool, is ignored.
@@ -30,8 +34,9 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from streamrt.common.untrusted import HIGHEST, LOWEST, json_object, typed
 from streamrt.errors import ConfigurationError
-from streamrt.kafka.committed import CommittedOffset
+from streamrt.kafka.cluster.committed import CommittedOffset
 from streamrt.records import TopicPartition
 from streamrt.runtime.placement import StateSettings
 from streamrt.runtime.sent import Sent
@@ -44,10 +49,13 @@ _LIMIT = 4_096
 SENT_ROOM = 600
 """Bytes that are reserved for `sent`."""
 _CLAIM_ROOM = 400
-"""Bytes that are reserved for the name of the owner, the number of the claim, and their JSON syntax."""
+"""Bytes that are reserved for the name of the owner, the number of the claim, the id of the topic, and their JSON syntax."""
 _DIGEST = 4
 _LATEST = 1 << 52
 _NO_CHANGELOG = "." * _DIGEST
+_HIGHEST_CLAIM = 1 << 47
+"""Claims have 48 bits in epochs, and the next one is higher. A tool may commit any number, which then counts as none."""
+_MOST_PARTITIONS = 1 << 31
 
 
 @dataclass(frozen=True)
@@ -62,6 +70,7 @@ class CommittedMetadata:
         claim: number of the claim; 0 without one.
         sent: event times sent, by repartition topic or by a digest of its name; use `sent_into`.
         partitions: partition count of the topic when the group committed for the first time; 0 if unknown.
+        topic: Kafka's id of the topic in which the offset is a position; None if unknown.
 
     Example:
         >>> found = CommittedMetadata.decode('{"streamrt":1,"stores":{"orders":{"default":"x1"}}}')
@@ -78,16 +87,17 @@ class CommittedMetadata:
     claim: int = 0
     sent: Mapping[str, Sent] = field(default_factory=dict)
     partitions: int = 0
+    topic: str | None = None
 
     @classmethod
     def decode(cls, text: str | None) -> "CommittedMetadata":
         """Decode a text; invalid fields are ignored."""
-        document = _document(text)
+        document = _read_document(text)
         if document is None:
             return cls()
         stores, digests = document.get("stores"), document.get("digests")
         owner, claim, sent = document.get("owner"), document.get("claim"), document.get("sent")
-        partitions = document.get("partitions")
+        partitions, topic = document.get("partitions"), document.get("topic")
         return cls(
             document["streamrt"],
             {
@@ -95,16 +105,17 @@ class CommittedMetadata:
                 for scope, named in (stores.items() if isinstance(stores, dict) else ())
                 if isinstance(named, dict)
             },
-            dict(_pairs(digests) if isinstance(digests, str) else ()),
+            dict(_pair_digests(digests) if isinstance(digests, str) else ()),
             owner if isinstance(owner, str) else None,
-            claim if type(claim) is int and claim > 0 else 0,
-            dict(_sent(sent)) if isinstance(sent, dict) else {},
-            partitions if type(partitions) is int and partitions > 0 else 0,
+            claim if type(claim) is int and 0 < claim <= _HIGHEST_CLAIM else 0,
+            dict(_read_sent(sent)) if isinstance(sent, dict) else {},
+            partitions if type(partitions) is int and 0 < partitions <= _MOST_PARTITIONS else 0,
+            topic if isinstance(topic, str) else None,
         )
 
     def names(self, scope: str, store: str) -> bool:
         """Return whether records were processed with a store."""
-        return store in self.stores.get(scope, {}) or _digest(scope, store) in self.digests
+        return store in self.stores.get(scope, {}) or _digest_names(scope, store) in self.digests
 
     def names_any(self, scope: str) -> bool:
         """Return whether records were processed with any store of a scope; with digests, of any scope."""
@@ -117,12 +128,12 @@ class CommittedMetadata:
         former = self.stores.get(scope, {}).get(store)
         if former is not None:
             return former != changelog_id
-        digest = self.digests.get(_digest(scope, store), _NO_CHANGELOG)
-        return digest not in (_NO_CHANGELOG, _digest(changelog_id))
+        digest = self.digests.get(_digest_names(scope, store), _NO_CHANGELOG)
+        return digest not in (_NO_CHANGELOG, _digest_names(changelog_id))
 
     def sent_into(self, topic: str) -> Sent | None:
         """Return the event time sent into a repartition topic; None if there is no entry for it."""
-        return self.sent.get(topic, self.sent.get(_digest(topic)))
+        return self.sent.get(topic, self.sent.get(_digest_names(topic)))
 
 
 @dataclass(frozen=True)
@@ -134,6 +145,7 @@ class CommitMetadata:
         members: the topics of each scope of merged topics.
         owners: for merged topics, the topic whose transactional id moves the offsets, if it is another one.
         first_counts: partition count of each input topic when the group committed for the first time.
+        topic_ids: Kafka's ids of the input topics, as far as they are known.
 
     Example:
         >>> metadata = CommitMetadata({"orders": {"default": "x1"}})
@@ -147,6 +159,7 @@ class CommitMetadata:
     members: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     owners: Mapping[str, str] = field(default_factory=dict)
     first_counts: Mapping[str, int] = field(default_factory=dict)
+    topic_ids: Mapping[str, str | None] = field(default_factory=dict)
 
     @classmethod
     def of(
@@ -155,6 +168,7 @@ class CommitMetadata:
         streams: Mapping[str, Collection[str]],
         sends: Mapping[str, Collection[str]] | None = None,
         first_counts: Mapping[str, int] | None = None,
+        topic_ids: Mapping[str, str | None] | None = None,
     ) -> "CommitMetadata":
         """Return the `CommitMetadata` of an application.
 
@@ -163,6 +177,7 @@ class CommitMetadata:
             streams: the topics of each stream.
             sends: the exchanges that watermarks pass and that each stream sends into.
             first_counts: partition count of each input topic when the group committed for the first time.
+            topic_ids: Kafka's ids of the input topics, as far as they are known.
 
         Raises:
             ConfigurationError: if a topic has more stores, or feeds more exchanges, than the metadata can hold.
@@ -176,11 +191,12 @@ class CommitMetadata:
             {scope: source.topics for scope, source in sources.items() if source.topics},
             {topic: min(topics) for topics in streams.values() for topic in topics if topic != min(topics)},
             first_counts or {},
+            topic_ids or {},
         )
         for topic in {topic for topics in streams.values() for topic in topics}:
             made._state_of(topic)
         for exchanges in (sends or {}).values():
-            _fitting(dict.fromkeys(exchanges, Sent(_LATEST, pending=True)))
+            _fit_sent(dict.fromkeys(exchanges, Sent(_LATEST, pending=True)))
         return made
 
     def encode(
@@ -207,9 +223,10 @@ class CommitMetadata:
             document["claim"] = claim
         if partition.topic in self.first_counts:
             document["partitions"] = self.first_counts[partition.topic]
+        document |= self._topic_identity(partition.topic)
         if sent:
-            document["sent"] = _fitting(sent)
-        return _dump(document) if len(document) > 1 else None
+            document["sent"] = _fit_sent(sent)
+        return _dump_document(document) if len(document) > 1 else None
 
     def describes(self, partition: TopicPartition, text: str | None) -> bool:
         """Return whether the metadata of an input is from an application version with the same stores and streams.
@@ -224,7 +241,7 @@ class CommitMetadata:
             >>> metadata.describes(partition, CommitMetadata().encode(partition))
             False
         """
-        return self._version(partition.topic) == _version(_document(text) or {})
+        return self._version(partition.topic) == _version(_read_document(text) or {})
 
     def first(self, partition: TopicPartition) -> str:
         """Return the metadata for the first offset of an input partition, which has no state.
@@ -234,13 +251,19 @@ class CommitMetadata:
             '{"streamrt":2,"partitions":4}'
         """
         count = self.first_counts.get(partition.topic)
-        return "" if count is None else self.followed(partition, _dump({"streamrt": _FORMAT, "partitions": count}))
+        known = {} if count is None else {"partitions": count}
+        known |= self._topic_identity(partition.topic)
+        return self.followed(partition, _dump_document({"streamrt": _FORMAT, **known})) if known else ""
 
     def followed(self, partition: TopicPartition, text: str) -> str:
         """Return the metadata for an offset that this version claims; data about the state of former versions stays."""
         if self.describes(partition, text):
             return text
         return claimed(text, owner=CommittedMetadata.decode(text).owner, version=self._version(partition.topic))
+
+    def _topic_identity(self, topic: str) -> dict[str, Any]:
+        topic_id = self.topic_ids.get(topic)
+        return {} if topic_id is None else {"topic": topic_id}
 
     def _version(self, topic: str) -> str:
         return _version({**self._state_of(topic), "owner": self.owners.get(topic)})
@@ -270,10 +293,10 @@ class CommitMetadata:
         }
         if not any(stores.values()):
             return {}
-        if len(_dump({"stores": stores}).encode()) <= _LIMIT - SENT_ROOM - _CLAIM_ROOM:
+        if len(_dump_document({"stores": stores}).encode()) <= _LIMIT - SENT_ROOM - _CLAIM_ROOM:
             return {"stores": stores}
         digests = "".join(
-            _digest(scope, store) + (_NO_CHANGELOG if name is None else _digest(name))
+            _digest_names(scope, store) + (_NO_CHANGELOG if name is None else _digest_names(name))
             for scope, each in stores.items()
             for store, name in each.items()
         )
@@ -342,7 +365,7 @@ def claimed(text: str | None, *, owner: str | None = None, claim: int = 0, versi
         >>> claimed('{"streamrt":1,"stores":{"orders":{"default":"x1"}}}', claim=7)
         '{"streamrt":2,"stores":{"orders":{"default":"x1"}},"claim":7}'
     """
-    document = _document(text) or {}
+    document = _read_document(text) or {}
     fields = {name: value for name, value in document.items() if name not in ("streamrt", "owner", "claim")}
     if owner is not None:
         fields["owner"] = owner
@@ -350,17 +373,17 @@ def claimed(text: str | None, *, owner: str | None = None, claim: int = 0, versi
         fields["claim"] = claim
     if version is not None:
         fields["version"] = version
-    claimed_text = _dump({"streamrt": _FORMAT, **fields})
+    claimed_text = _dump_document({"streamrt": _FORMAT, **fields})
     if len(claimed_text.encode()) > _LIMIT and "stores" in fields:
         # Format 1 names the stores of all topics, and may fill the whole text.
         stores = CommittedMetadata.decode(text).stores
         fields["digests"] = "".join(
-            _digest(scope, store) + (_NO_CHANGELOG if name is None else _digest(name))
+            _digest_names(scope, store) + (_NO_CHANGELOG if name is None else _digest_names(name))
             for scope, each in stores.items()
             for store, name in each.items()
         )
         del fields["stores"]
-        claimed_text = _dump({"streamrt": _FORMAT, **fields})
+        claimed_text = _dump_document({"streamrt": _FORMAT, **fields})
     return claimed_text
 
 
@@ -371,7 +394,7 @@ def without_store(text: str, scope: str, store: str) -> str:
         >>> without_store('{"streamrt":2,"stores":{"orders":{"a":"x1","b":"x2"}}}', "orders", "a")
         '{"streamrt":2,"stores":{"orders":{"b":"x2"}}}'
     """
-    document = _document(text)
+    document = _read_document(text)
     if document is None:
         return text
     stores = document.get("stores")
@@ -381,23 +404,22 @@ def without_store(text: str, scope: str, store: str) -> str:
             del stores[scope]
     digests = document.get("digests")
     if isinstance(digests, str):
-        kept = ((name, former) for name, former in _pairs(digests) if name != _digest(scope, store))
+        kept = ((name, former) for name, former in _pair_digests(digests) if name != _digest_names(scope, store))
         document["digests"] = "".join(name + former for name, former in kept)
-    return _dump(document)
+    return _dump_document(document)
 
 
-def _document(text: str | None) -> dict[str, Any] | None:
+def _read_document(text: str | None) -> dict[str, Any] | None:
     """Return the fields of a text that StreamRT wrote; None for any other text."""
     try:
-        document = json.loads(text or "")
-    except (ValueError, RecursionError):
-        return None
-    if not isinstance(document, dict) or type(document.get("streamrt")) is not int:
+        document = json_object(text or "")
+        typed(document, "streamrt", int)
+    except ValueError:
         return None
     return document
 
 
-def _pairs(digests: str) -> Iterable[tuple[str, str]]:
+def _pair_digests(digests: str) -> Iterable[tuple[str, str]]:
     size = 2 * _DIGEST
     whole = range(0, len(digests) - size + 1, size)
     return ((digests[at : at + _DIGEST], digests[at + _DIGEST : at + size]) for at in whole)
@@ -409,30 +431,30 @@ def _version(document: Mapping[str, Any]) -> str:
     if isinstance(told, str):
         return told
     state = {name: document[name] for name in ("stores", "digests", "owner") if document.get(name)}
-    return _digest(json.dumps(state, sort_keys=True))
+    return _digest_names(json.dumps(state, sort_keys=True))
 
 
-def _digest(*names: str) -> str:
+def _digest_names(*names: str) -> str:
     """Return four characters that encode 24 bits of a hash of the names."""
     whole = hashlib.sha256("\0".join(names).encode("utf-8", "surrogatepass")).digest()
     return base64.urlsafe_b64encode(whole[:3]).decode()
 
 
-def _sent(document: Mapping[str, Any]) -> Iterable[tuple[str, Sent]]:
+def _read_sent(document: Mapping[str, Any]) -> Iterable[tuple[str, Sent]]:
     for name, told in document.items():
         pending = isinstance(told, list) and len(told) == 1
         time = told[0] if pending else told
-        if type(time) is int or (pending and time is None):
+        if (type(time) is int and LOWEST <= time <= HIGHEST) or (pending and time is None):
             yield name, Sent(time, pending)
 
 
-def _fitting(sent: Mapping[str, Sent]) -> dict[str, Any]:
+def _fit_sent(sent: Mapping[str, Sent]) -> dict[str, Any]:
     """Return the event times sent by topic name, or by digest of the name if the names do not fit."""
     ordered = {topic: [time] if pending else time for topic, (time, pending) in sorted(sent.items())}
-    if len(_dump(ordered).encode()) <= SENT_ROOM - len('"sent":,'):
+    if len(_dump_document(ordered).encode()) <= SENT_ROOM - len('"sent":,'):
         return ordered
-    short = {_digest(topic): told for topic, told in ordered.items()}
-    if len(_dump(short)) > SENT_ROOM:
+    short = {_digest_names(topic): told for topic, told in ordered.items()}
+    if len(_dump_document(short)) > SENT_ROOM:
         raise ConfigurationError(
             f"a partition feeds {len(sent)} repartition topics, more than the metadata of a committed offset can name: "
             "split the application"
@@ -440,5 +462,5 @@ def _fitting(sent: Mapping[str, Sent]) -> dict[str, Any]:
     return short
 
 
-def _dump(document: Mapping[str, Any]) -> str:
+def _dump_document(document: Mapping[str, Any]) -> str:
     return json.dumps(document, separators=(",", ":"))

@@ -12,6 +12,7 @@ from streamrt.errors import (
     ProducerError,
     SchemaRegistryError,
     SinkError,
+    StaleTokenError,
     StateError,
     StoreCorruptedError,
     StoreLockedError,
@@ -31,7 +32,13 @@ _ERRORS: Mapping[str, type[StreamRTError]] = {
     "sink": SinkError,
     "state": StateError,
 }
-_STATE_ERRORS = (ChangelogError, StoreCorruptedError, StoreLockedError, StoreVersionError)
+_STATE_ERRORS: tuple[type[StreamRTError], ...] = (
+    ChangelogError,
+    StaleTokenError,
+    StoreCorruptedError,
+    StoreLockedError,
+    StoreVersionError,
+)
 
 
 class Pause(NamedTuple):
@@ -86,7 +93,7 @@ class Failure:
         object.__setattr__(self, "cause", None if self.cause is None else concealed(self.cause, sent=True))
 
     def error(self) -> StreamRTError:
-        """Return the exception for `run()`; for state errors, of the most specific class."""
+        """Return the exception for `run()`; for errors of state and of inputs, of the most specific class."""
         kind = _ERRORS[self.kind]
         for special in _STATE_ERRORS if kind is StateError else ():
             if isinstance(self.cause, special):
@@ -242,7 +249,7 @@ class Report:
         memory: resident memory of processes, in bytes, by name.
         metrics: what users' metrics have measured since the last report of their process; work that was aborted counts.
         tallies: what operators and the runtime have counted since then; work that was aborted counts.
-        sizes: sizes of stores, by task and store; each is measured now and then.
+        sizes: sizes of stores, by task and store; each is measured from time to time.
         block_cache: bytes in the block caches of processes, by name.
         failed: records that failed and did not end the application; of each kind, one in a while.
     """

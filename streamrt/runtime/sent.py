@@ -11,7 +11,7 @@ from streamrt.records import TopicPartition
 from streamrt.runtime.report import Report, StoreTime
 from streamrt.topology import TaskId, Topology
 
-__all__ = ["Sent", "SentTimes", "sent_times", "what_was_sent"]
+__all__ = ["Sent", "SentTimes", "pending_exchange_times", "sent_times"]
 
 
 class Sent(NamedTuple):
@@ -26,7 +26,7 @@ class Sent(NamedTuple):
     pending: bool = False
 
 
-def what_was_sent(
+def pending_exchange_times(
     sent: Mapping[str, int], times: Mapping[str, StoreTime], exchanges: Mapping[str, frozenset[str]]
 ) -> dict[str, Sent]:
     """Return the event times that a commit of a task stores.
@@ -37,7 +37,7 @@ def what_was_sent(
         exchanges: the exchanges that the task sends into, each with the stores whose deadlines may send outputs.
 
     Example:
-        >>> what_was_sent({"r": 5}, {"w": StoreTime(7, 10)}, {"r": frozenset({"w"}), "q": frozenset()})
+        >>> pending_exchange_times({"r": 5}, {"w": StoreTime(7, 10)}, {"r": frozenset({"w"}), "q": frozenset()})
         {'r': Sent(time=5, pending=True)}
     """
     found = {}
@@ -91,5 +91,7 @@ class SentTimes:
             task = self._topology.task(partition)
             exchanges = self._topology.sends(task.stream)
             if exchanges:
-                found[partition] = what_was_sent(self._sent.get(task, {}), self._times.get(task, {}), exchanges)
+                found[partition] = pending_exchange_times(
+                    self._sent.get(task, {}), self._times.get(task, {}), exchanges
+                )
         return found

@@ -6,11 +6,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import cloudpickle
-
+from streamrt.common.pickles import dump_functions
 from streamrt.errors import UnpicklableOperatorError
+from streamrt.kafka.wire import CLIENT_MAX_BYTES
 from streamrt.records import RawRecord, Record
 from streamrt.runtime.captured import captured, picklable
+from streamrt.runtime.layout_record import GroupLayout, InputPositions
 from streamrt.runtime.metadata import CommitMetadata
 from streamrt.runtime.placement import StateSettings
 from streamrt.topics import ErrorPolicies
@@ -51,11 +52,14 @@ class TaskSpec:
         tracing: what is traced; None for nothing.
         state: settings of stores; None if nothing is known about Kafka.
         group: the consumer group.
-        topic_ids: Kafka's ids of input topics; empty if no sink needs them.
+        topic_ids: Kafka's ids of input topics and repartition topics at the start.
         run_id: unique id of each run of an application.
         commit_metadata: composes the metadata of committed offsets.
         partition_counts: number of partitions of each topic but changelogs at the start.
+        max_record_bytes: size of the largest record that the producers of tasks accept, in bytes.
         fed: the topics that sources of the application write to.
+        layout: the layout of the group before this start; None if there was none.
+        positions: writes the positions of the inputs of tasks without a store; None if the group has no layout.
     """
 
     topology: Topology
@@ -74,7 +78,10 @@ class TaskSpec:
     run_id: str = ""
     commit_metadata: CommitMetadata = field(default_factory=CommitMetadata)
     partition_counts: Mapping[str, int] = field(default_factory=dict)
+    max_record_bytes: int = CLIENT_MAX_BYTES
     fed: frozenset[str] = frozenset()
+    layout: GroupLayout | None = None
+    positions: InputPositions | None = None
 
     def dumps(self) -> bytes:
         """Pickle the specification.
@@ -83,10 +90,9 @@ class TaskSpec:
             UnpicklableOperatorError: if an operator or a callback cannot be pickled; names it.
         """
         try:
-            data: bytes = cloudpickle.dumps(self)
+            return dump_functions(self)
         except Exception as error:
-            raise UnpicklableOperatorError(self._culprit(error)) from error
-        return data
+            raise UnpicklableOperatorError(self._find_culprit(error)) from error
 
     @staticmethod
     def loads(data: bytes) -> "TaskSpec":
@@ -96,18 +102,18 @@ class TaskSpec:
             raise TypeError(f"expected a TaskSpec, got {type(spec).__name__}")
         return spec
 
-    def _culprit(self, error: Exception) -> str:
+    def _find_culprit(self, error: Exception) -> str:
         for node in self.topology.nodes:
             if not picklable(node.operator):
-                return _refusal(f"operator {node}", node.operator, error)
+                return _describe_refusal(f"operator {node}", node.operator, error)
         for name in ("consumer", "processing", "producer"):
             callback = getattr(self.callbacks, name)
             if not picklable(callback):
-                return _refusal(f"the callback on_{name}_error", callback, error)
-        return _refusal("the application", None, error)
+                return _describe_refusal(f"the callback on_{name}_error", callback, error)
+        return _describe_refusal("the application", None, error)
 
 
-def _refusal(what: str, item: Any, error: Exception) -> str:
+def _describe_refusal(what: str, item: Any, error: Exception) -> str:
     """Return the error message for an object that cannot be pickled."""
     found = captured(item)
     # Errors of StreamRT's own objects explain how to pickle them, which does not help for a function.

@@ -82,18 +82,18 @@ def columns_to_avro(columns: Sequence[Column], name: str, comment: str | None) -
     record: dict[str, Any] = {"type": "record", "name": name}
     if comment is not None:
         record["doc"] = comment
-    record["fields"] = [_field(each, name.rpartition(".")[2]) for each in columns]
+    record["fields"] = [_avro_field(each, name.rpartition(".")[2]) for each in columns]
     return record
 
 
-def _field(column: Column, record: str) -> dict[str, Any]:
+def _avro_field(column: Column, record: str) -> dict[str, Any]:
     where = f"column {column.name!r} ({column.word})"
     dtype = avro_type(column.dtype, where, f"{record}_{_avro_name(column.name, where)}")
     if column.length is not None:
         dtype = {"type": "string", WORD: column.word}
     field: dict[str, Any] = {"name": column.name, "type": dtype}
     if column.default is not NO_DEFAULT and column.default is not None:
-        field["default"] = _default(column.default, column.dtype)
+        field["default"] = _avro_default(column.default, column.dtype)
         # A default is one of the first branch.
         field["type"] = [dtype, "null"] if column.nullable else dtype
     elif column.nullable:
@@ -122,21 +122,21 @@ def avro_type(dtype: pa.DataType, where: str, name: str) -> Any:
     if pa.types.is_fixed_size_binary(dtype):
         return {"type": "fixed", "name": name, "size": dtype.byte_width}
     if pa.types.is_list(dtype):
-        return {"type": "array", "items": _part(dtype.value_field, where, f"{name}_item")}
+        return {"type": "array", "items": _avro_part(dtype.value_field, where, f"{name}_item")}
     if pa.types.is_struct(dtype):
         fields = []
         for field in dtype:
-            part = _part(field, where, f"{name}_{_avro_name(field.name, where)}")
+            part = _avro_part(field, where, f"{name}_{_avro_name(field.name, where)}")
             fields.append({"name": field.name, "type": part} | ({"default": None} if field.nullable else {}))
         return {"type": "record", "name": name, "fields": fields}
     if dtype.key_type != pa.string():
         raise SchemaError(
             f"{where} cannot be written in Avro: keys of its maps are texts, and these are {type_word(dtype.key_type)}"
         )
-    return {"type": "map", "values": _part(dtype.item_field, where, f"{name}_value")}
+    return {"type": "map", "values": _avro_part(dtype.item_field, where, f"{name}_value")}
 
 
-def _part(field: pa.Field, where: str, name: str) -> Any:
+def _avro_part(field: pa.Field, where: str, name: str) -> Any:
     inner = avro_type(field.type, where, name)
     return ["null", inner] if field.nullable else inner
 
@@ -149,7 +149,7 @@ def _avro_name(name: str, where: str) -> str:
     return name
 
 
-def _default(value: Any, dtype: pa.DataType) -> Any:
+def _avro_default(value: Any, dtype: pa.DataType) -> Any:
     if isinstance(value, bytes):
         return value.decode("latin-1")
     if isinstance(value, decimal.Decimal):
@@ -172,7 +172,7 @@ def columns_of_avro(schema: str | Mapping[str, Any]) -> tuple[list[dict[str, Any
         schema: the record type, as JSON or as objects.
 
     Raises:
-        SchemaError: if it is no record type, or a column cannot hold the values of a field.
+        SchemaError: if it is not a record type, or a column cannot hold the values of a field.
     """
     try:
         record = json.loads(schema) if isinstance(schema, str) else schema
@@ -181,12 +181,14 @@ def columns_of_avro(schema: str | Mapping[str, Any]) -> tuple[list[dict[str, Any
     if not isinstance(record, Mapping) or record.get("type") not in ("record", "error"):
         raise SchemaError("the Avro schema is no record; rows are records")
     named: dict[str, Any] = {}
-    fields = _fields(record, "the record", 0)
+    fields = _record_fields(record, "the record", 0)
     doc = record.get("doc")
-    return [_column(field, named, _namespace(record, None)) for field in fields], doc if isinstance(doc, str) else None
+    return [_read_column(field, named, _find_namespace(record, None)) for field in fields], doc if isinstance(
+        doc, str
+    ) else None
 
 
-def _fields(record: Mapping[str, Any], where: str, depth: int) -> list[Any]:
+def _record_fields(record: Mapping[str, Any], where: str, depth: int) -> list[Any]:
     fields = record.get("fields")
     if depth > _MAX_DEPTH or not isinstance(fields, list):
         raise SchemaError(f"the Avro schema cannot be used: {where} has no list of fields, or too many levels of them")
@@ -196,10 +198,10 @@ def _fields(record: Mapping[str, Any], where: str, depth: int) -> list[Any]:
     return fields
 
 
-def _column(field: Mapping[str, Any], named: dict[str, Any], space: str | None) -> dict[str, Any]:
+def _read_column(field: Mapping[str, Any], named: dict[str, Any], space: str | None) -> dict[str, Any]:
     where = f"field {field['name']!r}"
     dtype, nullable = _type_of(field["type"], where, named, space, 0)
-    inner = _only(field["type"])
+    inner = _strip_null(field["type"])
     word = inner.get(WORD) if isinstance(inner, Mapping) else None
     length = parse_type(word, where)[1] if isinstance(word, str) and dtype == pa.string() else None
     column: dict[str, Any] = {"name": field["name"], "type": dtype, "nullable": nullable}
@@ -212,7 +214,7 @@ def _column(field: Mapping[str, Any], named: dict[str, Any], space: str | None) 
     return column
 
 
-def _only(declared: Any) -> Any:
+def _strip_null(declared: Any) -> Any:
     """Return a type without null."""
     if isinstance(declared, list):
         others = [each for each in declared if each not in ("null", {"type": "null"})]
@@ -236,7 +238,7 @@ def _type_of(
     if depth > _MAX_DEPTH:
         raise SchemaError(f"{where} cannot be a column: its types have more than {_MAX_DEPTH} levels")
     if isinstance(declared, list):
-        only = _only(declared)
+        only = _strip_null(declared)
         if isinstance(only, list):
             raise SchemaError(f"{where} cannot be a column: it is a union of several types")
         return _type_of(only, where, named, space, depth + 1)[0], len(declared) > 1
@@ -250,14 +252,14 @@ def _type_of(
     if not isinstance(kind, str):
         raise SchemaError(f"{where} cannot be a column: it has no type of Avro")
     if logical == "decimal" and kind in ("bytes", "fixed"):
-        return _decimal(declared, where), False
+        return _read_decimal(declared, where), False
     dtype = _FROM.get((kind, logical)) if isinstance(logical, str | None) else None
     if dtype is None and logical is None:
-        return _composed(declared, kind, where, named, space, depth), False
+        return _read_composed(declared, kind, where, named, space, depth), False
     if dtype is None:
         raise SchemaError(f"{where} cannot be a column: no type of columns holds all values of {kind} with {logical}")
     if kind == "enum":
-        _remember(declared, named, space)
+        _remember_named(declared, named, space)
     return _by_word(declared, dtype, where), False
 
 
@@ -273,7 +275,7 @@ _OPEN = object()
 _COUNT = "how many fields"
 
 
-def _composed(
+def _read_composed(
     declared: Mapping[str, Any], kind: str, where: str, named: dict[str, Any], space: str | None, depth: int
 ) -> pa.DataType:
     if kind == "array":
@@ -283,13 +285,13 @@ def _composed(
         dtype, nullable = _type_of(declared.get("values"), where, named, space, depth + 1)
         return pa.map_(pa.string(), pa.field("value", dtype, nullable))
     if kind == "fixed" and type(declared.get("size")) is int and 0 < declared["size"] <= _MAX_SIZE:
-        _remember(declared, named, space)
+        _remember_named(declared, named, space)
         return pa.binary(declared["size"])
     if kind == "record":
-        inner = _namespace(declared, space)
-        full = _remember(declared, named, space)
+        inner = _find_namespace(declared, space)
+        full = _remember_named(declared, named, space)
         named[full] = _OPEN
-        given = _fields(declared, where, depth)
+        given = _record_fields(declared, where, depth)
         # A record that is named twice in each of a few others has billions of fields.
         named[_COUNT] = named.get(_COUNT, 0) + len(given)
         if named[_COUNT] > _MAX_FIELDS:
@@ -305,15 +307,15 @@ def _composed(
     raise SchemaError(f"{where} cannot be a column: there is no type {kind!r} for columns")
 
 
-def _remember(declared: Mapping[str, Any], named: dict[str, Any], space: str | None) -> str:
+def _remember_named(declared: Mapping[str, Any], named: dict[str, Any], space: str | None) -> str:
     name = str(declared.get("name"))
-    inner = _namespace(declared, space)
+    inner = _find_namespace(declared, space)
     full = name if "." in name or inner is None else f"{inner}.{name}"
     named[full] = declared
     return full
 
 
-def _namespace(declared: Mapping[str, Any], space: str | None) -> str | None:
+def _find_namespace(declared: Mapping[str, Any], space: str | None) -> str | None:
     name, own = declared.get("name"), declared.get("namespace")
     if isinstance(name, str) and "." in name:
         return name.rpartition(".")[0]
@@ -323,7 +325,7 @@ def _namespace(declared: Mapping[str, Any], space: str | None) -> str | None:
     return space
 
 
-def _decimal(declared: Mapping[str, Any], where: str) -> pa.DataType:
+def _read_decimal(declared: Mapping[str, Any], where: str) -> pa.DataType:
     precision, scale = declared.get("precision"), declared.get("scale", 0)
     if type(precision) is not int or type(scale) is not int or not 0 <= scale <= precision <= 38 or precision < 1:
         raise SchemaError(f"{where} cannot be a column: decimals have 38 digits at most, and a scale within them")

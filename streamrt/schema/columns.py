@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from streamrt.errors import SchemaMismatchError
 from streamrt.schema.types import quoted, type_word
-from streamrt.schema.values import EXACT, Check, MisfitError, check_for, text_of
+from streamrt.schema.values import EXACT, Check, ValueMismatchError, check_for, text_of
 
 __all__ = ["COLUMN_KEYS", "NO_DEFAULT", "Column", "RowCheck", "column_check"]
 
@@ -19,7 +19,7 @@ class _Missing(enum.Enum):
 
 
 NO_DEFAULT: Any = _Missing.NO_DEFAULT
-"""The default of a column that has none; None is a default, too."""
+"""The default of a column that has none; None is also a default."""
 
 COLUMN_KEYS = ("name", "type", "nullable", "length", "comment", "default")
 
@@ -65,9 +65,9 @@ class Column:
         if not self.nullable:
             parts.append("NOT NULL")
         if self.default is not NO_DEFAULT:
-            parts.append(f"DEFAULT {_literal(self.default)}")
+            parts.append(f"DEFAULT {_write_literal(self.default)}")
         if self.comment is not None:
-            parts.append(f"COMMENT {_literal(self.comment)}")
+            parts.append(f"COMMENT {_write_literal(self.comment)}")
         return " ".join(parts)
 
 
@@ -76,9 +76,9 @@ class RowCheck:
 
     Args:
         columns: the columns.
-        from_json: whether rows come from JSON; what it has beside the columns is then left out.
-        decoded: whether a reader of bytes made the rows, so that all texts are those of UTF-8; what they have beside the
-            columns is left out.
+        from_json: whether rows come from JSON; what it has in addition to the columns is then left out.
+        decoded: whether a reader of bytes made the rows, so that all strings are those of UTF-8; what they have in
+            addition to the columns is left out.
         convert: what values of a column are made of those that are given, by name of the column, before they are checked.
 
     Raises:
@@ -94,7 +94,7 @@ class RowCheck:
         convert: Mapping[str, Check] | None = None,
     ) -> None:
         self._columns = {each.name: each for each in columns}
-        self._checks = [_compiled(each, from_json, decoded, (convert or {}).get(each.name)) for each in columns]
+        self._checks = [_compile_column(each, from_json, decoded, (convert or {}).get(each.name)) for each in columns]
         self._ignores_others = from_json or decoded
 
     def __call__(self, row: Mapping[str, Any] | Sequence[Any]) -> dict[str, Any]:
@@ -129,7 +129,7 @@ class RowCheck:
                     checked[name] = default
                 else:
                     raise SchemaMismatchError(f"column {name!r} is missing, and it must not be null")
-        except MisfitError as misfit:
+        except ValueMismatchError as misfit:
             word = self._columns[name].word
             raise SchemaMismatchError(f"column {name + misfit.path!r} ({word}) must be {misfit.rule}") from None
         if not self._ignores_others and len(row) + missing != len(checked):
@@ -147,7 +147,7 @@ _Compiled: TypeAlias = tuple[str, type, int, int, Check, bool, Any]
 is a value; the value of rows that do not give one."""
 
 
-def _compiled(column: Column, from_json: bool, decoded: bool, convert: Check | None) -> _Compiled:
+def _compile_column(column: Column, from_json: bool, decoded: bool, convert: Check | None) -> _Compiled:
     check = column_check(column, from_json)
     exact = EXACT.get(column.dtype, _NoType)
     if column.dtype == pa.string() and decoded and column.length is None:
@@ -159,11 +159,11 @@ def _compiled(column: Column, from_json: bool, decoded: bool, convert: Check | N
         highest = (1 << (column.dtype.bit_width - 1)) - 1
         lowest = ~highest
     if convert is not None:
-        check = _converted(convert, check)
-    return column.name, exact, lowest, highest, check, column.nullable, _missing(column)
+        check = _convert_first(convert, check)
+    return column.name, exact, lowest, highest, check, column.nullable, _missing_value(column)
 
 
-def _converted(convert: Check, check: Check) -> Check:
+def _convert_first(convert: Check, check: Check) -> Check:
     return lambda value: check(convert(value))
 
 
@@ -177,19 +177,19 @@ def column_check(column: Column, from_json: bool = False) -> Check:
             return inner(value)
         if column.nullable:
             return None
-        raise MisfitError("not null")
+        raise ValueMismatchError("not null")
 
     return check
 
 
-def _missing(column: Column) -> Any:
+def _missing_value(column: Column) -> Any:
     """Return the value of rows that do not give one."""
     if column.default is NO_DEFAULT and column.nullable:
         return None
     return column.default
 
 
-def _literal(value: Any) -> str:
+def _write_literal(value: Any) -> str:
     if value is None or isinstance(value, bool):
         return {None: "NULL", True: "TRUE", False: "FALSE"}[value]
     if isinstance(value, (int, float)):

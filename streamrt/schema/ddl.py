@@ -1,6 +1,8 @@
-"""DDL texts: columns as in `CREATE TABLE`, in Spark's words. sqlglot reads them."""
+"""DDL: columns as in `CREATE TABLE`, in Spark's words. sqlglot reads them."""
 
 import decimal
+import difflib
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -13,29 +15,33 @@ from streamrt.schema.types import SCALARS, is_utf8
 
 __all__ = ["parse_columns", "parse_type"]
 
+_TYPE = re.compile(r"(?:^|,)\s*\w+\s+([A-Za-z]+)")
+_TYPES = (*SCALARS, "ARRAY", "CHAR", "DECIMAL", "MAP", "NUMERIC", "STRUCT", "VARCHAR")
 _LONGEST = 100_000
-"""Characters of a text. Longer ones are no schemas, and reading them takes long."""
+"""Characters of a text. Longer ones are not schemas, and reading them takes long."""
 
 
 def parse_columns(text: str) -> tuple[Sequence[Mapping[str, Any]], tuple[str, ...]]:
     """Return the columns of a text, a mapping for each, and the names in its primary key.
 
     Raises:
-        SchemaError: if it is no list of columns.
+        SchemaError: if it cannot be read as columns.
     """
     from sqlglot import exp
 
     columns: list[dict[str, Any]] = []
     primary_key: list[str] = []
-    for part in _parsed(text):
+    for part in _parse_columns(text):
         if isinstance(part, exp.ColumnDef):
-            columns.append(_column(part, primary_key))
+            columns.append(_read_column(part, primary_key))
         elif isinstance(part, exp.PrimaryKey):
             if primary_key:
-                raise SchemaError(f"the schema {_shown(text)} has two primary keys")
+                raise SchemaError(f"the schema {_shorten_text(text)} has two primary keys")
             primary_key += [each.name for each in part.expressions]
         else:
-            raise SchemaError(f"the schema {_shown(text)} has {_shown(part.sql('spark'))}, which is no column")
+            raise SchemaError(
+                f"the schema {_shorten_text(text)} has {_shorten_text(part.sql('spark'))}, which is no column"
+            )
     return columns, tuple(primary_key)
 
 
@@ -47,35 +53,37 @@ def parse_type(word: str, where: str) -> tuple[pa.DataType, int | None]:
         where: what has the type, for the error.
 
     Raises:
-        SchemaError: if it is no type.
+        SchemaError: if it is not a type.
     """
     scalar = SCALARS.get(word.strip().upper())
     if scalar is not None:
         return scalar, None
     from sqlglot import exp
 
-    parts = _parsed(f"c {word}")
+    parts = _parse_columns(f"c {word}")
     if len(parts) != 1 or not isinstance(parts[0], exp.ColumnDef) or parts[0].args.get("constraints"):
-        raise SchemaError(f"{where} has the type {_shown(word)}, which is no type")
-    return _type(parts[0].args.get("kind"), where)
+        raise SchemaError(f"{where} has the type {_shorten_text(word)}, which is no type")
+    return _read_type(parts[0].args.get("kind"), where)
 
 
-def _parsed(text: str) -> Sequence[Any]:
+def _parse_columns(text: str) -> Sequence[Any]:
     import sqlglot
     from sqlglot import exp
 
     if len(text) > _LONGEST:
         raise SchemaError(f"a schema of {len(text)} characters is too long; {_LONGEST} may be")
     if not is_utf8(text):
-        raise SchemaError(f"the schema {_shown(text)} has characters that UTF-8 cannot hold")
+        raise SchemaError(f"the schema {_shorten_text(text)} has characters that UTF-8 cannot hold")
     try:
         with quiet_sqlglot():
             statements = sqlglot.parse(f"CREATE TABLE t ({mark_required(text)}\n)", dialect="spark")
     except sqlglot.errors.ParseError as error:
         reason = error.errors[0].get("description", "it cannot be read") if error.errors else "it cannot be read"
-        raise SchemaError(f"the schema {_shown(text)} is no list of columns: {str(reason).rstrip('.')}") from None
+        raise SchemaError(
+            f"the schema {_shorten_text(text)} cannot be read as columns: {_unknown_type(text) or str(reason).rstrip('.')}"
+        ) from None
     except (sqlglot.errors.SqlglotError, RecursionError, ValueError):
-        raise SchemaError(f"the schema {_shown(text)} is no list of columns") from None
+        raise SchemaError(f"the schema {_shorten_text(text)} cannot be read as columns") from None
     statement = statements[0] if len(statements) == 1 else None
     # Whatever else a statement may have was smuggled in behind a parenthesis.
     plain = isinstance(statement, exp.Create) and {k for k, v in statement.args.items() if v} <= {
@@ -84,16 +92,25 @@ def _parsed(text: str) -> Sequence[Any]:
         "exists",
     }
     if statement is None or not plain or not isinstance(statement.this, exp.Schema):
-        raise SchemaError(f"the schema {_shown(text)} is no list of columns")
+        raise SchemaError(f"the schema {_shorten_text(text)} cannot be read as columns")
     parts: Sequence[Any] = statement.this.expressions
     return parts
 
 
-def _column(part: Any, primary_key: list[str]) -> dict[str, Any]:
+def _unknown_type(text: str) -> str | None:
+    """Return a sentence about the first type of a column that is unknown, with the nearest known one."""
+    for word in _TYPE.findall(text):
+        if word.upper() not in _TYPES:
+            near = difflib.get_close_matches(word.upper(), _TYPES, 1)
+            return f"there is no type {word}" + (f"; did you mean {near[0]}?" if near else "")
+    return None
+
+
+def _read_column(part: Any, primary_key: list[str]) -> dict[str, Any]:
     from sqlglot import exp
 
     name = part.name
-    dtype, length = _type(part.args.get("kind"), f"column {name!r}")
+    dtype, length = _read_type(part.args.get("kind"), f"column {name!r}")
     column: dict[str, Any] = {"name": name, "type": dtype}
     if length is not None:
         column["length"] = length
@@ -104,15 +121,17 @@ def _column(part: Any, primary_key: list[str]) -> dict[str, Any]:
         elif isinstance(kind, exp.CommentColumnConstraint):
             column["comment"] = kind.name
         elif isinstance(kind, exp.DefaultColumnConstraint):
-            column["default"] = _default(kind.this, name)
+            column["default"] = _read_default(kind.this, name)
         elif isinstance(kind, exp.PrimaryKeyColumnConstraint):
             primary_key.append(name)
         else:
-            raise SchemaError(f"column {name!r} has {_shown(constraint.sql('spark'))}, which schemas do not have")
+            raise SchemaError(
+                f"column {name!r} has {_shorten_text(constraint.sql('spark'))}, which schemas do not have"
+            )
     return column
 
 
-def _default(literal: Any, name: str) -> Any:
+def _read_default(literal: Any, name: str) -> Any:
     from sqlglot import exp
 
     if isinstance(literal, exp.Null):
@@ -135,7 +154,7 @@ def _default(literal: Any, name: str) -> Any:
     return int(number) if literal.is_int else decimal.Decimal(number)
 
 
-def _type(kind: Any, where: str) -> tuple[pa.DataType, int | None]:
+def _read_type(kind: Any, where: str) -> tuple[pa.DataType, int | None]:
     from sqlglot import exp
 
     if not isinstance(kind, exp.DataType):
@@ -160,37 +179,37 @@ def _type(kind: Any, where: str) -> tuple[pa.DataType, int | None]:
     if kind.this in scalars and not kind.expressions:
         return SCALARS[scalars[kind.this]], None
     if kind.this in (types.BINARY, types.VARBINARY):
-        sizes = _numbers(kind, where, 1)
+        sizes = _read_numbers(kind, where, 1)
         return pa.binary(*sizes), None
     if kind.this is types.VARCHAR:
-        sizes = _numbers(kind, where, 1)
+        sizes = _read_numbers(kind, where, 1)
         return pa.string(), sizes[0] if sizes else None
     if kind.this is types.DECIMAL:
-        return _decimal(_numbers(kind, where, 2), where), None
+        return _read_decimal(_read_numbers(kind, where, 2), where), None
     if kind.this is types.ARRAY and len(kind.expressions) == 1:
-        return pa.list_(_element(kind.expressions[0], "item", where)), None
+        return pa.list_(_read_element(kind.expressions[0], "item", where)), None
     if kind.this is types.MAP and len(kind.expressions) == 2:
         key, value = kind.expressions
-        return pa.map_(_element(key, "key", where).type, _element(value, "value", where)), None
+        return pa.map_(_read_element(key, "key", where).type, _read_element(value, "value", where)), None
     if kind.this is types.STRUCT and kind.expressions:
-        return pa.struct([_field(each, where) for each in kind.expressions]), None
-    raise SchemaError(f"{where} has the type {_shown(kind.sql('spark'))}, which columns cannot have")
+        return pa.struct([_read_field(each, where) for each in kind.expressions]), None
+    raise SchemaError(f"{where} has the type {_shorten_text(kind.sql('spark'))}, which columns cannot have")
 
 
-def _element(kind: Any, name: str, where: str) -> pa.Field:
-    field = pa.field(name, _inner(kind, where))
+def _read_element(kind: Any, name: str, where: str) -> pa.Field:
+    field = pa.field(name, _read_inner_type(kind, where))
     marked = pa.types.is_struct(field.type) and field.type.num_fields == 1 and field.type.field(0).name == REQUIRED
     return pa.field(name, field.type.field(0).type, False) if marked else field
 
 
-def _inner(kind: Any, where: str) -> pa.DataType:
-    dtype, length = _type(kind, where)
+def _read_inner_type(kind: Any, where: str) -> pa.DataType:
+    dtype, length = _read_type(kind, where)
     if length is not None:
         raise SchemaError(f"{where} has a VARCHAR({length}) inside of another type; use STRING there")
     return dtype
 
 
-def _field(part: Any, where: str) -> pa.Field:
+def _read_field(part: Any, where: str) -> pa.Field:
     from sqlglot import exp
 
     if not isinstance(part, exp.ColumnDef):
@@ -200,10 +219,10 @@ def _field(part: Any, where: str) -> pa.Field:
     if not all(isinstance(each, known) for each in constraints):
         raise SchemaError(f"{where} has a STRUCT whose field {part.name!r} has more than a type and NOT NULL")
     required = any(isinstance(each, exp.NotNullColumnConstraint) for each in constraints)
-    return pa.field(part.name, _inner(part.args.get("kind"), where), not required)
+    return pa.field(part.name, _read_inner_type(part.args.get("kind"), where), not required)
 
 
-def _decimal(sizes: Sequence[int], where: str) -> pa.DataType:
+def _read_decimal(sizes: Sequence[int], where: str) -> pa.DataType:
     precision, scale = (*sizes, *(10, 0)[len(sizes) :])
     if not 1 <= precision <= 38 or scale > precision:
         raise SchemaError(
@@ -212,13 +231,13 @@ def _decimal(sizes: Sequence[int], where: str) -> pa.DataType:
     return pa.decimal128(precision, scale)
 
 
-def _numbers(kind: Any, where: str, most: int) -> list[int]:
+def _read_numbers(kind: Any, where: str, most: int) -> list[int]:
     texts = [each.name for each in kind.expressions]
     if len(texts) > most or not all(text.isascii() and text.isdecimal() and len(text) < 10 for text in texts):
-        raise SchemaError(f"{where} has the type {_shown(kind.sql('spark'))}, which columns cannot have")
+        raise SchemaError(f"{where} has the type {_shorten_text(kind.sql('spark'))}, which columns cannot have")
     return [int(text) for text in texts]
 
 
-def _shown(text: str) -> str:
+def _shorten_text(text: str) -> str:
     short = text if len(text) <= 60 else text[:60] + "..."
     return repr(short)

@@ -29,13 +29,13 @@ def mark_required(text: str) -> str:
         return text
     parts = []
     done = 0
-    for begin, end, instead in sorted(_changes(tokens)):
+    for begin, end, instead in sorted(_find_changes(tokens)):
         parts += [text[done:begin], instead]
         done = end
     return "".join([*parts, text[done:]])
 
 
-def _changes(tokens: list[Any]) -> list[tuple[int, int, str]]:
+def _find_changes(tokens: list[Any]) -> list[tuple[int, int, str]]:
     """Return which characters are replaced: their begin, their end, and by what."""
     changes: list[tuple[int, int, str]] = []
     # Of each bracket that is open: whether there are elements in it, and where the present one begins.

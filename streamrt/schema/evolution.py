@@ -14,7 +14,7 @@ def evolution_faults(newer: Schema, older: Schema) -> list[str]:
 
     Columns may be added if they are nullable or have a default, and dropped if they are nullable and not in the primary
     key. Types may become wider: integers with more bits, `FLOAT` to `DOUBLE`, decimals with more digits before and behind the
-    point, longer texts, `DATE` to `TIMESTAMP`. A column of another name is another column.
+    point, longer strings, `DATE` to `TIMESTAMP`. A column of another name is another column.
 
     Args:
         newer: the schema to read with.
@@ -26,12 +26,12 @@ def evolution_faults(newer: Schema, older: Schema) -> list[str]:
     """
     faults: list[str] = []
     if newer.primary_key != older.primary_key:
-        faults.append(f"the primary key changes from {_listed(older)} to {_listed(newer)}")
+        faults.append(f"the primary key changes from {_list_columns(older)} to {_list_columns(newer)}")
     before = {each.name: each for each in older.fields}
     after = {each.name: each for each in newer.fields}
     for column in newer.fields:
         if column.name in before:
-            faults += _changes(before[column.name], column, column.name in older.primary_key)
+            faults += _column_changes(before[column.name], column, column.name in older.primary_key)
         elif not column.nullable and column.default is NO_DEFAULT:
             faults.append(
                 f"column {column.name!r} is new, and rows without it have no value for it: make it nullable, or give it a "
@@ -43,7 +43,7 @@ def evolution_faults(newer: Schema, older: Schema) -> list[str]:
     return faults
 
 
-def _changes(older: Column, newer: Column, in_key: bool) -> list[str]:
+def _column_changes(older: Column, newer: Column, in_key: bool) -> list[str]:
     faults = []
     if older.dtype != newer.dtype and in_key:
         faults.append(
@@ -100,5 +100,5 @@ def _is_field_wider(newer: pa.Field, older: pa.Field) -> bool:
     return (newer.nullable or not older.nullable) and _is_wider(newer.type, older.type)
 
 
-def _listed(schema: Schema) -> str:
+def _list_columns(schema: Schema) -> str:
     return ", ".join(schema.primary_key) or "none"

@@ -1,6 +1,6 @@
-"""Dates and times as texts of ISO 8601, the same ones with every version of Python.
+"""Dates and times as strings of ISO 8601, the same ones with every version of Python.
 
-`fromisoformat` reads fewer texts before Python 3.11, and from then on it drops digits after those of microseconds.
+`fromisoformat` reads fewer strings before Python 3.11, and from then on it drops digits after those of microseconds.
 """
 
 import datetime
@@ -29,7 +29,7 @@ def parse_date(text: str) -> datetime.date:
     Raises:
         ValueError: if it is none.
     """
-    return datetime.date(*_date_parts(_matched(_DATES, text)))
+    return datetime.date(*_date_parts(_match_text(_DATES, text)))
 
 
 def parse_time(text: str) -> datetime.time:
@@ -38,8 +38,8 @@ def parse_time(text: str) -> datetime.time:
     Raises:
         ValueError: if it is none, or has digits after those of microseconds.
     """
-    found = _matched(_TIMES, text)
-    return datetime.time(*_time_parts(found), tzinfo=_zone(found))
+    found = _match_text(_TIMES, text)
+    return datetime.time(*_time_parts(found), tzinfo=_read_zone(found))
 
 
 def parse_datetime(text: str) -> datetime.datetime:
@@ -48,11 +48,11 @@ def parse_datetime(text: str) -> datetime.datetime:
     Raises:
         ValueError: if it is none, or has digits after those of microseconds.
     """
-    found = _matched(_DATETIMES, text)
-    return datetime.datetime(*_date_parts(found), *_time_parts(found), tzinfo=_zone(found))
+    found = _match_text(_DATETIMES, text)
+    return datetime.datetime(*_date_parts(found), *_time_parts(found), tzinfo=_read_zone(found))
 
 
-def _matched(form: "re.Pattern[str]", text: str) -> "re.Match[str]":
+def _match_text(form: "re.Pattern[str]", text: str) -> "re.Match[str]":
     found = form.fullmatch(text)
     if found is None:
         raise ValueError("the text is in no such form")
@@ -71,7 +71,7 @@ def _time_parts(found: "re.Match[str]") -> tuple[int, int, int, int]:
     return int(found["hour"] or 0), int(found["minute"] or 0), int(found["second"] or 0), int(microseconds)
 
 
-def _zone(found: "re.Match[str]") -> datetime.timezone | None:
+def _read_zone(found: "re.Match[str]") -> datetime.timezone | None:
     if found["zone"] is None:
         return None
     if found["sign"] is None:

@@ -49,14 +49,14 @@ def columns_to_json_schema(columns: Sequence[Column], comment: str | None) -> di
     schema: dict[str, Any] = {"$schema": _DRAFT, "type": "object"}
     if comment is not None:
         schema["description"] = comment
-    schema["properties"] = {each.name: _property(each) for each in columns}
+    schema["properties"] = {each.name: _column_property(each) for each in columns}
     if required:
         schema["required"] = required
     return schema
 
 
-def _property(column: Column) -> dict[str, Any]:
-    described = _nullable(_described(column.dtype), column.nullable)
+def _column_property(column: Column) -> dict[str, Any]:
+    described = _make_nullable(_describe_type(column.dtype), column.nullable)
     if column.length is not None:
         described |= {_WORD: column.word, "maxLength": column.length}
     if column.comment is not None:
@@ -74,9 +74,9 @@ def _json_default(value: Any) -> Any:
     return base64.b64encode(value).decode() if isinstance(value, bytes) else value
 
 
-def _described(dtype: pa.DataType) -> dict[str, Any]:
+def _describe_type(dtype: pa.DataType) -> dict[str, Any]:
     if not pa.types.is_nested(dtype):
-        return _scalar(dtype) | {_WORD: type_word(dtype)}
+        return _describe_scalar(dtype) | {_WORD: type_word(dtype)}
     if pa.types.is_list(dtype):
         return {"type": "array", "items": _of_field(dtype.value_field)}
     if pa.types.is_map(dtype):
@@ -89,7 +89,7 @@ def _described(dtype: pa.DataType) -> dict[str, Any]:
     return schema | ({"required": required} if required else {})
 
 
-def _scalar(dtype: pa.DataType) -> dict[str, Any]:
+def _describe_scalar(dtype: pa.DataType) -> dict[str, Any]:
     if pa.types.is_integer(dtype):
         highest = (1 << (dtype.bit_width - 1)) - 1
         return {"type": "integer", "minimum": ~highest, "maximum": highest}
@@ -99,10 +99,10 @@ def _scalar(dtype: pa.DataType) -> dict[str, Any]:
 
 
 def _of_field(field: pa.Field) -> dict[str, Any]:
-    return _nullable(_described(field.type), field.nullable)
+    return _make_nullable(_describe_type(field.type), field.nullable)
 
 
-def _nullable(described: dict[str, Any], nullable: bool) -> dict[str, Any]:
+def _make_nullable(described: dict[str, Any], nullable: bool) -> dict[str, Any]:
     return {**described, "type": [described["type"], "null"]} if nullable else described
 
 
@@ -125,20 +125,20 @@ def columns_of_json_schema(schema: str | Mapping[str, Any]) -> tuple[list[dict[s
         or not isinstance(given.get("properties"), Mapping)
     ):
         raise SchemaError("the JSON Schema is none of objects with properties; rows are objects")
-    required = _required(given, "the schema")
-    columns = [_column(name, each, name in required) for name, each in given["properties"].items()]
+    required = _read_required(given, "the schema")
+    columns = [_read_column(name, each, name in required) for name, each in given["properties"].items()]
     comment = given.get("description")
     return columns, comment if isinstance(comment, str) else None
 
 
-def _required(given: Mapping[str, Any], where: str) -> Sequence[Any]:
+def _read_required(given: Mapping[str, Any], where: str) -> Sequence[Any]:
     required = given.get("required", [])
     if not isinstance(required, list | tuple):
         raise SchemaError(f"'required' of {where} must be a list of names")
     return required
 
 
-def _column(name: str, given: Any, required: bool) -> dict[str, Any]:
+def _read_column(name: str, given: Any, required: bool) -> dict[str, Any]:
     where = f"property {name!r}"
     dtype, nullable = _type_of(given, where, 0)
     has_default = given.get("default") is not None
@@ -181,7 +181,7 @@ def _type_of(given: Any, where: str, depth: int) -> tuple[pa.DataType, bool]:
     if isinstance(named, str) and not pa.types.is_nested(dtype):
         word = parse_type(named, where)[0]
         # Others may have changed the schema and kept the property.
-        dtype = word if not pa.types.is_nested(word) and _scalar(word)["type"] == only[0] else dtype
+        dtype = word if not pa.types.is_nested(word) and _describe_scalar(word)["type"] == only[0] else dtype
     return dtype, len(kinds) > 1
 
 
@@ -191,7 +191,7 @@ def _one_type(kind: Any, given: Mapping[str, Any], where: str, depth: int) -> pa
             return pa.binary()
         return _FORMATS.get(str(given.get("format")), pa.string())
     if kind == "integer":
-        return _integer(given)
+        return _read_integer(given)
     if kind in ("boolean", "number"):
         return pa.bool_() if kind == "boolean" else pa.float64()
     if kind == "array":
@@ -206,7 +206,7 @@ def _one_type(kind: Any, given: Mapping[str, Any], where: str, depth: int) -> pa
         dtype, nullable = _type_of(given.get("additionalProperties"), where, depth + 1)
         return pa.map_(_key_type(given, where), pa.field("value", dtype, nullable))
     fields = []
-    required = _required(given, where)
+    required = _read_required(given, where)
     for part, each in properties.items():
         dtype, nullable = _type_of(each, f"{where}, {part!r}", depth + 1)
         fields.append(pa.field(checked_name(part, f"a part of {where}"), dtype, nullable or part not in required))
@@ -219,7 +219,7 @@ def _key_type(given: Mapping[str, Any], where: str) -> pa.DataType:
     return parse_type(word, where)[0] if isinstance(word, str) else pa.string()
 
 
-def _integer(given: Mapping[str, Any]) -> pa.DataType:
+def _read_integer(given: Mapping[str, Any]) -> pa.DataType:
     lowest, highest = given.get("minimum"), given.get("maximum")
     if type(lowest) is int and type(highest) is int:
         for dtype in (pa.int8(), pa.int16(), pa.int32()):

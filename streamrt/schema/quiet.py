@@ -12,7 +12,7 @@ _IS_QUIET = contextvars.ContextVar("streamrt_quiet_sqlglot", default=False)
 
 @contextlib.contextmanager
 def quiet_sqlglot() -> Iterator[None]:
-    """Drop what sqlglot logs in this thread, and in no other: programs may use it, too."""
+    """Drop what sqlglot logs in this thread, and in no other: programs may also use it."""
     # Adding a filter again does nothing.
     logging.getLogger("sqlglot").addFilter(_is_heard)
     token = _IS_QUIET.set(True)

@@ -14,12 +14,12 @@ from streamrt.schema.columns import COLUMN_KEYS, NO_DEFAULT, Column, RowCheck, c
 from streamrt.schema.ddl import parse_columns, parse_type
 from streamrt.schema.json_schema import columns_of_json_schema, columns_to_json_schema
 from streamrt.schema.types import checked_name, column_type, is_utf8, quoted, type_word
-from streamrt.schema.values import MisfitError
+from streamrt.schema.values import ValueMismatchError
 
 __all__ = ["NO_DEFAULT", "Column", "Columns", "Schema"]
 
 Columns: TypeAlias = str | pa.Schema | Mapping[str, Any] | Sequence[Mapping[str, Any]]
-"""What a schema is made from: a DDL text, Arrow's schema, types by name, or a mapping for each column."""
+"""Sources of a schema: a DDL text, Arrow's schema, types by name, or a mapping for each column."""
 
 
 @dataclass(frozen=True, init=False, repr=False)
@@ -61,13 +61,13 @@ class Schema:
     def __init__(
         self, columns: Columns, *, primary_key: Sequence[str] = (), time: str | None = None, comment: str | None = None
     ) -> None:
-        given, keys = _columns(columns)
+        given, keys = _read_columns(columns)
         if isinstance(primary_key, str):
             raise ArgumentTypeError(f"Schema(primary_key=...) must be a list of names, such as [{primary_key!r}]")
         if keys and primary_key and tuple(primary_key) != keys:
             raise SchemaError("the primary key is given twice: in the text and as `primary_key=`")
         keys = tuple(primary_key) or keys
-        made = tuple(_column(each, each.get("name") in keys) for each in given)
+        made = tuple(_make_column(each, each.get("name") in keys) for each in given)
         if not isinstance(comment, str | None):
             raise ArgumentTypeError(f"Schema(comment=...) must be a text, not {type(comment).__name__}")
         for each in (comment, *(column.comment for column in made)):
@@ -94,7 +94,7 @@ class Schema:
             comment: what a row means.
 
         Raises:
-            SchemaError: if it is no list of columns; it says where.
+            SchemaError: if it cannot be read as columns; it says where.
 
         Example:
             >>> Schema.parse("at TIMESTAMP, amount DECIMAL(10, 2)", time="at").types
@@ -125,20 +125,20 @@ class Schema:
                 values.setdefault(name, []).append(value)
         if not values:
             raise SchemaError("a schema cannot be inferred from no rows, or from rows without columns")
-        return cls({name: _inferred(column) if types else pa.string() for name, column in values.items()})
+        return cls({name: _infer_type(column) if types else pa.string() for name, column in values.items()})
 
     @classmethod
     def of_avro(cls, schema: str | Mapping[str, Any], *, time: str | None = None) -> Self:
         """Return the schema whose rows hold the records of an Avro schema.
 
-        Enums and UUIDs become texts, milliseconds microseconds, and unions with null columns that may be null.
+        Enums and UUIDs become strings, milliseconds microseconds, and unions with null columns that may be null.
 
         Args:
             schema: a record type, as JSON or as objects.
             time: name of the column with the event time.
 
         Raises:
-            SchemaError: if it is no record, or no column could hold all values of a field: unions of several types,
+            SchemaError: if it is not a record, or no column could hold all values of a field: unions of several types,
                 nanoseconds, times of day in microseconds, durations, records that contain themselves.
 
         Example:
@@ -155,7 +155,7 @@ class Schema:
             name: full name of the record.
 
         Raises:
-            SchemaError: if Avro cannot carry a column: maps whose keys are no texts, names with other characters than
+            SchemaError: if Avro cannot carry a column: maps whose keys are not strings, names with other characters than
                 letters, digits and `_`.
 
         Example:
@@ -237,7 +237,7 @@ class Schema:
             >>> Schema("id INT, name STRING").project([1, "id"]).names
             ('name', 'id')
         """
-        chosen = [self._position(column) for column in columns]
+        chosen = [self._column_position(column) for column in columns]
         names = [self.fields[position].name for position in chosen]
         return Schema(
             [self.fields[position].as_dict() for position in chosen],
@@ -249,7 +249,7 @@ class Schema:
     def check(self, row: Mapping[str, Any] | Sequence[Any]) -> dict[str, Any]:
         """Return a row with its columns in order, and each value as its column keeps it.
 
-        Integers become floats, ISO 8601 texts dates and times, and texts decimals where the column has such a type.
+        Integers become floats, ISO 8601 strings dates and times, and strings decimals where the column has such a type.
 
         Args:
             row: a mapping, or a list or tuple with a value for each column. Mappings may leave out what has a default or
@@ -274,9 +274,9 @@ class Schema:
         return f"Schema({', '.join([repr(str(self)), *more])})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _remade, (self.columns, self.primary_key, self.time, self.comment)
+        return _remake_schema, (self.columns, self.primary_key, self.time, self.comment)
 
-    def _position(self, column: str | int) -> int:
+    def _column_position(self, column: str | int) -> int:
         if isinstance(column, str) and column in self.names:
             return self.names.index(column)
         if isinstance(column, int) and not isinstance(column, bool) and 0 <= column < len(self.fields):
@@ -284,11 +284,11 @@ class Schema:
         raise SchemaError(f"there is no column {column!r}; the columns are {', '.join(self.names)}")
 
 
-def _remade(columns: Any, primary_key: Sequence[str], time: str | None, comment: str | None) -> Schema:
+def _remake_schema(columns: Any, primary_key: Sequence[str], time: str | None, comment: str | None) -> Schema:
     return Schema(columns, primary_key=primary_key, time=time, comment=comment)
 
 
-def _columns(columns: Columns) -> tuple[Iterable[Mapping[str, Any]], tuple[str, ...]]:
+def _read_columns(columns: Columns) -> tuple[Iterable[Mapping[str, Any]], tuple[str, ...]]:
     """Return a mapping for each column, and the primary key that a text names."""
     if isinstance(columns, str):
         return parse_columns(columns)
@@ -297,7 +297,7 @@ def _columns(columns: Columns) -> tuple[Iterable[Mapping[str, Any]], tuple[str, 
     if isinstance(columns, Mapping):
         # As some systems hand schemas out.
         if set(columns) == {"columns"} and isinstance(columns["columns"], list):
-            return _columns(columns["columns"])
+            return _read_columns(columns["columns"])
         return [{"name": name, "type": dtype} for name, dtype in columns.items()], ()
     if isinstance(columns, Sequence) and all(isinstance(each, Mapping) for each in columns):
         given = cast("Sequence[Mapping[str, Any]]", columns)
@@ -318,7 +318,7 @@ def _of_arrow(arrow: pa.Field) -> dict[str, Any]:
     }
 
 
-def _column(given: Mapping[str, Any], in_key: bool) -> Column:
+def _make_column(given: Mapping[str, Any], in_key: bool) -> Column:
     unknown = sorted(map(str, given.keys() - {*COLUMN_KEYS, "primary_key"}))
     name = given.get("name")
     if unknown or not isinstance(name, str) or not name or "type" not in given:
@@ -344,7 +344,7 @@ def _column(given: Mapping[str, Any], in_key: bool) -> Column:
         raise SchemaError(f"column {name!r} ({column.word}) has a default, which lists, structs and maps do not have")
     try:
         default = column_check(column)(given["default"])
-    except MisfitError as misfit:
+    except ValueMismatchError as misfit:
         raise SchemaError(f"the default of column {name!r} ({column.word}) must be {misfit.rule}") from None
     if isinstance(default, float) and not math.isfinite(default):
         # Neither the text of a schema, nor its Avro or its JSON Schema could say it.
@@ -387,7 +387,7 @@ def _refuse_repeated(names: Collection[str], what: str) -> None:
         seen.add(name)
 
 
-def _inferred(values: Sequence[Any]) -> pa.DataType:
+def _infer_type(values: Sequence[Any]) -> pa.DataType:
     try:
         return column_type(pa.array(values).type)
     except (SchemaError, pa.ArrowException, OverflowError, TypeError, ValueError):

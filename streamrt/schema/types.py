@@ -1,4 +1,4 @@
-"""Types of columns: Arrow's types, and the words for them in DDL texts.
+"""Types of columns: Arrow's types, and the words for them in DDL.
 
 | word | Arrow | values of rows |
 |---|---|---|
@@ -29,7 +29,7 @@ from streamrt.errors import SchemaError
 __all__ = ["MAX_LEVELS", "SCALARS", "checked_name", "column_type", "is_utf8", "quoted", "type_word"]
 
 MAX_LEVELS = 30
-"""Levels of lists, maps and structs within each other. Avro and Protobuf, and programs that read them, have limits, too."""
+"""Levels of lists, maps and structs within each other. Avro and Protobuf, and programs that read them, also have limits."""
 
 SCALARS: dict[str, pa.DataType] = {
     "BOOLEAN": pa.bool_(),
@@ -87,16 +87,16 @@ def _column_type(dtype: pa.DataType, where: str) -> pa.DataType:
     if pa.types.is_timestamp(dtype) and dtype.tz is not None and dtype.unit != "ns":
         return pa.timestamp("us", "UTC")
     if pa.types.is_list(dtype) or pa.types.is_large_list(dtype) or pa.types.is_fixed_size_list(dtype):
-        return pa.list_(_nested(dtype.value_field, f"the elements of {where}"))
+        return pa.list_(_check_nested(dtype.value_field, f"the elements of {where}"))
     if pa.types.is_struct(dtype):
-        return pa.struct(_fields(dtype, where))
+        return pa.struct(_check_fields(dtype, where))
     if pa.types.is_map(dtype):
-        key = _nested(dtype.key_field, f"the keys of {where}")
+        key = _check_nested(dtype.key_field, f"the keys of {where}")
         if pa.types.is_nested(key.type):
             raise SchemaError(
                 f"{where} has a MAP whose keys are lists, maps or structs, which Python's dicts cannot have"
             )
-        return pa.map_(key.type, _nested(dtype.item_field, f"the values of {where}"))
+        return pa.map_(key.type, _check_nested(dtype.item_field, f"the values of {where}"))
     raise SchemaError(f"{where} has the type {dtype}, which columns cannot have; they can have {', '.join(_ALL)}")
 
 
@@ -123,7 +123,7 @@ def type_word(dtype: pa.DataType) -> str:
 
 
 def quoted(name: str) -> str:
-    """Return a name as DDL texts write it."""
+    """Return a name as DDL writes it."""
     plain = name.isidentifier() and name.isascii() and name.lower() not in _RESERVED
     return name if plain else "`" + name.replace("`", "``") + "`"
 
@@ -165,7 +165,7 @@ def _check_levels(dtype: pa.DataType, where: str) -> None:
             )
 
 
-def _fields(dtype: pa.DataType, where: str) -> list[pa.Field]:
+def _check_fields(dtype: pa.DataType, where: str) -> list[pa.Field]:
     if not dtype.num_fields:
         raise SchemaError(f"{where} has a STRUCT without fields, which has no values")
     names: set[str] = set()
@@ -175,11 +175,11 @@ def _fields(dtype: pa.DataType, where: str) -> list[pa.Field]:
         if field.name in names:
             raise SchemaError(f"{where} has a STRUCT with the field {field.name!r} twice")
         names.add(field.name)
-        fields.append(_nested(field, f"field {field.name!r} of {where}"))
+        fields.append(_check_nested(field, f"field {field.name!r} of {where}"))
     return fields
 
 
-def _nested(field: pa.Field, where: str) -> pa.Field:
+def _check_nested(field: pa.Field, where: str) -> pa.Field:
     return field.with_type(_column_type(field.type, where)).remove_metadata()
 
 

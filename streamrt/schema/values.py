@@ -1,4 +1,4 @@
-"""What values of rows may be, by the type of their column.
+"""Values that a column may hold, by its type.
 
 A check takes a value and returns it as the column keeps it, or says which rule the value breaks. Rules never quote values:
 they end up in errors and logs.
@@ -20,13 +20,13 @@ import pyarrow as pa
 
 from streamrt.schema.iso8601 import parse_date, parse_datetime, parse_time
 
-__all__ = ["EXACT", "Check", "MisfitError", "check_for", "text_of"]
+__all__ = ["EXACT", "Check", "ValueMismatchError", "check_for", "text_of"]
 
 Check = Callable[[Any], Any]
 """Returns a value as its column keeps it.
 
 Raises:
-    MisfitError: if it does not fit.
+    ValueMismatchError: if it does not fit.
 """
 
 EXACT: dict[pa.DataType, type] = {
@@ -44,7 +44,7 @@ _JSON_INTEGER = re.compile(r"-?(0|[1-9][0-9]*)")
 _JSON_NUMBER = re.compile(_JSON_INTEGER.pattern + r"(\.[0-9]+)?([eE][+-]?[0-9]+)?")
 
 
-class MisfitError(Exception):
+class ValueMismatchError(Exception):
     """A value does not fit its column.
 
     Args:
@@ -59,52 +59,56 @@ class MisfitError(Exception):
 
 
 def check_for(dtype: pa.DataType, from_json: bool = False) -> Check:
-    """Return the check for values of a type; None is no value.
+    """Return the check for values of a type; None is not a value.
 
     Args:
         dtype: type of a column.
-        from_json: whether values come from JSON, where bytes are base64, all keys of maps texts, and texts may be any JSON.
+        from_json: whether values come from JSON, where bytes are base64, all map keys strings, and strings may be any JSON.
     """
     if from_json and dtype == pa.string():
         return _json_text
     if pa.types.is_integer(dtype):
-        return _integers(dtype.bit_width)
+        return _integer_check(dtype.bit_width)
     if pa.types.is_floating(dtype):
-        return _float32 if dtype.bit_width == 32 else _float
+        return _check_float32 if dtype.bit_width == 32 else _check_float
     if pa.types.is_decimal128(dtype):
-        return _decimals(dtype.precision, dtype.scale)
+        return _decimal_check(dtype.precision, dtype.scale)
     if pa.types.is_fixed_size_binary(dtype):
-        return _bytes_of(dtype.byte_width, _base64 if from_json else _bytes)
+        return _bytes_of(dtype.byte_width, _read_base64 if from_json else _check_bytes)
     if from_json and dtype == pa.binary():
-        return _base64
+        return _read_base64
     if pa.types.is_timestamp(dtype):
-        return _timestamp if dtype.tz is None else _instant
+        return _check_timestamp if dtype.tz is None else _read_instant
     if pa.types.is_list(dtype):
-        return _lists(_nullable(dtype.value_field, from_json))
+        return _list_check(_check_nullable(dtype.value_field, from_json))
     if pa.types.is_map(dtype):
         key = check_for(dtype.key_type, from_json)
-        return _maps(_text_keys(dtype.key_type, key) if from_json else key, _nullable(dtype.item_field, from_json))
+        return _map_check(
+            _text_keys(dtype.key_type, key) if from_json else key, _check_nullable(dtype.item_field, from_json)
+        )
     if pa.types.is_struct(dtype):
-        return _structs({field.name: _nullable(field, from_json) for field in dtype}, ignore_others=from_json)
+        return _struct_check(
+            {field.name: _check_nullable(field, from_json) for field in dtype}, ignore_others=from_json
+        )
     return _CHECKS[dtype]
 
 
 def text_of(longest: int | None, from_json: bool = False) -> Check:
-    """Return the check for texts with a number of characters at most."""
-    as_text = _json_text if from_json else _text
+    """Return the check for strings with a number of characters at most."""
+    as_text = _json_text if from_json else _check_text
     if longest is None:
         return as_text
 
     def check(value: Any) -> str:
         text = as_text(value)
         if len(text) > longest:
-            raise MisfitError(f"a text with {longest} characters at most")
+            raise ValueMismatchError(f"a text with {longest} characters at most")
         return text
 
     return check
 
 
-def _nullable(field: pa.Field, from_json: bool) -> Check:
+def _check_nullable(field: pa.Field, from_json: bool) -> Check:
     inner = check_for(field.type, from_json)
 
     def check(value: Any) -> Any:
@@ -112,19 +116,19 @@ def _nullable(field: pa.Field, from_json: bool) -> Check:
             return inner(value)
         if field.nullable:
             return None
-        raise MisfitError("not null")
+        raise ValueMismatchError("not null")
 
     return check
 
 
-def _boolean(value: Any) -> bool:
-    # NumPy's own are no subclass.
+def _check_boolean(value: Any) -> bool:
+    # NumPy's own are not a subclass.
     if isinstance(value, bool) or type(value).__name__ in ("bool", "bool_"):
         return bool(value)
-    raise MisfitError("a bool")
+    raise ValueMismatchError("a bool")
 
 
-def _integers(bits: int) -> Check:
+def _integer_check(bits: int) -> Check:
     highest = (1 << (bits - 1)) - 1
     lowest = ~highest
 
@@ -134,165 +138,165 @@ def _integers(bits: int) -> Check:
         except TypeError:
             number = None
         if number is None or isinstance(value, bool):
-            raise MisfitError("an integer")
+            raise ValueMismatchError("an integer")
         if not lowest <= number <= highest:
-            raise MisfitError(f"an integer of {bits} bits")
+            raise ValueMismatchError(f"an integer of {bits} bits")
         return number
 
     return check
 
 
-def _float(value: Any) -> float:
+def _check_float(value: Any) -> float:
     if isinstance(value, float):
         return float(value)
     if isinstance(value, bool) or not isinstance(value, (numbers.Real, decimal.Decimal)):
-        raise MisfitError("a number")
+        raise ValueMismatchError("a number")
     try:
         return float(value)
     except (OverflowError, TypeError, ValueError):
-        raise MisfitError("a number that a float can hold") from None
+        raise ValueMismatchError("a number that a float can hold") from None
 
 
-def _float32(value: Any) -> float:
-    number = _float(value)
+def _check_float32(value: Any) -> float:
+    number = _check_float(value)
     kept: float = pa.scalar(number, pa.float32()).as_py()
     if math.isinf(kept) and not math.isinf(number):
-        raise MisfitError("a number that a float of 32 bits can hold")
+        raise ValueMismatchError("a number that a float of 32 bits can hold")
     return kept
 
 
-def _text(value: Any) -> str:
+def _check_text(value: Any) -> str:
     if not isinstance(value, str):
-        raise MisfitError("a text")
+        raise ValueMismatchError("a text")
     if not value.isascii():
         try:
             value.encode()
         except UnicodeEncodeError:
-            raise MisfitError("a text that UTF-8 can hold") from None
+            raise ValueMismatchError("a text that UTF-8 can hold") from None
     return value
 
 
 def _json_text(value: Any) -> str:
-    # So that a schema whose columns are all texts reads every object.
+    # So that a schema whose columns are all strings reads every object.
     if isinstance(value, str):
-        return _text(value)
+        return _check_text(value)
     try:
         return orjson.dumps(value).decode()
     except orjson.JSONEncodeError:
         # orjson reads more levels than it writes.
-        raise MisfitError("a text, or JSON with fewer levels") from None
+        raise ValueMismatchError("a text, or JSON with fewer levels") from None
 
 
-def _bytes(value: Any) -> bytes:
+def _check_bytes(value: Any) -> bytes:
     if isinstance(value, (bytes, bytearray, memoryview)):
         return bytes(value)
-    raise MisfitError("bytes")
+    raise ValueMismatchError("bytes")
 
 
-def _base64(value: Any) -> bytes:
+def _read_base64(value: Any) -> bytes:
     if not isinstance(value, str):
-        raise MisfitError("bytes as base64 text")
+        raise ValueMismatchError("bytes as base64 text")
     try:
         return base64.b64decode(value, validate=True)
     except (binascii.Error, ValueError):
-        raise MisfitError("bytes as base64 text") from None
+        raise ValueMismatchError("bytes as base64 text") from None
 
 
 def _bytes_of(length: int, read: Check) -> Check:
     def check(value: Any) -> bytes:
         data: bytes = read(value)
         if len(data) != length:
-            raise MisfitError(f"{length} bytes")
+            raise ValueMismatchError(f"{length} bytes")
         return data
 
     return check
 
 
-def _date(value: Any) -> datetime.date:
+def _read_date(value: Any) -> datetime.date:
     if isinstance(value, str):
-        value = _parsed(parse_date, value, "a date, or one as ISO 8601 text")
+        value = _parse_text(parse_date, value, "a date, or one as ISO 8601 text")
     if isinstance(value, datetime.date) and not isinstance(value, datetime.datetime):
         return value
-    raise MisfitError("a date without a time")
+    raise ValueMismatchError("a date without a time")
 
 
-def _time(value: Any) -> datetime.time:
+def _read_time(value: Any) -> datetime.time:
     if isinstance(value, str):
-        value = _parsed(parse_time, value, "a time of day, or one as ISO 8601 text in milliseconds")
+        value = _parse_text(parse_time, value, "a time of day, or one as ISO 8601 text in milliseconds")
     if not isinstance(value, datetime.time) or value.tzinfo is not None:
-        raise MisfitError("a time of day without a time zone")
+        raise ValueMismatchError("a time of day without a time zone")
     if value.microsecond % 1000:
-        raise MisfitError("a time of day in milliseconds")
+        raise ValueMismatchError("a time of day in milliseconds")
     return value
 
 
-def _timestamp(value: Any) -> datetime.datetime:
+def _check_timestamp(value: Any) -> datetime.datetime:
     if type(value) is datetime.datetime and value.tzinfo is None:
         return value
-    moment = _datetime(value)
+    moment = _read_datetime(value)
     if moment.tzinfo is not None:
-        raise MisfitError("a time without a time zone; TIMESTAMP_LTZ keeps times with one")
+        raise ValueMismatchError("a time without a time zone; TIMESTAMP_LTZ keeps times with one")
     return moment
 
 
-def _instant(value: Any) -> datetime.datetime:
+def _read_instant(value: Any) -> datetime.datetime:
     if type(value) is datetime.datetime and value.tzinfo is _UTC:
         return value
-    moment = _datetime(value)
+    moment = _read_datetime(value)
     if moment.tzinfo is None:
         return moment.replace(tzinfo=_UTC)
     try:
         return moment.astimezone(_UTC)
     except OverflowError:
-        raise MisfitError("a time between the years 1 and 9999 in UTC") from None
+        raise ValueMismatchError("a time between the years 1 and 9999 in UTC") from None
 
 
-def _datetime(value: Any) -> datetime.datetime:
+def _read_datetime(value: Any) -> datetime.datetime:
     if isinstance(value, str):
-        value = _parsed(parse_datetime, value, "a time, or one as ISO 8601 text with microseconds at most")
+        value = _parse_text(parse_datetime, value, "a time, or one as ISO 8601 text with microseconds at most")
     if not isinstance(value, datetime.datetime) or value != value:
-        raise MisfitError("a time with a date")
-    # Those of pandas have nanoseconds, too.
+        raise ValueMismatchError("a time with a date")
+    # Those of pandas also have nanoseconds.
     if getattr(value, "nanosecond", 0):
-        raise MisfitError("a time in microseconds")
+        raise ValueMismatchError("a time in microseconds")
     to_datetime = getattr(value, "to_pydatetime", None)
     moment: datetime.datetime = value if to_datetime is None else to_datetime()
     return moment
 
 
-def _parsed(parse: Callable[[str], Any], text: str, rule: str) -> Any:
+def _parse_text(parse: Callable[[str], Any], text: str, rule: str) -> Any:
     try:
         return parse(text)
     except ValueError:
-        raise MisfitError(rule) from None
+        raise ValueMismatchError(rule) from None
 
 
-def _decimals(precision: int, scale: int) -> Check:
+def _decimal_check(precision: int, scale: int) -> Check:
     context = decimal.Context(prec=precision, traps=[decimal.InvalidOperation])
     step = decimal.Decimal(1).scaleb(-scale)
 
     def check(value: Any) -> decimal.Decimal:
         if not isinstance(value, decimal.Decimal):
-            value = _number(value)
+            value = _check_number(value)
         try:
             number = decimal.Decimal(value)
         except (decimal.InvalidOperation, ValueError):
-            raise MisfitError("a Decimal, an integer, or a text with a number") from None
+            raise ValueMismatchError("a Decimal, an integer, or a text with a number") from None
         if not number.is_finite():
-            raise MisfitError("a finite number")
+            raise ValueMismatchError("a finite number")
         try:
             kept = number.quantize(step, context=context)
         except decimal.InvalidOperation:
-            raise MisfitError(f"a number with {precision - scale} digits before the point at most") from None
+            raise ValueMismatchError(f"a number with {precision - scale} digits before the point at most") from None
         if kept != number:
-            raise MisfitError(f"a number with {scale} digits behind the point at most")
+            raise ValueMismatchError(f"a number with {scale} digits behind the point at most")
         # Arrow and Avro have no negative zero, and equal keys must have equal bytes.
         return kept if kept else kept.copy_abs()
 
     return check
 
 
-def _number(value: Any) -> int | str:
+def _check_number(value: Any) -> int | str:
     """Return an integer, or a text with a number, from which a decimal can be made."""
     if isinstance(value, str):
         if _DECIMAL_TEXT.fullmatch(value):
@@ -301,24 +305,25 @@ def _number(value: Any) -> int | str:
         try:
             return operator.index(value)
         except TypeError:
-            pass  # it is no integer
-    raise MisfitError("a Decimal, an integer, or a text with a number")
+            pass  # it is not an integer
+    exact = "; floats are not exact: write Decimal(str(value))" if isinstance(value, float) else ""
+    raise ValueMismatchError(f"a Decimal, an integer, or a text with a number{exact}")
 
 
-def _lists(check_item: Check) -> Check:
+def _list_check(check_item: Check) -> Check:
     def check(value: Any) -> list[Any]:
-        # Arrays of NumPy are no sequences.
+        # Arrays of NumPy are not sequences.
         if not isinstance(value, (list, tuple)) and getattr(value, "ndim", 0) != 1:
-            raise MisfitError("a list")
+            raise ValueMismatchError("a list")
         try:
             return [check_item(item) for item in value]
-        except MisfitError as misfit:
-            raise MisfitError(misfit.rule, "[]" + misfit.path) from None
+        except ValueMismatchError as misfit:
+            raise ValueMismatchError(misfit.rule, "[]" + misfit.path) from None
 
     return check
 
 
-def _maps(check_key: Check, check_item: Check) -> Check:
+def _map_check(check_key: Check, check_item: Check) -> Check:
     def check(value: Any) -> dict[Any, Any]:
         pairs: Collection[tuple[Any, Any]]
         if isinstance(value, Mapping):
@@ -327,62 +332,62 @@ def _maps(check_key: Check, check_item: Check) -> Check:
             # As Arrow hands maps out.
             pairs = value
         else:
-            raise MisfitError("a mapping")
-        made = {_within(".keys()", check_key, key): _within("[]", check_item, item) for key, item in pairs}
+            raise ValueMismatchError("a mapping")
+        made = {_check_within(".keys()", check_key, key): _check_within("[]", check_item, item) for key, item in pairs}
         if len(made) != len(pairs):
-            raise MisfitError("a mapping with each key once")
+            raise ValueMismatchError("a mapping with each key once")
         return made
 
     return check
 
 
 def _text_keys(dtype: pa.DataType, check: Check) -> Check:
-    """Read keys that JSON has as texts."""
+    """Read keys that JSON has as strings."""
     if dtype == pa.bool_():
         texts: Mapping[str, Any] = {"true": True, "false": False}
         return lambda key: check(texts.get(key))
     if pa.types.is_integer(dtype) or pa.types.is_floating(dtype):
-        form, parse = (_JSON_INTEGER, int) if pa.types.is_integer(dtype) else (_JSON_NUMBER, _finite)
-        return lambda key: check(_parsed(parse, key if form.fullmatch(key) else "", "a number, as JSON writes it"))
+        form, parse = (_JSON_INTEGER, int) if pa.types.is_integer(dtype) else (_JSON_NUMBER, _read_finite)
+        return lambda key: check(_parse_text(parse, key if form.fullmatch(key) else "", "a number, as JSON writes it"))
     return check
 
 
-def _finite(text: str) -> float:
+def _read_finite(text: str) -> float:
     number = float(text)
     if math.isinf(number):
         raise ValueError("a float cannot hold it")
     return number
 
 
-def _structs(fields: Mapping[str, Check], ignore_others: bool) -> Check:
+def _struct_check(fields: Mapping[str, Check], ignore_others: bool) -> Check:
     def check(value: Any) -> dict[str, Any]:
         if not isinstance(value, Mapping):
-            raise MisfitError(f"a mapping with {', '.join(fields)}")
+            raise ValueMismatchError(f"a mapping with {', '.join(fields)}")
         if not ignore_others and not fields.keys() >= value.keys():
-            raise MisfitError(f"a mapping with no other keys than {', '.join(fields)}")
+            raise ValueMismatchError(f"a mapping with no other keys than {', '.join(fields)}")
         checked = {}
         name = ""
         try:
             for name, each in fields.items():
                 checked[name] = each(value.get(name))
-        except MisfitError as misfit:
-            raise MisfitError(misfit.rule, f".{name}{misfit.path}") from None
+        except ValueMismatchError as misfit:
+            raise ValueMismatchError(misfit.rule, f".{name}{misfit.path}") from None
         return checked
 
     return check
 
 
-def _within(step: str, check: Check, value: Any) -> Any:
+def _check_within(step: str, check: Check, value: Any) -> Any:
     try:
         return check(value)
-    except MisfitError as misfit:
-        raise MisfitError(misfit.rule, step + misfit.path) from None
+    except ValueMismatchError as misfit:
+        raise ValueMismatchError(misfit.rule, step + misfit.path) from None
 
 
 _CHECKS: dict[pa.DataType, Check] = {
-    pa.bool_(): _boolean,
-    pa.string(): _text,
-    pa.binary(): _bytes,
-    pa.date32(): _date,
-    pa.time32("ms"): _time,
+    pa.bool_(): _check_boolean,
+    pa.string(): _check_text,
+    pa.binary(): _check_bytes,
+    pa.date32(): _read_date,
+    pa.time32("ms"): _read_time,
 }

@@ -11,11 +11,14 @@ from streamrt.connectors import (
     SinkItem,
     SparkSink,
 )
+from streamrt.connectors.clients import ClientConnectFailureCallback, ClientConnectSuccessCallback
 
 __all__ = [
     "BaseSink",
     "BatchingSink",
     "CSVSink",
+    "ClientConnectFailureCallback",
+    "ClientConnectSuccessCallback",
     "DriverSink",
     "ListSink",
     "SinkBackpressureError",

@@ -8,11 +8,14 @@ from streamrt.connectors import (
     Source,
     StatefulSource,
 )
+from streamrt.connectors.clients import ClientConnectFailureCallback, ClientConnectSuccessCallback
 from streamrt.errors import SourceError as SourceException
 
 __all__ = [
     "BaseSource",
     "CSVSource",
+    "ClientConnectFailureCallback",
+    "ClientConnectSuccessCallback",
     "KafkaReplicatorSource",
     "PandasDataFrameSource",
     "Source",

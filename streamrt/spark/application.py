@@ -6,26 +6,34 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from streamrt.runtime.driver.cleanup import StoreCleanup
-from streamrt.runtime.driver.definition import ApplicationDefinition, Environment
-from streamrt.runtime.driver.directory import StateDirectory, instance_id, part_of_state_dir
-from streamrt.runtime.driver.display import Display
-from streamrt.runtime.driver.end_of_time import EndOfTime
-from streamrt.runtime.driver.exits import unless_stopped
-from streamrt.runtime.driver.lag import LagSampler
-from streamrt.runtime.driver.leftovers import refuse_leftovers
-from streamrt.runtime.driver.lifecycle import RunControl
-from streamrt.runtime.driver.progress import Progress
-from streamrt.runtime.driver.state_queries import StateQueries
-from streamrt.runtime.driver.state_setup import complete_spec
+from streamrt.event_time.end_of_time import EndOfTime
+from streamrt.kafka.checks import require_consumer_protocol
+from streamrt.queries.routing import StateQueries
+from streamrt.runtime.driver.housekeeping.cleanup import StoreCleanup
+from streamrt.runtime.driver.housekeeping.state_directory import StateDirectory, instance_id, part_of_state_dir
+from streamrt.runtime.driver.life.exits import unless_stopped
+from streamrt.runtime.driver.life.lifecycle import RunControl
+from streamrt.runtime.driver.life.recreated_topics import TopicWatch
+from streamrt.runtime.driver.observation.display import Display
+from streamrt.runtime.driver.observation.lag import LagSampler
+from streamrt.runtime.driver.observation.progress import Progress
+from streamrt.runtime.driver.starting.definition import ApplicationDefinition, Environment
+from streamrt.runtime.driver.starting.group_layout import begin_layout
+from streamrt.runtime.driver.starting.leftovers import refuse_leftovers
+from streamrt.runtime.driver.starting.state_setup import complete_spec
 from streamrt.runtime.report import Output
 from streamrt.runtime.spec import TaskSpec
-from streamrt.spark.memory import JvmMemoryWatch
+from streamrt.runtime.topic_identity import InputIdentity
 from streamrt.spark.modes import runner_for
-from streamrt.spark.settings import RunContext, RunSettings, StopConditions
-from streamrt.spark.start import SparkStart
+from streamrt.spark.runner_settings import RunContext, RunSettings, StopConditions
+from streamrt.spark.sessions.jvm_memory import JvmMemoryWatch
+from streamrt.spark.sessions.parallel_start import SparkStart
 
 logger = logging.getLogger("streamrt")
+
+_IDS_S = 10.0
+_LOST_SOURCE = "what the source had kept in it is gone, so after its next start it may produce records again"
+_LOST_LAYOUT = "the layout of the group is gone; restart the application, which writes it again"
 
 
 @dataclass(frozen=True)
@@ -81,18 +89,25 @@ class ApplicationRun:
         # Java boots in parallel with the requests to Kafka and the creation of topics.
         spark_settings = (environment.spark_config, environment.spark_session)
         with SparkStart(config, environment.connection, *spark_settings, self.progress, self.control) as spark:
+            if config.group_protocol == "consumer":
+                connection = environment.connection
+                unless_stopped(self.stop, lambda: require_consumer_protocol(connection, config.request_timeout))
             unless_stopped(self.stop, lambda: definition.set_up_topics(admin))
             cluster = unless_stopped(self.stop, lambda: admin.cluster_id(timeout=config.request_timeout))
             with part_of_state_dir(self._state_dir, group, cluster, needed=stateful) as part:
-                spec = self._complete(described, part)
+                spec = self._complete_spec(described, part)
                 ways = (self.stop, self.discard, self.progress, self.control, display, self.queries)
                 declared = definition.topology
                 jvm = JvmMemoryWatch(self.progress.meters, lambda: spark.environment)
-                settings = self._settings(part, jvm)
+                identity = InputIdentity(
+                    partial(admin.topic_ids, timeout=_IDS_S), spec.topic_ids, config.broker_outage_timeout
+                )
+                watch = self._topic_watch(spec, identity)
+                settings = self._make_settings(part, jvm, watch, identity)
                 run = RunContext(config, settings, spec, spark, admin, self.conditions, *ways, declared, self.end)
                 try:
                     cleanup = StoreCleanup(part, config.state_cleanup_delay, self.progress)
-                    with definition.sources.running(), cleanup, self.lag.watching():
+                    with definition.sources.running(), cleanup, self.lag.watching(), watch.watching():
                         outputs = runner_type(run).run()
                 finally:
                     admin.close()
@@ -103,7 +118,7 @@ class ApplicationRun:
     def _state_dir(self) -> Path:
         return self.definition.config.state_dir.absolute()
 
-    def _complete(self, described: TaskSpec, part: StateDirectory | None) -> TaskSpec:
+    def _complete_spec(self, described: TaskSpec, part: StateDirectory | None) -> TaskSpec:
         """Return the complete description of the tasks, after the checks of state."""
         definition, admin, config = self.definition, self.environment.admin, self.definition.config
         base_dir = self._state_dir if part is None else part.path
@@ -111,9 +126,27 @@ class ApplicationRun:
         spec = unless_stopped(self.stop, lambda: complete_spec(*complete))
         leftovers = (spec.topology, config.consumer_group, admin, self.environment.connection, config.request_timeout)
         unless_stopped(self.stop, lambda: refuse_leftovers(*leftovers))
-        return spec
+        layout = (spec, definition.topics, admin, self.environment.connection, config)
+        return unless_stopped(self.stop, lambda: begin_layout(*layout))
 
-    def _settings(self, part: StateDirectory | None, jvm: JvmMemoryWatch) -> RunSettings:
+    def _topic_watch(self, spec: TaskSpec, identity: InputIdentity) -> TopicWatch:
+        """Return what notices that a topic is deleted and created again."""
+        sources = () if spec.state is None else spec.state.sources.values()
+        changelogs = {log.topic: log.id for source in sources for log in source.stores.values() if log is not None}
+        kept = {topic.name: _LOST_SOURCE for topic in self.definition.sources.changelog_topics()}
+        if spec.positions is not None:
+            kept[spec.positions.topic] = _LOST_LAYOUT
+        return TopicWatch(
+            self.environment.admin,
+            {**spec.topic_ids, **changelogs},
+            self.definition.topics.topics,
+            kept=kept,
+            identity=identity,
+        )
+
+    def _make_settings(
+        self, part: StateDirectory | None, jvm: JvmMemoryWatch, watch: TopicWatch, identity: InputIdentity
+    ) -> RunSettings:
         definition, environment = self.definition, self.environment
         options = environment.consumer_options
         configured = options.member.get("group.instance.id")
@@ -130,13 +163,18 @@ class ApplicationRun:
             group_instance_id=own,
             on_message_processed=definition.on_message_processed,
             partitions=definition.topics.partition_counts(),
-            check=partial(self._check, jvm),
+            check=partial(self._check_health, jvm, watch),
+            identity=identity,
             announced=self.announced,
         )
 
-    def _check(self, jvm: JvmMemoryWatch) -> None:
-        """Raise if a source has failed, or if a partition makes no progress and that is to end the application."""
+    def _check_health(self, jvm: JvmMemoryWatch, watch: TopicWatch) -> None:
+        """Raise if a source has failed, a topic is another one, or the lack of progress is to end the application."""
+        if watch.failed:
+            # What was processed since belongs to another topic than the committed offsets.
+            self.discard.set()
+        watch.check()
         self.definition.sources.check()
         self.lag.check()
         self.end.check()
-        jvm.look()
+        jvm.sample_when_due()

@@ -7,16 +7,18 @@ from collections.abc import Iterable, Mapping
 
 from streamrt.config import ApplicationConfig
 from streamrt.kafka import KafkaRequestError, TopicAdmin
-from streamrt.kafka.group import GroupMember
-from streamrt.kafka.group_state import GroupFencedError
-from streamrt.records import TopicPartition
-from streamrt.runtime.driver.progress import Progress
-from streamrt.runtime.driver.schedule import CommitSchedule
+from streamrt.kafka.cluster.topic_ids import DOUBTFUL
+from streamrt.kafka.membership.group_member import GroupMember
+from streamrt.kafka.membership.group_state import GroupFencedError
+from streamrt.records import Positions, TopicPartition
+from streamrt.runtime.driver.life.schedule import CommitSchedule
+from streamrt.runtime.driver.observation.progress import Progress
 from streamrt.runtime.report import Report
 from streamrt.runtime.sent import SentTimes
 from streamrt.runtime.spec import TaskSpec
-from streamrt.spark.offsets import Start
+from streamrt.runtime.topic_identity import InputIdentity
 from streamrt.spark.query import MicroBatchQuery
+from streamrt.spark.start_positions import Start
 
 logger = logging.getLogger("streamrt")
 
@@ -34,14 +36,14 @@ class RepartitionPurge:
     def __init__(self, admin: TopicAdmin, topics: Iterable[str]) -> None:
         self._admin = admin
         self._topics = frozenset(topics)
-        self._committed: dict[TopicPartition, int] = {}
+        self._committed = Positions()
         self._last = time.monotonic()
 
     def offer(self, committed: Mapping[TopicPartition, int]) -> None:
         """Note committed offsets, and from time to time delete the records below them."""
         if not self._topics:
             return
-        self._committed.update(
+        self._committed.advance(
             {partition: at for partition, at in committed.items() if partition.topic in self._topics}
         )
         if time.monotonic() - self._last >= _PURGE_EVERY_S:
@@ -50,7 +52,7 @@ class RepartitionPurge:
     def run(self) -> None:
         """Delete the records below the offsets noted so far."""
         self._last = time.monotonic()
-        offsets, self._committed = self._committed, {}
+        offsets, self._committed = self._committed, Positions()
         if not offsets:
             return
         try:
@@ -70,6 +72,7 @@ class Commits:
         purge: receives committed offsets.
         lost: set when the group no longer accepts commits of this member.
         admin: requests the metadata of committed offsets.
+        identity: says whether the inputs are still the same topics; None if that is not asked.
     """
 
     def __init__(
@@ -80,7 +83,9 @@ class Commits:
         purge: RepartitionPurge,
         lost: threading.Event,
         admin: TopicAdmin,
+        identity: InputIdentity | None = None,
     ) -> None:
+        self._identity = InputIdentity(lambda topics: {}, {}) if identity is None else identity
         self._schedule = CommitSchedule(config.commit_interval, config.commit_every)
         self._interval = config.commit_interval
         self._transactional = spec.transactional
@@ -95,7 +100,7 @@ class Commits:
         self._lost = lost
         self._member: GroupMember | None = None
         self._generation = 0
-        self._positions: dict[TopicPartition, int] = {}
+        self._positions = Positions()
         self._markers_at = 0.0
         self._lock = threading.RLock()
 
@@ -110,14 +115,14 @@ class Commits:
             self._member, self._generation = member, generation
             self._claims = start.claims
             self._sent.begin(start.sent, start.sent)
-            self._positions = dict(start.positions)
+            self._positions = Positions(start.positions)
             self._schedule.start(dict(start.positions), time.monotonic())
 
     def report(self, report: Report) -> None:
         """Note the progress of a micro-batch, and commit it if a commit is due."""
         with self._lock:
             offsets = {partition: done.end for partition, done in report.ranges.items()}
-            self._positions.update(offsets)
+            self._positions.advance(offsets)
             if self._transactional:
                 # Only offsets that a transaction has committed: a session without records commits nothing.
                 self._purge.offer(
@@ -150,7 +155,12 @@ class Commits:
                 self._progress.processed_to(self._schedule.pending())
 
     def commit(self) -> bool:
-        """Commit the processed offsets; return whether all are committed."""
+        """Commit the processed offsets; return whether all are committed.
+
+        Raises:
+            StaleTokenError: if an input was deleted and created again.
+            KafkaRequestError: if the commit fails with an error that is not retriable.
+        """
         with self._lock:
             offsets = self._schedule.pending()
             if not offsets or self._member is None:
@@ -158,6 +168,7 @@ class Commits:
             committed = True
             try:
                 metadata = self._metadata.encode_all(offsets, self._claims, self._sent.of(offsets))
+                self._identity.require()
                 self._member.commit(offsets, generation=self._generation, metadata=metadata)
             except GroupFencedError as error:
                 logger.warning("%s; uncommitted records will be reprocessed", error)
@@ -165,6 +176,8 @@ class Commits:
             except KafkaRequestError as error:
                 if not error.retriable:
                     raise
+                if error.code in DOUBTFUL:
+                    self._identity.doubt(str(error), {partition.topic for partition in offsets})
                 logger.warning("%s; retrying later", error)
                 offsets, committed = {}, False
             self._schedule.committed(offsets, time.monotonic())
@@ -185,10 +198,16 @@ class Commits:
             # The metadata, which names owner and stores of a partition, is kept: no record was processed.
             found = self._admin.committed_stable(self._group, list(offsets), timeout=self._timeout)
             metadata = {partition: committed.metadata for partition, committed in found.items()}
+            # Kafka deletes offsets with their topic.
+            gone = {partition.topic for partition, committed in found.items() if committed.offset is None}
+            if gone:
+                self._identity.doubt("the group has no committed offset of it any more", gone)
+            self._identity.require()
+            offsets = {partition: end for partition, end in offsets.items() if partition.topic not in gone}
             self._member.commit(offsets, generation=self._generation, metadata=metadata)
         except (GroupFencedError, KafkaRequestError) as error:
             logger.debug("the markers at the ends of partitions were not committed: %s", error)
             return
         query.moved(offsets)
-        self._positions.update(offsets)
+        self._positions.advance(offsets)
         self._progress.processed_to(offsets)

@@ -3,21 +3,25 @@
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 
 from streamrt.errors import StateUnavailableError
+from streamrt.event_time.cut_requests import CutRequests
+from streamrt.event_time.event_time import EventTime, StepClock
+from streamrt.event_time.merge_cuts import MergeCuts
 from streamrt.kafka import KafkaRequestError
-from streamrt.kafka.group_state import GroupFencedError
+from streamrt.kafka.membership.group_state import GroupFencedError
 from streamrt.records import TopicPartition
-from streamrt.runtime.driver.event_time import EventTime, StepClock
-from streamrt.runtime.driver.lifecycle import Wish
-from streamrt.runtime.link import (
+from streamrt.runtime.driver.life.lifecycle import RunRequest
+from streamrt.runtime.link_messages import (
     Ack,
     AssignmentRequest,
     BatchDone,
     Committed,
+    CutRequest,
+    Delivered,
     Ended,
     Failed,
     FromTask,
@@ -31,20 +35,21 @@ from streamrt.runtime.link import (
     StateRows,
     Stop,
     Time,
+    TopicsDoubted,
     Welcome,
 )
-from streamrt.runtime.reads import TaskRead, TaskRows
+from streamrt.runtime.read_messages import TaskRead, TaskRows
 from streamrt.runtime.report import Report
 from streamrt.runtime.sent import sent_times
 from streamrt.spark.commits import RepartitionPurge
+from streamrt.spark.driver_reads import SlotReads, not_owned
 from streamrt.spark.formation import FORMATION_S, HANDOVER_S, Formation
-from streamrt.spark.link import TaskLink
-from streamrt.spark.offsets import Start, StartOffsets
-from streamrt.spark.reads import SlotReads, not_owned
 from streamrt.spark.report_handler import ReportHandler
-from streamrt.spark.restore import RestoreDisplay
-from streamrt.spark.routing import WholeTasks
+from streamrt.spark.restore_job import RestoreDisplay
+from streamrt.spark.row_routing import WholeTasks
+from streamrt.spark.start_positions import Start, StartOffsets
 from streamrt.spark.time_requests import TimeRequests
+from streamrt.spark.workers.worker_link import TaskLink
 from streamrt.topology import TaskId, Topology
 
 __all__ = ["ResidentCoordinator"]
@@ -54,6 +59,7 @@ logger = logging.getLogger("streamrt")
 _RETRY_S = 0.1
 _REMIND_S = 1.0
 _GONE_S = 30.0
+_CUT_S = 0.02
 _NEVER = float("-inf")
 _NO_TIME = Time({}, frozenset())
 
@@ -78,8 +84,8 @@ class WorkerHandle:
         lost_at: time at which the connection was lost before the task had ended.
         times: the last event times sent to it, and the operators of its tasks that it was asked to finish.
         reminded: time of the last message to it that tasks are due.
-        told: number of the last wish that was sent to it.
-        settled: number of the last wish that it has fulfilled.
+        told: number of the last request that was sent to it.
+        settled: number of the last request that it has fulfilled.
     """
 
     link: TaskLink | None
@@ -126,12 +132,14 @@ class ResidentCoordinator:
         purge: receives committed offsets.
         event_time: decides about event time; it outlives the jobs.
         requests: requests data for event time from Kafka.
+        cuts: makes the cuts that merges behind exchanges wait for.
         fail: called with an error that must end the application.
         transactional: whether tasks commit their own work.
         patience_s: seconds after which tasks that have not begun are ignored, because Spark has no slot for them. By
             then, the group must have given their partitions to the others.
         formation_s: seconds that the first tasks wait for the others, once before they join the group, and once before
             they begin while some tasks have no assignment yet.
+        restarted: called with the slot of a task that Spark has started again, before it joins the group.
     """
 
     def __init__(
@@ -144,13 +152,16 @@ class ResidentCoordinator:
         purge: RepartitionPurge,
         event_time: EventTime,
         requests: TimeRequests,
+        cuts: MergeCuts,
         fail: Callable[[BaseException], None],
         *,
         transactional: bool,
         patience_s: float,
         formation_s: float = FORMATION_S,
+        restarted: Callable[[int], None] = lambda slot: None,
     ) -> None:
         self.count = count
+        self._restarted = restarted
         self._topology = topology
         self._results = results
         self._offsets = offsets
@@ -165,7 +176,7 @@ class ResidentCoordinator:
         self._slots: dict[int, WorkerHandle] = {}
         self._formation = Formation(count, formation_s)
         self._stateful = any(map(topology.task_stores, topology.streams))
-        self._wish = Wish()
+        self._run_request = RunRequest()
         self._stop: Stop | None = None
         self._stopping = threading.Event()
         self._restores = RestoreDisplay()
@@ -175,6 +186,13 @@ class ResidentCoordinator:
         self._changed = threading.Condition(self._lock)
         self._purging = threading.Lock()
         self._reads = SlotReads()
+        self._cuts = cuts
+        self._cut_requests = CutRequests(cuts)
+        self._cut_news = threading.Event()
+        self._cutting: threading.Thread | None = None
+        if cuts.streams:
+            self._cutting = threading.Thread(target=self._make_cuts, name="streamrt-cuts", daemon=True)
+            self._cutting.start()
 
     # -- For the thread that runs the application ------------------------------------------------------------------
 
@@ -202,19 +220,19 @@ class ResidentCoordinator:
     def idle(self) -> bool:
         """Whether the tasks are connected and none of them has a partition."""
         with self._lock:
-            return self._all(lambda slot: not slot.assigned)
+            return self._all_tasks(lambda slot: not slot.assigned)
 
     @property
     def quiet(self) -> bool:
         """Whether the tasks are connected and have read and processed all assigned partitions to their ends."""
         with self._lock:
-            return self._all(lambda slot: slot.quiet)
+            return self._all_tasks(lambda slot: slot.quiet)
 
     @property
     def opened(self) -> bool:
         """Whether the tasks are connected, and the stores of all assigned partitions are restored and open."""
         with self._lock:
-            return self._all(lambda slot: slot.opened)
+            return self._all_tasks(lambda slot: slot.opened)
 
     def gone(self) -> bool:
         """Return whether a task has been gone for so long that Spark will not restart it."""
@@ -227,7 +245,7 @@ class ResidentCoordinator:
         with self._lock:
             lost = [(slot.lost_at, slot.moved) for slot in self._slots.values() if slot.lost_at is not None]
             # When a job fails, Spark also kills the other tasks: the first lost task is the cause.
-            return self._complete() and bool(lost) and min(lost)[1]
+            return self._is_complete() and bool(lost) and min(lost)[1]
 
     @property
     def restoring(self) -> bool:
@@ -235,25 +253,25 @@ class ResidentCoordinator:
         with self._lock:
             return bool(self._restoring)
 
-    def settle(self, wish: Wish) -> bool:
-        """Send a wish of the application's callers to all tasks, and to those that begin later.
+    def apply_run_request(self, run_request: RunRequest) -> bool:
+        """Send a request of the application's callers to all tasks, and to those that begin later.
 
         Args:
-            wish: the wish.
+            run_request: the request.
 
         Returns:
             Whether all tasks have fulfilled it. One that is gone has dropped what it had not committed.
         """
         with self._lock:
-            self._wish = wish
+            self._run_request = run_request
             for slot in self._slots.values():
                 self._tell_wish(slot)
-            return all(slot.link is None or slot.settled >= wish.number for slot in self._slots.values())
+            return all(slot.link is None or slot.settled >= run_request.number for slot in self._slots.values())
 
     def _tell_wish(self, slot: WorkerHandle) -> None:
-        if slot.link is not None and slot.told < self._wish.number:
-            slot.told = self._wish.number
-            slot.link.send(Settle(self._wish.number, self._wish.paused))
+        if slot.link is not None and slot.told < self._run_request.number:
+            slot.told = self._run_request.number
+            slot.link.send(Settle(self._run_request.number, self._run_request.paused))
 
     def read(self, read: TaskRead) -> "Future[TaskRows]":
         """Have the task that owns a partition read its state; for any thread.
@@ -265,7 +283,7 @@ class ResidentCoordinator:
         wanted = frozenset(self._topology.inputs(read.task))
         with self._lock:
             owners = [slot for slot in self._slots.values() if not wanted.isdisjoint(slot.assigned or ())]
-            settled = self._all(lambda slot: slot.question is not None)
+            settled = self._all_tasks(lambda slot: slot.question is not None)
             link = owners[0].link if len(owners) == 1 and wanted <= owners[0].holds else None
         if link is not None:
             return self._reads.ask(link, read)
@@ -282,10 +300,22 @@ class ResidentCoordinator:
         with self._lock:
             self._stop = Stop(discard)
             self._stopping.set()
+            self._cut_news.set()
             self._changed.notify_all()
             for slot in self._slots.values():
                 if slot.link is not None:
                     slot.link.send(self._stop)
+
+    def doubt(self, reasons: Mapping[str, str]) -> None:
+        """Have all tasks compare the ids of topics before they commit again.
+
+        Args:
+            reasons: by topic, why it may be another one of the same name.
+        """
+        with self._lock:
+            for slot in self._slots.values():
+                if slot.link is not None:
+                    slot.link.send(TopicsDoubted(reasons))
 
     def tick(self) -> None:
         """Advance event time; call it often."""
@@ -293,7 +323,7 @@ class ResidentCoordinator:
         if not event_time.wanted:
             return
         with self._lock:
-            if not self._all(lambda slot: slot.assigned is not None):
+            if not self._all_tasks(lambda slot: slot.assigned is not None):
                 # The partitions of a task that has not begun hold watermarks back, and are not known yet.
                 return
             event_time.elapse(self._clock.step(now))
@@ -313,10 +343,15 @@ class ResidentCoordinator:
             event_time.peers({task: peer for task, peer in peers.items() if task in event_time.foreign_tasks()})
 
     def close(self) -> None:
-        """Release the terminal."""
+        """Release the terminal, and end the thread that makes cuts."""
+        self._stopping.set()
+        self._cut_news.set()
         with self._lock:
             self._restores.close()
             self._time.assign(())
+        if self._cutting is not None:
+            # Otherwise it could still complete a cut that the tasks of the next job wait for. Its requests are short.
+            self._cutting.join()
 
     # -- For the threads of the connections ------------------------------------------------------------------------
 
@@ -327,11 +362,13 @@ class ResidentCoordinator:
         try:
             for message in link.messages():
                 if isinstance(message, Joined):
-                    slot = self._join(message, link, drained)
+                    if message.attempt > 0:
+                        self._restarted(message.slot)
+                    slot = self._admit_task(message, link, drained)
                 if slot is None:
                     return
                 if slot.link is link:
-                    self._hear(slot, link, message)
+                    self._handle_message(slot, link, message)
                 elif not self._transactional:
                     # Another attempt has replaced this one, and repeats all uncommitted work.
                     return
@@ -347,10 +384,12 @@ class ResidentCoordinator:
                 if slot is not None and slot.link is link:
                     slot.link, slot.quiet = None, False
                     slot.lost_at = None if slot.ended else time.monotonic()
-                    self._time.ready(self._ready())
+                    # Its last request may have come late, after that of the process which owns the tasks now.
+                    self._time.note_owner(slot, ())
+                    self._time.ready(self._ready_tasks())
                     self._changed.notify_all()
 
-    def _join(self, joined: Joined, link: TaskLink, drained: threading.Event) -> WorkerHandle | None:
+    def _admit_task(self, joined: Joined, link: TaskLink, drained: threading.Event) -> WorkerHandle | None:
         """Let a task begin, unless a later attempt has already begun."""
         with self._lock:
             slot = self._slots.get(joined.slot)
@@ -361,7 +400,7 @@ class ResidentCoordinator:
                 return None
             before = slot.drained
             slot.join(link, joined.attempt, drained)
-            self._wait(lambda: self._formation.gathered(len(self._slots)))
+            self._wait_until(lambda: self._formation.gathered(len(self._slots)))
         if self._transactional and before is not None:
             while not before.wait(_RETRY_S) and not self._stopping.is_set():
                 pass
@@ -378,17 +417,23 @@ class ResidentCoordinator:
             self._tell_wish(slot)
         return slot
 
-    def _hear(self, slot: WorkerHandle, link: TaskLink, message: FromTask) -> None:
+    def _handle_message(self, slot: WorkerHandle, link: TaskLink, message: FromTask) -> None:
         if isinstance(message, BatchDone):
-            self._note(slot, message.report)
+            self._note_report(slot, message.report)
             self._results.handle(message.report)
             link.send(Ack(message.number))
         elif isinstance(message, ProgressUpdate):
-            self._note(slot, message.report)
+            self._note_report(slot, message.report)
             self._note_progress(slot, message)
             self._results.see(message.report, finished=False)
+        elif isinstance(message, Delivered):
+            self._cuts.note(message.positions)
+            self._cut_news.set()
+        elif isinstance(message, CutRequest):
+            self._cut_requests.add(link, message)
+            self._cut_news.set()
         elif isinstance(message, AssignmentRequest):
-            self._begin(slot, link, message)
+            self._begin_request(slot, link, message)
         elif isinstance(message, IdleChanged):
             with self._lock:
                 slot.quiet = message.quiet
@@ -411,7 +456,7 @@ class ResidentCoordinator:
         elif isinstance(message, Ended):
             slot.ended = True
 
-    def _note(self, slot: WorkerHandle, report: Report) -> None:
+    def _note_report(self, slot: WorkerHandle, report: Report) -> None:
         """Apply a report to event time, restores, waits and progress."""
         for task, pause in report.stalled.items():
             logger.warning("%s", pause.of(task))
@@ -421,26 +466,23 @@ class ResidentCoordinator:
             logger.warning("%s; retrying, without %s until then", reason, task)
         with self._lock:
             slot.moved = slot.moved or any(done.end > done.start for done in report.ranges.values())
-            # These tasks restart at the committed offsets, and report their event times again.
-            self._time.restart((*report.stalled, *report.interrupted, *report.locked))
-            self._time.report(report.times, report.sent)
-            self._time.end.report(report.ended)
-            self._time.processed({partition: done.end for partition, done in report.ranges.items()})
+            self._time.record_report(report, self._owned_tasks(slot))
             for task, _ in report.times:
                 slot.reminded.pop(task, None)
             if report.restores:
                 self._restores.update(sorted(report.restores.items()))
                 self._restoring |= {name for name, part in report.restores.items() if not part.finished}
-                self._restored({name for name, part in report.restores.items() if part.finished})
+                self._note_restored({name for name, part in report.restores.items() if part.finished})
 
     def _note_progress(self, slot: WorkerHandle, seen: ProgressUpdate) -> None:
         """Store how far a task has come, and which of its partitions are read to their ends."""
         with self._lock:
+            own = self._owned_tasks(slot)
             if seen.ended is not None:
-                self._time.at_end(seen.ended, self._tasks(slot.positions))
-            self._time.processed(seen.positions)
+                self._time.at_end(seen.ended, own & self._tasks_of(slot.positions))
+            self._time.record_positions(seen.positions, own)
 
-    def _begin(self, slot: WorkerHandle, link: TaskLink, wanted: AssignmentRequest) -> None:
+    def _begin_request(self, slot: WorkerHandle, link: TaskLink, wanted: AssignmentRequest) -> None:
         """Handle a task's request for start positions in its assigned partitions."""
         with self._lock:
             if slot.link is not link:
@@ -450,11 +492,13 @@ class ResidentCoordinator:
                 self._results.rebalanced()
             slot.assigned, slot.quiet, slot.opened = wanted.assigned, False, False
             slot.question, slot.asked_at, slot.holds = wanted, time.monotonic(), wanted.kept
-            own = self._tasks(self._assigned())
+            own = self._tasks_of(self._assigned_partitions())
+            self._time.note_owner(slot, self._tasks_of(wanted.assigned))
             self._time.assign(own)
-            self._time.restart(self._tasks(wanted.assigned - wanted.kept))
+            self._cuts.assign(self._assigned_partitions())
+            self._time.restart(self._tasks_of(wanted.assigned - wanted.kept))
             # Other instances of the application continue these restores.
-            self._restored({name for name in self._restoring if name[0] not in own})
+            self._note_restored({name for name in self._restoring if name[0] not in own})
             self._changed.notify_all()
             waits = not self._may_begin(slot, wanted)
         if waits:
@@ -463,31 +507,31 @@ class ResidentCoordinator:
                 target=self._answer_later, args=(slot, wanted), name="streamrt-answer", daemon=True
             ).start()
         else:
-            self._answer(slot, wanted)
+            self._answer_request(slot, wanted)
 
     def _answer_later(self, slot: WorkerHandle, wanted: AssignmentRequest) -> None:
         try:
             with self._lock:
-                self._wait(lambda: slot.question is not wanted or self._may_begin(slot, wanted))
-            self._answer(slot, wanted)
+                self._wait_until(lambda: slot.question is not wanted or self._may_begin(slot, wanted))
+            self._answer_request(slot, wanted)
         except BaseException as error:  # noqa: BLE001 - it ends the application, in the thread that called run()
             self._fail(error)
 
-    def _answer(self, slot: WorkerHandle, wanted: AssignmentRequest) -> None:
+    def _answer_request(self, slot: WorkerHandle, wanted: AssignmentRequest) -> None:
         """Find the start positions of a task and send them, unless it has sent another request in the meantime."""
         with self._lock:
             if slot.question is not wanted:
                 return
             link, partitions = slot.link, slot.whole.of(wanted.assigned) - wanted.kept
-        start = self._find(partitions)
+        start = self._find_start(partitions)
         with self._lock:
             if start is None or link is None or slot.question is not wanted:
                 return
             kept = {partition: at for partition, at in slot.positions.items() if partition in wanted.kept}
             slot.positions = {**kept, **start.positions}
             slot.holds = frozenset(slot.positions)
-            self._time.ready(self._ready())
-            self._time.processed(start.positions)
+            self._time.ready(self._ready_tasks())
+            self._time.begin(start.positions)
             self._time.report({}, sent_times(start.sent))
             positions = {partition: at for each in self._slots.values() for partition, at in each.positions.items()}
         self._results.assigned(positions, start.positions)
@@ -498,8 +542,11 @@ class ResidentCoordinator:
             logger.info("processing %s", begun)
         found = (start.positions, start.initial_offsets, start.stateful, start.metadata, start.claims, start.sent)
         link.send(StartPositions(wanted.generation, *found, kept=wanted.kept))
+        with self._lock:
+            # The task has dropped what it was told of time before, possibly in front of this message.
+            slot.times = slot.times.of(self._tasks_of(kept))
 
-    def _find(self, partitions: frozenset[TopicPartition]) -> Start | None:
+    def _find_start(self, partitions: frozenset[TopicPartition]) -> Start | None:
         """Return start positions, or None once the application stops."""
         if not partitions:
             return Start({}, {}, frozenset())
@@ -514,9 +561,27 @@ class ResidentCoordinator:
                 self._stopping.wait(_RETRY_S)
         return None
 
+    # -- Cuts for merges behind exchanges ----------------------------------------------------------------------------
+
+    def _make_cuts(self) -> None:
+        """Make the requested cuts until the application stops, in a thread of its own."""
+        while not self._stopping.is_set():
+            self._cut_news.wait(_CUT_S if self._cut_requests.open else None)
+            self._cut_news.clear()
+            with self._lock:
+                # The partitions of a task that has not begun are not known yet.
+                known = self._all_tasks(lambda slot: slot.assigned is not None)
+                working = not self._restoring
+            try:
+                if known and self._cut_requests.carry_on(working=working):
+                    self._cut_news.set()
+            except BaseException as error:  # noqa: BLE001 - it ends the application, in the thread that called run()
+                self._fail(error)
+                return
+
     # -- With the lock -----------------------------------------------------------------------------------------------
 
-    def _wait(self, condition: Callable[[], bool]) -> None:
+    def _wait_until(self, condition: Callable[[], bool]) -> None:
         """Wait until a condition holds or the application stops; the lock is released while waiting."""
         while not condition() and not self._stopping.is_set():
             # The end of patience wakes no thread.
@@ -530,18 +595,18 @@ class ResidentCoordinator:
         held = self._stateful and any(not wanted.assigned.isdisjoint(each.holds) for each in others)
         return not held or time.monotonic() >= slot.asked_at + HANDOVER_S
 
-    def _all(self, condition: Callable[[WorkerHandle], bool]) -> bool:
+    def _all_tasks(self, condition: Callable[[WorkerHandle], bool]) -> bool:
         """Return whether the tasks are connected, know their partitions, and fulfil a condition."""
-        return self._complete() and all(
+        return self._is_complete() and all(
             slot.link is not None and slot.assigned is not None and condition(slot) for slot in self._slots.values()
         )
 
-    def _complete(self) -> bool:
+    def _is_complete(self) -> bool:
         """Return whether all tasks have begun, or the others are no longer waited for."""
         begun = len(self._slots)
         return begun == self.count or (begun > 0 and time.monotonic() >= self._patient_until)
 
-    def _restored(self, names: set[tuple[TaskId, str]]) -> None:
+    def _note_restored(self, names: set[tuple[TaskId, str]]) -> None:
         """Release the terminal when no restore is running here."""
         if names:
             self._restoring -= names
@@ -549,15 +614,18 @@ class ResidentCoordinator:
                 self._restores.close()
                 self._restores = RestoreDisplay()
 
-    def _assigned(self) -> frozenset[TopicPartition]:
+    def _assigned_partitions(self) -> frozenset[TopicPartition]:
         return frozenset(partition for slot in self._slots.values() for partition in slot.assigned or ())
 
-    def _tasks(self, partitions: Iterable[TopicPartition]) -> set[TaskId]:
+    def _tasks_of(self, partitions: Iterable[TopicPartition]) -> set[TaskId]:
         return {self._topology.task(partition) for partition in partitions}
 
-    def _ready(self) -> set[TaskId]:
+    def _owned_tasks(self, slot: WorkerHandle) -> set[TaskId]:
+        return self._time.owned_by(slot, self._tasks_of(slot.assigned or ()))
+
+    def _ready_tasks(self) -> set[TaskId]:
         """Return the tasks that can be ticked."""
-        return self._tasks(
+        return self._tasks_of(
             partition for slot in self._slots.values() if slot.link is not None for partition in slot.positions
         )
 
@@ -568,7 +636,7 @@ class ResidentCoordinator:
         now: float,
     ) -> None:
         """Send a slot what concerns its tasks of the time of the whole application, if it is new."""
-        own = self._tasks(slot.positions)
+        own = self._tasks_of(slot.positions)
         # A task that was due and has not answered may have dropped its work: remind it.
         new = {task for task in own.intersection(known.due) if now - slot.reminded.get(task, _NEVER) >= _REMIND_S}
         times = known.of(own)

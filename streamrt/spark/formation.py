@@ -1,6 +1,6 @@
 """Gathers the tasks of a job before they join the consumer group, so that the group forms once.
 
-A task joins the group after `Welcome`. If the first task joined alone, it would be assigned all partitions, open all of
+A task joins the group after `Welcome`. If the first task joined on its own, it would be assigned all partitions, open all of
 their stores, and have to return most of them when the next task joins. So::
 
     the first task connects --> all have connected --> all join --> all know what they are assigned --> all begin

@@ -44,7 +44,7 @@ class SparkJob:
         self._run = run
         self._done = threading.Event()
         self.error: Exception | None = None
-        threading.Thread(target=self._work, name="streamrt-job", daemon=True).start()
+        threading.Thread(target=self._run_job, name="streamrt-job", daemon=True).start()
 
     @property
     def done(self) -> bool:
@@ -59,10 +59,10 @@ class SparkJob:
         """Let Spark kill the tasks of the job, even if it is only about to begin."""
         try:
             self._context._jsc.sc().cancelJobGroupAndFutureJobs(self._group)
-        except Exception as error:  # noqa: BLE001 - without its JVM the job is over, too
+        except Exception as error:  # noqa: BLE001 - without its JVM the job is also over
             logger.debug("the job could not be cancelled: %s", error)
 
-    def _work(self) -> None:
+    def _run_job(self) -> None:
         try:
             # The job group applies to this thread and to the JVM thread that serves it.
             self._context.setJobGroup(self._group, self._description, interruptOnCancel=True)

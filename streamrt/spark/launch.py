@@ -18,12 +18,12 @@ from streamrt.runtime.metadata import CommitMetadata
 from streamrt.runtime.spec import TaskSpec
 from streamrt.runtime.tasks.fencing import fence_owners
 from streamrt.secret import collect_secrets, masked
-from streamrt.spark.executor import ClientSettings, SpecReference
-from streamrt.spark.group import leave_group, members_of_group
-from streamrt.spark.link import LinkAddress
-from streamrt.spark.session import SparkEnvironment, local_slots
-from streamrt.spark.settings import RunSettings
-from streamrt.spark.strangers import watch_strangers
+from streamrt.spark.group_conflicts import watch_strangers
+from streamrt.spark.java_group import leave_group, members_of_group
+from streamrt.spark.runner_settings import RunSettings
+from streamrt.spark.sessions.spark_session import SparkEnvironment, local_slots
+from streamrt.spark.workers.executor import ClientSettings, SpecReference
+from streamrt.spark.workers.worker_link import LinkAddress
 
 _FENCES = 8
 _LEAVE_S = 8.0
@@ -137,6 +137,8 @@ def spark_cause(error: Exception) -> str:
         'KeyboardInterrupt'
         >>> spark_cause(Exception("Job aborted\nPython worker exited unexpectedly (crashed)\nat java..."))
         'a process that runs tasks ended unexpectedly: it was killed, for instance for want of memory, or a function ended it'
+        >>> spark_cause(Exception("Job aborted\nModuleNotFoundError: No module named 'geo'\nat java..."))[:47]
+        "ModuleNotFoundError: No module named 'geo'; the"
     """
     text = str(error)
     if isinstance(error, StreamingQueryException):
@@ -149,4 +151,10 @@ def spark_cause(error: Exception) -> str:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     python = [line for line in lines if _PYTHON_ERROR.match(line)]
     causes = [line for line in lines if line.startswith("Caused by:")]
-    return masked(((python or causes)[-1:] or lines or [type(error).__name__])[0])[:500]
+    cause = masked(((python or causes)[-1:] or lines or [type(error).__name__])[0])[:500]
+    if cause.startswith("ModuleNotFoundError"):
+        cause += (
+            "; the Python of Spark's workers lacks the module: install it there, or name a Python that has it as "
+            "spark.pyspark.python or PYSPARK_PYTHON"
+        )
+    return cause

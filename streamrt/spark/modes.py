@@ -3,7 +3,7 @@
 from streamrt.config import ApplicationConfig
 from streamrt.connectors import SparkSink
 from streamrt.errors import ConfigurationError
-from streamrt.spark.resident import ResidentRunner
+from streamrt.spark.resident_run import ResidentRunner
 from streamrt.spark.runner import SparkRunner
 from streamrt.topology import Topology
 

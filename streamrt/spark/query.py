@@ -17,22 +17,22 @@ from dataclasses import dataclass
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming import StreamingQuery
 
-from streamrt.records import TopicPartition
+from streamrt.event_time.event_time import EventTime
+from streamrt.records import Positions, TopicPartition
 from streamrt.runtime.batch_context import BatchContext
-from streamrt.runtime.driver.event_time import EventTime
-from streamrt.runtime.driver.exits import in_background
-from streamrt.runtime.driver.unfinished import Unfinished
-from streamrt.runtime.reads import TaskRead, TaskRows
+from streamrt.runtime.driver.life.exits import in_background
+from streamrt.runtime.driver.life.unfinished import Unfinished
+from streamrt.runtime.read_messages import TaskRead, TaskRows
 from streamrt.runtime.report import Pause, Report
-from streamrt.spark.arrow import INPUT_COLUMNS, REPORT_SCHEMA, RunTasks
-from streamrt.spark.executor import SpecReference, TickTasks
+from streamrt.spark.driver_reads import BatchReads, ReadStores, in_order
+from streamrt.spark.idle_inputs import QuietTimes, source_offsets
 from streamrt.spark.job import run_on_numbers
-from streamrt.spark.quiet import QuietTimes, source_offsets
-from streamrt.spark.reads import BatchReads, ReadStores, in_order
-from streamrt.spark.reports import merge_reports
-from streamrt.spark.routing import route, waves
-from streamrt.spark.session import SparkEnvironment
+from streamrt.spark.row_routing import route, waves
+from streamrt.spark.sessions.spark_session import SparkEnvironment
 from streamrt.spark.time_requests import TimeRequests
+from streamrt.spark.workers.arrow import INPUT_COLUMNS, REPORT_SCHEMA, RunTasks
+from streamrt.spark.workers.executor import SpecReference, TickTasks
+from streamrt.spark.workers.reports import merge_reports
 from streamrt.topology import TaskId, Topology
 
 _FULL = 0.9
@@ -117,6 +117,9 @@ class MicroBatchQuery:
         on_report: called with the merged report after each run of tasks.
         outputs_left: returns the number of outputs that may still come, or None for no limit.
         reads: reads of state that wait for the end of a micro-batch.
+        require_inputs: raises unless the inputs are still the topics that were read: tasks commit by themselves.
+        is_behind: returns whether the query must end, given up to where the last micro-batch has read its partitions, and the
+            ends that they had; None if this does not matter.
     """
 
     def __init__(
@@ -135,11 +138,13 @@ class MicroBatchQuery:
         on_report: Callable[[Report], None],
         outputs_left: Callable[[], int | None],
         reads: BatchReads,
+        require_inputs: Callable[[], None],
+        is_behind: Callable[[Mapping[TopicPartition, int], Mapping[TopicPartition, int]], bool] | None = None,
     ) -> None:
         self._environment = environment
         self._reference = reference
         self._settings = settings
-        self._positions = dict(positions)
+        self._positions = Positions(positions)
         self._topology = topology
         self._stateful = stateful
         self._claims = claims
@@ -152,6 +157,9 @@ class MicroBatchQuery:
         self._on_report = on_report
         self._outputs_left = outputs_left
         self._reads = reads
+        self._require_inputs = require_inputs
+        self._is_behind = is_behind
+        self.behind = False
         self._stopping = threading.Event()
         self._busy = threading.Lock()
         self._query: StreamingQuery | None = None
@@ -230,9 +238,20 @@ class MicroBatchQuery:
         return clean
 
     @property
+    def works(self) -> bool:
+        """Whether the query has begun to work: it has finished a micro-batch, or waits for data."""
+        return self._last_batch >= 0 or self.caught_up()
+
+    @property
+    def reached(self) -> dict[TopicPartition, int]:
+        """The offset of each input partition below which everything is processed, also after transaction markers."""
+        read = self.finished_offsets()
+        return {partition: max(at, read.get(partition, at)) for partition, at in dict(self._positions).items()}
+
+    @property
     def processed(self) -> BatchContext:
-        """What has been processed, after the end of the query."""
-        return self._context(self._settings.slice_s)
+        """The processed part of the input, after the end of the query."""
+        return self._make_context(self._settings.slice_s)
 
     def between_batches(self, action: Callable[[], None]) -> bool:
         """Call a function while no tasks run; return False, without the call, if tasks are running."""
@@ -246,8 +265,7 @@ class MicroBatchQuery:
 
     def moved(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Note that the group's offsets were moved past transaction markers; call it between batches."""
-        for partition, offset in offsets.items():
-            self._positions[partition] = max(offset, self._positions[partition])
+        self._positions.advance(offsets)
 
     def caught_up(self) -> bool:
         """Return whether the query has started and waits for new records."""
@@ -261,9 +279,9 @@ class MicroBatchQuery:
     def read_state(self) -> None:
         """Answer the reads of state that wait, unless tasks are running."""
         if self._reads.pending and (time.monotonic() >= self._next_read or self.caught_up()):
-            self.between_batches(self._read)
+            self.between_batches(self._read_batch)
 
-    def _read(self) -> None:
+    def _read_batch(self) -> None:
         if self._stopping.is_set():
             return
         begun = time.monotonic()
@@ -272,19 +290,26 @@ class MicroBatchQuery:
         self._next_read = now + _READ_SHARE * (now - begun)
 
     def _run_reads(self, reads: Sequence[TaskRead]) -> list[TaskRows]:
-        return run_reads(self._environment, self._reference, reads, self._context(self._settings.slice_s))
+        return run_reads(self._environment, self._reference, reads, self._make_context(self._settings.slice_s))
 
     def _pass_time(self) -> None:
         """Apply Spark's read progress to event time, and tick the tasks that are due."""
+        if self._stopping.is_set():
+            # Spark takes the last batch for processed, although tasks may have put their records back.
+            return
         if self.caught_up() and not self._unfinished.tasks:
             self._quiet.all_read()
         if self._event_time.passes:
             self._event_time.processed(self.finished_offsets())
-        self._tick()
+        self._tick_tasks()
 
     def _run_batch(self, batch: DataFrame, batch_id: int) -> None:
         with self._busy:
             if self._stopping.is_set():
+                return
+            if self._has_fallen_behind():
+                self.behind = True
+                self._stopping.set()
                 return
             if self._full and self._query is not None:
                 self._quiet.planned(self._query.lastProgress)
@@ -295,14 +320,21 @@ class MicroBatchQuery:
             self._full = self._event_time.wanted and records >= _FULL * self._settings.max_records
             if not self._full:
                 self._quiet.all_read()
-            self._tick()
+            self._tick_tasks()
+
+    def _has_fallen_behind(self) -> bool:
+        """Return whether the last micro-batch has left records that merges in this one must wait for."""
+        progress = None if self._is_behind is None or self._query is None else self._query.lastProgress
+        if progress is None or self._is_behind is None:
+            return False
+        return self._is_behind(source_offsets(progress, "endOffset"), source_offsets(progress, "latestOffset"))
 
     def _run_whole(self, batch: DataFrame, batch_id: int) -> int:
         """Run tasks, slice after slice, until a batch is done or the query must stop; return the number of records."""
         records = 0
         while not self._stopping.is_set():
             begun = time.monotonic()
-            report = self._finish(lambda: self._run_tasks(batch))
+            report = self._finish_work(lambda: self._run_tasks(batch))
             if report is None:
                 break
             records += report.records
@@ -316,14 +348,14 @@ class MicroBatchQuery:
                 if self.resize is not None:
                     self._stopping.set()
             while self._unfinished.tasks and not self._stopping.is_set():
-                self._tick()
+                self._tick_tasks()
             if self._reads.pending and time.monotonic() >= self._next_read:
-                self._read()
+                self._read_batch()
             if report.complete:
                 break
         return records
 
-    def _tick(self) -> None:
+    def _tick_tasks(self) -> None:
         """Tick the tasks that have work, for one slice."""
         due: set[TaskId] = set()
         if self._event_time.wanted:
@@ -334,19 +366,20 @@ class MicroBatchQuery:
             ends = None if barrier is None else self._requests.ends(barrier)
             if barrier is not None and ends is not None:
                 self._event_time.add_barrier(barrier, ends)
-            due = self._event_time.due(_now())
+            due = self._event_time.due(_now_ms())
         tasks = sorted(due | self._unfinished.tasks)
         if tasks and not self._stopping.is_set():
             # Several tasks may share a Spark task and its slice, of which the first gets most: rotate them.
             first = self._turn % len(tasks)
             self._turn += 1
-            self._finish(lambda: self._run_ticks(tasks[first:] + tasks[:first]))
+            self._finish_work(lambda: self._run_ticks(tasks[first:] + tasks[:first]))
 
-    def _finish(self, run: Callable[[], Report]) -> Report | None:
+    def _finish_work(self, run: Callable[[], Report]) -> Report | None:
         """Run tasks and process their report; return it, or None after an error."""
         try:
+            self._require_inputs()
             report = run()
-            self._note(report)
+            self._note_report(report)
             self._on_report(report)
         except Exception as error:  # noqa: BLE001 - passed to the thread that waits for it
             self.error = error
@@ -362,12 +395,12 @@ class MicroBatchQuery:
             self._stopping.set()
         return report
 
-    def _note(self, report: Report) -> None:
+    def _note_report(self, report: Report) -> None:
         self._event_time.report(report.times, self._unfinished.report(report))
         self._event_time.end.report(report.ended)
-        self._event_time.processed({partition: done.end for partition, done in report.ranges.items()})
-        for partition, done in report.ranges.items():
-            self._positions[partition] = max(done.end, self._positions[partition])
+        reached = {partition: done.end for partition, done in report.ranges.items()}
+        self._event_time.processed(reached)
+        self._positions.advance(reached)
         self.opened.update(map(self._topology.task, report.ranges))
         for task in (*report.interrupted, *report.locked):
             self._workers.pop(task, None)
@@ -381,22 +414,22 @@ class MicroBatchQuery:
         seconds = self._settings.slice_s
         if not self._settings.count:
             seconds /= waves(self._topology, self._positions, self._environment.slots)
-        rows = batch.mapInArrow(RunTasks(self._reference, self._context(seconds)), REPORT_SCHEMA).collect()
+        rows = batch.mapInArrow(RunTasks(self._reference, self._make_context(seconds)), REPORT_SCHEMA).collect()
         return merge_reports(bytes(row[0]) for row in rows)
 
     def _run_ticks(self, tasks: list[TaskId]) -> Report:
-        work = TickTasks(self._reference, tasks, self._context(self._settings.slice_s))
+        work = TickTasks(self._reference, tasks, self._make_context(self._settings.slice_s))
         slots = min(len(tasks), self._environment.slots)
         return merge_reports(run_on_numbers(self._environment.session.sparkContext, work, len(tasks), slots))
 
-    def _context(self, seconds: float) -> BatchContext:
+    def _make_context(self, seconds: float) -> BatchContext:
         return BatchContext(
             dict(self._positions),
             seconds,
             self._outputs_left(),
             dict(self._workers),
             self._stateful,
-            _now(),
+            _now_ms(),
             self._event_time.watermarks(),
             sent=self._event_time.sent(),
             claims=self._claims,
@@ -422,5 +455,5 @@ def run_reads(
     return in_order(len(reads), run_on_numbers(environment.session.sparkContext, work, work.tasks, slots))
 
 
-def _now() -> int:
+def _now_ms() -> int:
     return time.time_ns() // 1_000_000

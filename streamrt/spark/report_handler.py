@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping
 
 from streamrt.connectors.sinks.spark import DataFrameFactory
 from streamrt.records import TopicPartition
-from streamrt.runtime.driver.display import Display
-from streamrt.runtime.driver.progress import Progress
+from streamrt.runtime.driver.observation.display import Display
+from streamrt.runtime.driver.observation.progress import Progress
 from streamrt.runtime.report import Failure, Output, Report
-from streamrt.runtime.tasks.sinks import DriverSinks
-from streamrt.spark.settings import StopConditions
+from streamrt.runtime.tasks.chain.task_sinks import DriverSinks
+from streamrt.spark.runner_settings import StopConditions
 from streamrt.topology import TaskId, Topology
 
 logger = logging.getLogger("streamrt")
@@ -70,7 +70,7 @@ class ReportHandler:
         """Do all that must precede the commit of a report's offsets.
 
         Raises:
-            SinkError: if a sink failed, or the application was stopped while one paused; the records come again.
+            SinkError: if a sink failed, or the application was stopped while one paused; the records are delivered again.
         """
         self.write(report)
         self.see(report)
@@ -80,7 +80,7 @@ class ReportHandler:
         """Write the report's values to the driver's sinks.
 
         Raises:
-            SinkError: if a sink failed, or the application was stopped while one paused; the records come again.
+            SinkError: if a sink failed, or the application was stopped while one paused; the records are delivered again.
         """
         if report.sunk:
             with self._writing:
@@ -109,7 +109,7 @@ class ReportHandler:
         """Call the user's function for each processed record."""
         if self._on_processed is not None:
             with self._telling:
-                self._tell(self._on_processed, report.processed)
+                self._report_processed(self._on_processed, report.processed)
 
     def fail(self, failure: Failure) -> None:
         """Store the failure that must end the application; the first one counts."""
@@ -176,7 +176,9 @@ class ReportHandler:
             logger.debug("%s", self.failure.traceback)
             raise self.failure.error() from self.failure.cause
 
-    def _tell(self, callback: Callable[[str, int, int], None], processed: Mapping[TopicPartition, list[int]]) -> None:
+    def _report_processed(
+        self, callback: Callable[[str, int, int], None], processed: Mapping[TopicPartition, list[int]]
+    ) -> None:
         for partition, offsets in processed.items():
             for offset in offsets:
                 try:

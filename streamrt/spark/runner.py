@@ -15,34 +15,39 @@ import logging
 import threading
 import time
 from collections.abc import Iterable
+from concurrent.futures import Future
+from dataclasses import replace
 
-from streamrt.errors import RunnerError, SinkError, StreamRTError, TransactionError
+from streamrt.errors import RunnerError, SinkError, StaleTokenError, StreamRTError, TransactionError
+from streamrt.event_time.merge_phases import MergePhase, MergePhases
 from streamrt.kafka import KafkaRequestError
-from streamrt.kafka.group import GroupMember
-from streamrt.kafka.group_state import GroupFencedError
+from streamrt.kafka.membership.group_member import GroupMember
+from streamrt.kafka.membership.group_state import GroupFencedError
 from streamrt.records import TopicPartition
 from streamrt.runtime.batch_context import BatchContext
-from streamrt.runtime.driver.exits import unless_stopped
-from streamrt.runtime.driver.lifecycle import Wish
-from streamrt.runtime.driver.unfinished import Unfinished
+from streamrt.runtime.driver.life.exits import in_background, unless_stopped
+from streamrt.runtime.driver.life.lifecycle import RunRequest
+from streamrt.runtime.driver.life.unfinished import Unfinished
 from streamrt.runtime.report import Output, Report
 from streamrt.runtime.sent import sent_times
-from streamrt.runtime.tasks.locks import StoreLocks
-from streamrt.runtime.tasks.store_catalog import StoreCatalog
-from streamrt.runtime.tasks.stores import TaskStores
-from streamrt.spark.arrow import WarmUp
+from streamrt.runtime.tasks.chain.task_sinks import finish_sinks
+from streamrt.runtime.tasks.stores.locks import StoreLocks
+from streamrt.runtime.tasks.stores.store_catalog import StoreCatalog
+from streamrt.runtime.tasks.stores.task_stores import TaskStores
 from streamrt.spark.commits import Commits
-from streamrt.spark.executor import SpecReference
+from streamrt.spark.driver_reads import BatchReads, Owned
 from streamrt.spark.job import run_on_numbers
 from streamrt.spark.launch import discard_reference, make_reference, spark_cause
-from streamrt.spark.offsets import Start
 from streamrt.spark.query import MicroBatchQuery, QuerySettings, run_reads
-from streamrt.spark.reads import BatchReads, Owned
-from streamrt.spark.restore import SLICE_S, restore
-from streamrt.spark.routing import WholeTasks
+from streamrt.spark.restore_job import SLICE_S, restore
+from streamrt.spark.row_routing import WholeTasks
+from streamrt.spark.runner_settings import RunContext
 from streamrt.spark.services import DriverServices
-from streamrt.spark.session import SparkEnvironment, ends_with_process, local_slots
-from streamrt.spark.settings import RunContext
+from streamrt.spark.sessions.spark_session import SparkEnvironment, ends_with_process, local_slots
+from streamrt.spark.start_positions import HeldStart, Start
+from streamrt.spark.workers.arrow import WarmUp
+from streamrt.spark.workers.executor import SpecReference
+from streamrt.spark.workers.resident_task import member_of_slot
 from streamrt.state.rocksdb import load_rocksdb
 from streamrt.topology import TaskId
 
@@ -99,11 +104,17 @@ class SparkRunner:
         self._locks = StoreLocks(None if spec.state is None else spec.state.options)
         self._whole_tasks = WholeTasks(spec.topology)
         self._unfinished = Unfinished(spec.topology)
-        self._commits = Commits(config, spec, run.progress, services.purge, self._revoking, run.admin)
+        self._phases = MergePhases(spec.topology, services.merge_cuts)
+        self._held = HeldStart()
+        self._identity = run.settings.identity
+        self._commits = Commits(
+            config, spec, run.progress, services.purge, self._revoking, run.admin, run.settings.identity
+        )
         self._max_records: int | None = None
         self._member: GroupMember | None = None
+        self._others: Future[bool] | None = None
         self._queries = run.queries
-        self._reads = BatchReads(self._owned, spec.topology.inputs)
+        self._reads = BatchReads(self._owned_partitions, spec.topology.inputs)
         self._query_target = run.query_target(self._reads.ask)
         # What the last query had processed, while the partitions stay.
         self._processed: BatchContext | None = None
@@ -118,21 +129,22 @@ class SparkRunner:
             RunnerError: if Spark failed finally.
         """
         # The JVM boots while the group forms.
+        self._others = in_background("streamrt-group", self._services.others_are_there)
         self._member = GroupMember(
             self._settings.connection,
             self._config.consumer_group,
             self._topics,
-            member_options={**self._named(), **self._settings.member_options},
+            member_options={**self._member_options(), **self._settings.member_options},
             group_instance_id=self._settings.group_instance_id,
             poll_timeout=self._config.consumer_poll_timeout,
             on_revoke=self._on_revoke,
             on_lost=self._on_lost,
-            broker_availability_timeout=self._config.broker_availability_timeout,
+            broker_availability_timeout=self._config.broker_outage_timeout,
             logger=logger,
         )
         self._member.start()
         try:
-            environment = self._spark.wait(self._stop, self._prepare)
+            environment = self._spark.wait(self._stop, self._prepare_work)
             if environment is not None:
                 with self._queries.serving(self._query_target):
                     self._run_assignments(environment)
@@ -141,11 +153,15 @@ class SparkRunner:
             self._reads.refuse("the application is stopping")
             self._drained.set()
             self._member.close(_LEAVE_S if self._warming is None else None)
-            self._leave()
+            self._leave_group()
             self._left.set()
             if self._warming is not None:
                 self._warming.join(_DISCARD_S)
             self._results.close()
+            # Spark ends the processes of tasks without a word to their sinks.
+            partitions = self._settings.partitions
+            inputs = [(topic, number) for topic, count in partitions.items() for number in range(count)]
+            finish_sinks(self._spec.topology, self._config.consumer_group, inputs)
         self._results.raise_failure()
         return self._results.collected
 
@@ -158,53 +174,67 @@ class SparkRunner:
         self._warming = threading.Thread(target=_warm_up, args=arguments, name="streamrt-warm-up", daemon=True)
         self._warming.start()
         self._services.begin(environment)
+        if self._group_member().waits_for_id:
+            # A killed run of this instance has it until its session is over.
+            self._leave_group()
+        self._remove_former_slots(environment.slots)
         restarts = 0
         while not self._stop.is_set():
             self._finish_revoke()
-            wish = self._control.wish
-            assigned = self._assignment()
+            run_request = self._control.run_request
+            assigned = self._await_assignment()
             if assigned is None:
                 self._startup.waits_for(f"partitions of the consumer group {self._config.consumer_group}")
                 if self._startup.over or not self._control.all_paused:
-                    self._control.fulfilled(wish)
+                    self._control.mark_fulfilled(run_request)
                 continue
-            able = self._whole_tasks.of(assigned) - self._waiting()
-            ready = able - self._paused(assigned, wish)
-            # What is paused from the start on is initialized like the rest, and waits then.
-            new = frozenset() if ready else self._uninitialized(able)
+            waiting = self._waiting_partitions()
+            able = self._whole_tasks.of(assigned) - waiting
+            ready = able - self._paused_partitions(assigned, run_request)
+            # What is paused from the start on is initialized like the rest, and then waits.
+            new = frozenset() if ready else self._uninitialized_partitions(able)
             if not ready and not new:
                 self._read_while_idle(environment, reference)
-                self._wait_paused(wish)
+                self._wait_paused(run_request)
                 continue
-            start = self._start(ready or new)
+            start = self._held.get(self._generation, ready) or self._find_start(ready or new)
             if start is None:
                 continue
             if start.lost:
                 # Spark gives a query up each time retention overtakes it. The next begins after the deleted records.
                 restarts = 0
+            if not new:
+                whole = start
+                start = self._in_phase(whole, assigned)
+                if not start.positions:
+                    # All that this instance has are merges that wait for other instances.
+                    self._held.hold(self._generation, ready, whole)
+                    self._wait_paused(run_request)
+                    continue
+            self._held.drop()
             self._commits.start(self._group_member(), self._generation, start)
             self._progress.assigned(dict(start.positions))
             self._progress.meters.assigned(map(self._spec.topology.task, assigned))
             # Tasks that wait for a sink, or for other inputs, hold event time back and cannot be ticked.
             self._event_time.assign(map(self._spec.topology.task, assigned))
             self._event_time.ready(map(self._spec.topology.task, () if new else start.positions))
-            self._event_time.processed(start.positions)
+            self._event_time.begin(start.positions)
             self._event_time.report({}, sent_times(start.sent))
             self._unfinished.assign(map(self._spec.topology.task, start.positions))
             records = self._progress.records
-            trouble: Exception | str | None = self._restore(environment, reference, start, whole=bool(new))
-            if trouble is None and not new and self._waiting().isdisjoint(start.positions):
-                trouble = self._run_query(environment, reference, start, wish)
+            trouble: Exception | str | None = self._restore_state(environment, reference, start, whole=bool(new))
+            if trouble is None and not new and self._waiting_partitions().isdisjoint(start.positions):
+                trouble = self._run_query(environment, reference, start, run_request, waiting)
             if trouble is None:
                 if new and self._processed is None:
-                    self._processed = self._context(start)
+                    self._processed = self._make_context(start)
                 # Attempts at locked stores are counted until all are open.
                 restarts = restarts if self._locks.waiting else 0
                 continue
             restarts = 0 if self._progress.records > records else restarts + 1
-            self._recover(trouble, restarts)
+            self._plan_retry(trouble, restarts)
 
-    def _prepare(self) -> None:
+    def _prepare_work(self) -> None:
         """Do once, after the first assignment, the work that does not need Spark while it boots."""
         self._check_member()
         current = None if self._prepared else self._group_member().current_assignment(timeout=0)
@@ -220,7 +250,7 @@ class SparkRunner:
         if self._spec.state is not None:
             load_rocksdb()
 
-    def _assignment(self) -> frozenset[TopicPartition] | None:
+    def _await_assignment(self) -> frozenset[TopicPartition] | None:
         current = self._group_member().current_assignment(timeout=_TICK_S)
         if current is None:
             return None
@@ -229,11 +259,12 @@ class SparkRunner:
             self._stop.set()
         if self._generation != current.generation:
             # Other instances may have processed all other partitions in the meantime.
-            kept = current.partitions if current.follows(self._generation) else frozenset()
+            kept = current.kept(self._generation)
             self._generation = current.generation
             self._results.rebalanced()
             self._unfinished.forget()
             self._processed = None
+            self._phases.restart()
             inputs = self._spec.topology.inputs
             self._restored = {task for task in self._restored if kept.issuperset(inputs(task))}
             self._initialized = {task for task in self._initialized if kept.issuperset(inputs(task))}
@@ -241,7 +272,7 @@ class SparkRunner:
             self._event_time.assign(())
         return current.partitions or None
 
-    def _start(self, assigned: frozenset[TopicPartition]) -> Start | None:
+    def _find_start(self, assigned: frozenset[TopicPartition]) -> Start | None:
         """Return start positions, and commit those that the group does not know yet; None if Kafka has to be asked again."""
         try:
             start = self._services.offsets.find(assigned)
@@ -256,37 +287,46 @@ class SparkRunner:
             return None
         return start
 
-    def _uninitialized(self, partitions: frozenset[TopicPartition]) -> frozenset[TopicPartition]:
+    def _in_phase(self, start: Start, assigned: frozenset[TopicPartition]) -> Start:
+        """Return a start without the partitions that are not read yet, because of merges behind exchanges."""
+        self._phases.assign(assigned)
+        self._phases.advance(start.positions)
+        left_out = self._phases.left_out(start.positions)
+        return replace(start, positions={each: at for each, at in start.positions.items() if each not in left_out})
+
+    def _uninitialized_partitions(self, partitions: frozenset[TopicPartition]) -> frozenset[TopicPartition]:
         """Return the partitions of tasks without start positions, or whose stores are not restored."""
         return frozenset(each for each in partitions if self._spec.topology.task(each) not in self._initialized)
 
-    def _wait_paused(self, wish: Wish) -> None:
+    def _wait_paused(self, run_request: RunRequest) -> None:
         """Wait a moment while all tasks are paused, or wait for a sink or a lock."""
         starting = not self._startup.over and self._locks.waiting
         if not starting and self._commits.commit():
-            self._control.fulfilled(wish)
+            self._control.mark_fulfilled(run_request)
         if self._control.all_paused:
             self._check_member()
             if not starting:
                 self._startup.finish()
         self._stop.wait(_TICK_S)
 
-    def _waiting(self) -> frozenset[TopicPartition]:
+    def _waiting_partitions(self) -> frozenset[TopicPartition]:
         """Return the waiting partitions: a sink paused them, or their stores are locked by another process."""
         now = time.monotonic()
         self._stalled = {task: until for task, until in self._stalled.items() if until > now}
         return frozenset(partition for task in self._stalled for partition in self._spec.topology.inputs(task))
 
-    def _paused(self, assigned: frozenset[TopicPartition], wish: Wish) -> frozenset[TopicPartition]:
+    def _paused_partitions(
+        self, assigned: frozenset[TopicPartition], run_request: RunRequest
+    ) -> frozenset[TopicPartition]:
         """Return the partitions of tasks that read a paused topic. A task that merges topics reads all or none."""
         topology = self._spec.topology
         return frozenset(
             partition
             for partition in assigned
-            if any(each.topic in wish.paused for each in topology.inputs(topology.task(partition)))
+            if any(each.topic in run_request.paused for each in topology.inputs(topology.task(partition)))
         )
 
-    def _restore(
+    def _restore_state(
         self, environment: SparkEnvironment, reference: SpecReference, start: Start, *, whole: bool
     ) -> str | None:
         """Restore the stores of tasks that are new here; return the reason for a retry, or None.
@@ -312,7 +352,7 @@ class SparkRunner:
             self._initialized |= new
             return None
         self._control.restores()
-        context = self._context(start)
+        context = self._make_context(start)
 
         def go_on() -> bool:
             self._check_member()
@@ -329,7 +369,7 @@ class SparkRunner:
         self._initialized |= report.restored
         return self._wait_for_locks(report, report.restored)
 
-    def _context(self, start: Start) -> BatchContext:
+    def _make_context(self, start: Start) -> BatchContext:
         return BatchContext(start.positions, SLICE_S, None, dict(self._workers), start.stateful, claims=start.claims)
 
     def _wait_for_locks(self, report: Report, opened: Iterable[TaskId]) -> str | None:
@@ -369,9 +409,25 @@ class SparkRunner:
             clients.close()
 
     def _run_query(
-        self, environment: SparkEnvironment, reference: SpecReference, start: Start, wish: Wish
+        self,
+        environment: SparkEnvironment,
+        reference: SpecReference,
+        start: Start,
+        run_request: RunRequest,
+        waiting: frozenset[TopicPartition],
     ) -> Exception | str | None:
-        """Run a query until it must end; return Spark's error or the reason of a task's interruption, if any."""
+        """Run a query until it must end.
+
+        Args:
+            environment: the Spark environment.
+            reference: the specification, as workers load it.
+            start: the start positions.
+            run_request: what callers want.
+            waiting: the partitions that were left out because they waited when the positions were asked for.
+
+        Returns:
+            Spark's error or the reason of a task's interruption, if any.
+        """
         if self._stop.is_set() or self._revoking.is_set():
             return None
         settings = self._query_settings(len(start.positions))
@@ -390,6 +446,8 @@ class SparkRunner:
             self._on_report,
             self._results.outputs_left,
             self._reads,
+            self._identity.require,
+            self._phases.see_plan if self._phases.needed else None,
         )
         partitions = ", ".join(f"{partition} from offset {at}" for partition, at in sorted(start.positions.items()))
         logger.info("processing %s", partitions)
@@ -398,33 +456,39 @@ class SparkRunner:
         except Exception as failed:
             raise RunnerError(f"Spark could not start the query: {spark_cause(failed)}") from failed
         error: Exception | None = None
-        stalled = len(self._stalled)
         try:
             while not self._stop.is_set() and not self._revoking.is_set():
                 self._stop.wait(_TICK_S)
-                if query.resize is not None or query.stalled or query.interrupted or query.locked:
+                if query.resize is not None or query.stalled or query.interrupted or query.locked or query.behind:
+                    break
+                if self._phases.phase is not MergePhase.ALL and self._phases.advance(
+                    query.reached, working=query.works
+                ):
                     break
                 error = query.failure()
                 if error is not None:
                     break
-                self._waiting()
-                if len(self._stalled) < stalled:
-                    # A partition that waited is due: the next query also reads it.
+                if not waiting <= self._waiting_partitions():
+                    # A partition that waited is due, perhaps since before this query began: the next one also reads it.
                     break
                 if not self._startup.over:
                     self._startup.waits_for("Spark to plan its query and to start its Python workers")
                     if self._progress.records or query.caught_up():
                         self._startup.finish()
                 self._check_member()
-                self._commits.tick(query)
-                if self._control.wish.paused != wish.paused:
+                if self._group_member().generation != self._generation:
+                    # With the protocol `consumer`, partitions are added without a revocation: the next query reads them.
                     break
-                self._fulfil(query)
+                self._commits.tick(query)
+                if self._control.run_request.paused != run_request.paused:
+                    break
+                self._apply_run_request(query)
                 query.tick()
                 self._results.watermarked(self._event_time.latest)
                 query.read_state()
                 self._results.tick()
-                if self._conditions.timeout_s and query.caught_up() and self._results.waited_enough():
+                complete = self._phases.phase is MergePhase.ALL
+                if self._conditions.timeout_s and complete and query.caught_up() and self._results.waited_enough():
                     self._stop.set()
         finally:
             begun = time.monotonic()
@@ -434,6 +498,9 @@ class SparkRunner:
                 self._services.warn_of_running_tasks()
             self._processed = query.processed if clean else None
             logger.debug("stopping the query took %.2f s", time.monotonic() - begun)
+            if error is not None:
+                # Spark says in its words only that a partition is gone, or that offsets are not what they were.
+                self._identity.doubt(f"Spark gave the query up: {spark_cause(error)}")
             if not self._discard.is_set():
                 self._commits.commit()
         now = time.monotonic()
@@ -442,6 +509,8 @@ class SparkRunner:
             self._startup.finish()
             logger.warning("%s", pause.of(task))
             self._stalled[task] = now + pause.seconds
+        if query.behind:
+            self._phases.restart()
         if query.resize is not None:
             logger.info("micro-batches are now limited to %d records (was %d)", query.resize, settings.max_records)
             self._max_records = query.resize
@@ -451,12 +520,12 @@ class SparkRunner:
             self._initialized.clear()
         return error or interrupted
 
-    def _named(self) -> dict[str, str]:
+    def _member_options(self) -> dict[str, str]:
         """Return the client id of the group member, which tells other instances the control address of this one."""
         announced, given = self._settings.announced, self._settings.connection.client_id
         return {"client.id": f"streamrt{announced}"} if announced and not given else {}
 
-    def _owned(self) -> Owned | None:
+    def _owned_partitions(self) -> Owned | None:
         """Return what the group has assigned to this process; called by any thread."""
         try:
             current = self._group_member().current_assignment(timeout=0)
@@ -472,20 +541,21 @@ class SparkRunner:
         if self._reads.pending and context is not None:
             self._reads.serve(context.positions, lambda reads: run_reads(environment, reference, reads, context))
 
-    def _fulfil(self, query: MicroBatchQuery) -> None:
+    def _apply_run_request(self, query: MicroBatchQuery) -> None:
         """Commit everything that was processed, if callers want it and no tasks are running."""
-        wish = self._control.wish
+        run_request = self._control.run_request
         if self._control.pending:
 
             def commit() -> None:
                 if self._commits.commit():
-                    self._control.fulfilled(wish)
+                    self._control.mark_fulfilled(run_request)
 
             query.between_batches(commit)
 
-    def _recover(self, trouble: Exception | str, restarts: int) -> None:
+    def _plan_retry(self, trouble: Exception | str, restarts: int) -> None:
         """Decide whether to retry failed work; otherwise raise."""
         self._unfinished.forget()
+        self._phases.restart()
         self._services.wait_for_broker()
         if isinstance(trouble, str):
             if restarts >= _ATTEMPTS:
@@ -493,6 +563,8 @@ class SparkRunner:
             logger.warning("the tasks were interrupted (%s); restarting from the committed offsets", trouble)
             self._stop.wait(min(_LONGEST_PAUSE_S, _TICK_S * 2**restarts))
             return
+        if isinstance(trouble, StaleTokenError):
+            raise trouble
         if isinstance(trouble, SinkError):
             if self._services.is_stopped_pause(trouble):
                 return
@@ -543,7 +615,15 @@ class SparkRunner:
             raise error
         self._settings.check()
 
-    def _leave(self) -> None:
+    def _remove_former_slots(self, slots: int) -> None:
+        """If this instance was killed in resident mode, its members would keep partitions until their sessions time out."""
+        own, others = self._settings.group_instance_id, self._others
+        if own is not None and others is not None and (not others.done() or others.result()):
+            ids = [member_of_slot(own, slot) for slot in range(slots)]
+            name = "streamrt-former-members"
+            threading.Thread(target=self._services.leave, args=(ids,), name=name, daemon=True).start()
+
+    def _leave_group(self) -> None:
         instance_id = self._settings.group_instance_id
         if instance_id is not None:
             self._services.leave([instance_id])

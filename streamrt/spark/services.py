@@ -5,14 +5,16 @@ import threading
 from collections.abc import Iterable, Sequence
 
 from streamrt.errors import RunnerError, SinkBackpressureError, SinkError
+from streamrt.event_time.event_time import EventTime
+from streamrt.event_time.merge_cuts import MergeCuts
+from streamrt.kafka import KafkaRequestError
 from streamrt.records import TopicPartition
-from streamrt.runtime.driver.event_time import EventTime
 from streamrt.spark.commits import RepartitionPurge
 from streamrt.spark.launch import client_settings, fence, look_for_strangers, remove_members, spark_cause
-from streamrt.spark.offsets import StartOffsets
 from streamrt.spark.report_handler import ReportHandler
-from streamrt.spark.session import SparkEnvironment
-from streamrt.spark.settings import RunContext
+from streamrt.spark.runner_settings import RunContext
+from streamrt.spark.sessions.spark_session import SparkEnvironment
+from streamrt.spark.start_positions import StartOffsets
 from streamrt.spark.time_requests import TimeRequests
 
 __all__ = ["DriverServices"]
@@ -36,6 +38,7 @@ class DriverServices:
         purge: deletes processed records of repartition topics.
         results: handles the reports of tasks.
         time_requests: asks Kafka for what event time needs.
+        merge_cuts: asks Kafka for what merges behind exchanges wait for.
     """
 
     def __init__(self, run: RunContext) -> None:
@@ -44,12 +47,20 @@ class DriverServices:
         self.clients = client_settings(run.config, run.settings)
         self.closing = threading.Event()
         self.event_time = EventTime(topology, run.settings.partitions, run.end)
-        self.offsets = StartOffsets(run.config, run.settings.connection, run.spec, run.admin, self.fence)
+        self.offsets = StartOffsets(run.config, run.settings.connection, run.spec, run.admin, self.fence, notes=True)
         self.purge = RepartitionPurge(run.admin, topology.exchanges)
         self.results = ReportHandler(
             topology, run.conditions, run.stop, run.progress, run.display, run.settings.on_message_processed
         )
         self.time_requests = TimeRequests(run.admin, run.config.consumer_group, topology)
+        self.merge_cuts = MergeCuts(
+            run.admin,
+            run.config.consumer_group,
+            topology,
+            run.settings.partitions,
+            run.config.commit_interval,
+            transactional=run.spec.transactional,
+        )
 
     def begin(self, environment: SparkEnvironment) -> None:
         """Start the sinks, and search the group for other applications until the run ends.
@@ -61,6 +72,14 @@ class DriverServices:
         self.results.start(environment.session)
         logger.info("Spark is ready with %d slots", environment.slots)
         look_for_strangers(environment, run.config, run.settings, run.topics, self.closing)
+
+    def others_are_there(self) -> bool:
+        """Return whether the group has members; True if that is unknown."""
+        run = self._context
+        try:
+            return run.admin.group_is_active(run.config.consumer_group, timeout=run.config.request_timeout)
+        except KafkaRequestError:
+            return True
 
     def leave(self, instance_ids: Sequence[str]) -> None:
         """Remove static members from the group, if Spark has been started, so that no instance waits for them."""
@@ -83,7 +102,7 @@ class DriverServices:
         Raises:
             KafkaBrokerUnavailableError: if none becomes available in time.
         """
-        self._context.admin.wait_for_broker(self._context.config.broker_availability_timeout)
+        self._context.admin.wait_for_broker(self._context.config.broker_outage_timeout)
 
     def allow_restart(self, what: str, error: Exception, restarts: int) -> None:
         """Log that work which Spark gave up is started again.
@@ -103,7 +122,7 @@ class DriverServices:
         self._context.progress.meters.restarted(what)
 
     def is_stopped_pause(self, error: BaseException) -> bool:
-        """Return whether an error is no failure: the application was stopped while a sink paused.
+        """Return whether an error is not a failure: the application was stopped while a sink paused.
 
         The records of the sink are not committed.
         """

@@ -4,10 +4,10 @@ import logging
 import time
 from collections.abc import Collection, Mapping
 
+from streamrt.event_time.barriers import Barrier
+from streamrt.event_time.event_time import EventTime, Peer
 from streamrt.kafka import KafkaRequestError, TopicAdmin
 from streamrt.records import TopicPartition
-from streamrt.runtime.driver.barriers import Barrier
-from streamrt.runtime.driver.event_time import EventTime, Peer
 from streamrt.runtime.metadata import CommittedMetadata, sent_before
 from streamrt.topology import TaskId, Topology
 

@@ -5,57 +5,57 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from streamrt.secret import SecretRef
-    from streamrt.tables.catalog import Catalog
-    from streamrt.tables.catalog_store import CatalogStore, FileCatalog, MemoryCatalog
-    from streamrt.tables.changes import ChangeListener
-    from streamrt.tables.connections import AWSConnection, Connection
-    from streamrt.tables.connectors import HTTPSSE, Connector, KafkaTopic, SinkTable, SourceTable, SQSQueue
-    from streamrt.tables.delivery import BatchResult, RecordPosition, WriteResult
-    from streamrt.tables.detection import Detected
-    from streamrt.tables.info import DatabaseInfo, TableInfo
-    from streamrt.tables.kafka_catalog import KafkaCatalog
-    from streamrt.tables.rows import ChangeType, RecordBatch, ScanRecord, ScanRecords
-    from streamrt.tables.scan import TableScan
-    from streamrt.tables.stream import TableStream
+    from streamrt.tables.catalogue.catalog import Catalog
+    from streamrt.tables.catalogue.catalog_store import CatalogStore, FileCatalog, MemoryCatalog
+    from streamrt.tables.catalogue.kafka_catalog import KafkaCatalog
+    from streamrt.tables.descriptions.connections import AWSConnection, Connection
+    from streamrt.tables.descriptions.connectors import HTTPSSE, Connector, KafkaTopic, SinkTable, SourceTable, SQSQueue
+    from streamrt.tables.descriptions.info import DatabaseInfo, TableInfo
+    from streamrt.tables.descriptions.usages import ApplicationInfo, Lineage, LineageNode, Usage
+    from streamrt.tables.reading.changes import ChangeListener
+    from streamrt.tables.reading.detection import Detected
+    from streamrt.tables.reading.scan import TableScan
+    from streamrt.tables.reading.stream import TableStream
+    from streamrt.tables.rows.rows import ChangeType, RecordBatch, ScanRecord, ScanRecords
     from streamrt.tables.table import Table
-    from streamrt.tables.usages import ApplicationInfo, Lineage, LineageNode, Usage
-    from streamrt.tables.writer import TableWriter
+    from streamrt.tables.writing.delivery import BatchResult, RecordPosition, WriteResult
+    from streamrt.tables.writing.writer import TableWriter
 
-# Imported on first use: `streamrt.tables.catalog` needs them all.
+# Imported on first use: `streamrt.tables.catalogue.catalog` needs them all.
 _HOMES = {
-    "AWSConnection": "connections",
-    "ApplicationInfo": "usages",
-    "BatchResult": "delivery",
-    "Catalog": "catalog",
-    "CatalogStore": "catalog_store",
-    "ChangeListener": "changes",
-    "ChangeType": "rows",
-    "Connection": "connections",
-    "Connector": "connectors",
-    "DatabaseInfo": "info",
-    "Detected": "detection",
-    "FileCatalog": "catalog_store",
-    "HTTPSSE": "connectors",
-    "KafkaCatalog": "kafka_catalog",
-    "KafkaTopic": "connectors",
-    "Lineage": "usages",
-    "LineageNode": "usages",
-    "MemoryCatalog": "catalog_store",
-    "RecordBatch": "rows",
-    "RecordPosition": "delivery",
-    "SQSQueue": "connectors",
-    "ScanRecord": "rows",
-    "ScanRecords": "rows",
-    "SecretRef": "connectors",
-    "SinkTable": "connectors",
-    "SourceTable": "connectors",
+    "AWSConnection": "descriptions.connections",
+    "ApplicationInfo": "descriptions.usages",
+    "BatchResult": "writing.delivery",
+    "Catalog": "catalogue.catalog",
+    "CatalogStore": "catalogue.catalog_store",
+    "ChangeListener": "reading.changes",
+    "ChangeType": "rows.rows",
+    "Connection": "descriptions.connections",
+    "Connector": "descriptions.connectors",
+    "DatabaseInfo": "descriptions.info",
+    "Detected": "reading.detection",
+    "FileCatalog": "catalogue.catalog_store",
+    "HTTPSSE": "descriptions.connectors",
+    "KafkaCatalog": "catalogue.kafka_catalog",
+    "KafkaTopic": "descriptions.connectors",
+    "Lineage": "descriptions.usages",
+    "LineageNode": "descriptions.usages",
+    "MemoryCatalog": "catalogue.catalog_store",
+    "RecordBatch": "rows.rows",
+    "RecordPosition": "writing.delivery",
+    "SQSQueue": "descriptions.connectors",
+    "ScanRecord": "rows.rows",
+    "ScanRecords": "rows.rows",
+    "SecretRef": "descriptions.connectors",
+    "SinkTable": "descriptions.connectors",
+    "SourceTable": "descriptions.connectors",
     "Table": "table",
-    "TableInfo": "info",
-    "TableScan": "scan",
-    "TableStream": "stream",
-    "TableWriter": "writer",
-    "Usage": "usages",
-    "WriteResult": "delivery",
+    "TableInfo": "descriptions.info",
+    "TableScan": "reading.scan",
+    "TableStream": "reading.stream",
+    "TableWriter": "writing.writer",
+    "Usage": "descriptions.usages",
+    "WriteResult": "writing.delivery",
 }
 
 __all__ = [

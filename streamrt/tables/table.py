@@ -1,27 +1,33 @@
 """`Table`: the handle of a named stream."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Protocol, runtime_checkable
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, Literal, NoReturn, Protocol, runtime_checkable
 
-from streamrt.errors import InvalidOperationError, SchemaError
+from streamrt.errors import InvalidOperationError
 from streamrt.kafka import Consumer, Producer
-from streamrt.kafka.token import Offsets
+from streamrt.kafka.completion_token import Offsets
 from streamrt.schema import Schema
-from streamrt.tables.home import TableHome
-from streamrt.tables.info import TableInfo, TableKind
-from streamrt.tables.opening import open_writer
-from streamrt.tables.reads import ReadableTable
-from streamrt.tables.refusals import TableRefusals
-from streamrt.tables.topics import TableTopic, table_topic
-from streamrt.tables.usages import Usage
-from streamrt.tables.writer import TableWriter
+from streamrt.tables.access.positions import Start
+from streamrt.tables.descriptions.home import TableHome
+from streamrt.tables.descriptions.info import TableInfo, TableKind, required_schema
+from streamrt.tables.descriptions.topics import TableTopic, table_topic
+from streamrt.tables.descriptions.usages import Usage
+from streamrt.tables.reading.changes import ChangeListener, OnChanges
+from streamrt.tables.reading.detection import Detected
+from streamrt.tables.reading.reads import TableReads
+from streamrt.tables.reading.scan import TableScan
+from streamrt.tables.reading.stream import TableStream
+from streamrt.tables.refusals import refuse
+from streamrt.tables.rows.decoding import OnBadRecord
+from streamrt.tables.writing.opening import open_writer
+from streamrt.tables.writing.writer import TableWriter
 
 __all__ = ["CatalogHome", "Table", "TableHome"]
 
 
 @runtime_checkable
 class CatalogHome(Protocol):
-    """What a home is, beside this, in which tables are changed."""
+    """The further methods of a home in which tables are changed."""
 
     def usages(self, name: str) -> list[Usage]:
         """Return which applications use a table."""
@@ -30,7 +36,7 @@ class CatalogHome(Protocol):
         """Give a table another schema."""
 
 
-class Table(ReadableTable, TableRefusals):
+class Table:
     """A named, typed stream; `Catalog.table` returns it. It may be used in any thread."""
 
     _home: TableHome
@@ -61,13 +67,11 @@ class Table(ReadableTable, TableRefusals):
         Raises:
             SchemaError: if the table has none.
         """
-        if self._info.schema is None:
-            raise SchemaError(f"table {self.name!r} has no schema: set one by set_schema(), or see detect_schema()")
-        return self._info.schema
+        return required_schema(self._info)
 
     @property
     def info(self) -> TableInfo:
-        """What the catalogue knew of the table when this handle was made, or by its last change through it."""
+        """The catalogue's description of the table when this handle was made, or by its last change through it."""
         return self._info
 
     @property
@@ -95,19 +99,19 @@ class Table(ReadableTable, TableRefusals):
 
     def usages(self) -> list[Usage]:
         """Return which applications read and write the table, as they said at their last starts."""
-        return self._catalog.usages(self.name)
+        return self._catalog_home.usages(self.name)
 
     def set_schema(self, schema: Any, *, force: bool = False) -> None:
         """Give the table another schema.
 
         Args:
             schema: a `Schema`, or what one is made of: a list of columns, `{"columns": [...]}`, a DDL text.
-            force: whether rows that exist need not fit it: they cannot be read any more, then.
+            force: whether rows that exist need not fit it: then they cannot be read any more.
 
         Raises:
             SchemaEvolutionError: if rows that exist would not fit, with all reasons.
         """
-        self._info = self._catalog.set_schema(self.name, schema, force)
+        self._info = self._catalog_home.set_schema(self.name, schema, force)
 
     def consumer(self, group: str, **options: Any) -> Consumer:
         """Return a consumer that has subscribed to the topic of the table; it yields keys and values as bytes.
@@ -119,7 +123,7 @@ class Table(ReadableTable, TableRefusals):
         Raises:
             InvalidOperationError: if the table is in another system.
         """
-        from streamrt.tables.native import consumer_of
+        from streamrt.tables.endpoints.native import consumer_of
 
         return consumer_of(self._info, self._home, group, options)
 
@@ -132,7 +136,7 @@ class Table(ReadableTable, TableRefusals):
         Raises:
             InvalidOperationError: if the table is in another system.
         """
-        from streamrt.tables.native import producer_of
+        from streamrt.tables.endpoints.native import producer_of
 
         return producer_of(self._info, self._home, options)
 
@@ -146,16 +150,9 @@ class Table(ReadableTable, TableRefusals):
             InvalidOperationError: if the table is a topic of Kafka, or there is no such library.
             SourceError: if a server refuses.
         """
-        from streamrt.tables.native import native_of
+        from streamrt.tables.endpoints.native import native_of
 
         return native_of(self._info, self._home)
-
-    @property
-    def _catalog(self) -> CatalogHome:
-        home: object = self._home
-        if not isinstance(home, CatalogHome):
-            raise InvalidOperationError(f"table {self.name!r} belongs to no catalogue that can be changed")
-        return home
 
     def writer(
         self,
@@ -219,6 +216,309 @@ class Table(ReadableTable, TableRefusals):
         with self.writer() as writer:
             writer.append_rows(rows)
             return writer.flush(self._home.timeout)
+
+    def scan(
+        self,
+        columns: Sequence[str | int] | None = None,
+        *,
+        start: Start = "earliest",
+        until: Start = "latest",
+        partitions: Collection[int] | None = None,
+        limit: int | None = None,
+        changes: bool = False,
+        metadata: bool = False,
+        on_error: OnBadRecord = "fail",
+        options: Mapping[str, Any] | None = None,
+    ) -> TableScan:
+        """Return the rows between two positions. Both are fixed now, and rows are read when they are asked for.
+
+        Kafka sends whole records, whatever columns are chosen, but only these are decoded.
+
+        Args:
+            columns: names or numbers of the columns, in order; None means all.
+            start: where to begin: "earliest", "latest", a time (UTC without a zone), `Offsets`, their text, or the offset by
+                number of partition. The last one also chooses the partitions.
+            until: where to end, in the same forms; "latest" is the present end. An open transaction holds it back.
+            partitions: numbers of the partitions; None means all.
+            limit: most rows; reading stops there. Which ones they are is open if there are several partitions.
+            changes: whether results of Arrow and frames have the column `_change_type`; rows of log tables are all "+A".
+            metadata: whether they have the columns `_change_type`, `_offset`, `_timestamp` and `_partition`.
+            on_error: "fail" raises at a record that is not a row of the table; "skip" counts such records, and warns once.
+            options: consumer options of librdkafka, such as `fetch.min.bytes`. Those of the connection, of groups, offsets
+                and commits are refused.
+
+        Raises:
+            SchemaError: if the table has no schema, or no such column.
+            ConfigurationError: if an option cannot be used.
+            ArgumentValueError: if the topic does not have a partition, or a list is empty.
+            OffsetOutOfRangeError: if an offset is no longer, or not yet, in the topic.
+            StaleTokenError: if the topic was deleted and created again since the token was made.
+            TopicNotFoundError: if the topic does not exist.
+            InvalidOperationError: if the table has no topic, or a primary key.
+
+        Example:
+            ```python
+            scan = table.scan(["id", "score"], start=datetime(2026, 11, 1))
+            frame = scan.to_pandas()
+            table.scan(start=scan.end).to_parquet("following.parquet")
+            ```
+        """
+        return self._reads.scan(
+            columns,
+            start,
+            until,
+            partitions,
+            limit,
+            changes=changes,
+            metadata=metadata,
+            on_error=on_error,
+            options=options,
+        )
+
+    def subscribe(
+        self,
+        columns: Sequence[str | int] | None = None,
+        *,
+        start: Start = "latest",
+        partitions: Collection[int] | None = None,
+        changes: Literal["log", "full"] = "log",
+        max_records: int = 500,
+        metadata: bool = False,
+        on_error: OnBadRecord = "fail",
+        options: Mapping[str, Any] | None = None,
+    ) -> TableStream:
+        """Return the rows from a position on, without an end. Close it, or use it in `with`.
+
+        Partitions that are added to the topic later are read from their beginning, unless partitions were chosen.
+
+        Args:
+            columns: names or numbers of the columns, in order; None means all.
+            start: where to begin, as in `scan`; `str(stream.position)` of an earlier one continues it.
+            partitions: numbers of the partitions; None means all.
+            changes: "log" or "full". Rows of log tables are only appended, so both are the same.
+            max_records: most rows that `poll`, `poll_arrow` or `poll_batches` return.
+            metadata: whether results of Arrow have the columns `_change_type`, `_offset`, `_timestamp` and `_partition`.
+            on_error: "fail" raises at a record that is not a row of the table; "skip" counts such records, and warns once.
+            options: consumer options of librdkafka, such as `fetch.min.bytes`. Those of the connection, of groups, offsets
+                and commits are refused.
+
+        Raises:
+            SchemaError: if the table has no schema, or no such column.
+            ConfigurationError: if an option cannot be used.
+            ArgumentValueError: if the topic does not have a partition, or a list is empty.
+            OffsetOutOfRangeError: if an offset is no longer, or not yet, in the topic.
+            StaleTokenError: if the topic was deleted and created again since the token was made.
+            TopicNotFoundError: if the topic does not exist.
+            InvalidOperationError: if the table has no topic, or a primary key.
+
+        Example:
+            ```python
+            with table.subscribe(start="earliest") as stream:
+                for record in stream.poll(timeout=5.0):
+                    print(record.partition, record.offset, record.row)
+                saved = str(stream.position)
+            ```
+        """
+        return self._reads.subscribe(
+            columns, start, partitions, changes, max_records, metadata=metadata, on_error=on_error, options=options
+        )
+
+    def on_changes(
+        self,
+        callback: OnChanges,
+        *,
+        columns: Sequence[str | int] | None = None,
+        start: Start = "latest",
+        partitions: Collection[int] | None = None,
+        changes: Literal["log", "full"] = "full",
+        max_rows: int = 10_000,
+        max_delay: float = 0.5,
+        options: Mapping[str, Any] | None = None,
+    ) -> ChangeListener:
+        """Call a function with the rows that come, in a thread, until `stop` or an exception.
+
+        Args:
+            callback: function of a DataFrame of pandas and its number, from 0 on. Beside the columns it has `_change_type`
+                ("+A") and `insert_delete` (1 for a row that is added, -1 for one that is taken back).
+            columns: names or numbers of the columns, in order; None means all.
+            start: where to begin, as in `scan`.
+            partitions: numbers of the partitions; None means all.
+            changes: "log" or "full". Rows of log tables are only appended, so both are the same.
+            max_rows: most rows of a frame.
+            max_delay: seconds for which the first row of a frame waits for others at most.
+            options: consumer options of librdkafka, such as `fetch.min.bytes`. Those of the connection, of groups, offsets
+                and commits are refused.
+
+        Raises:
+            ArgumentTypeError: if `callback` is not a function.
+            ConfigurationError: if an option cannot be used.
+            ArgumentValueError: if a number is too low, the topic does not have a partition, or a list is empty.
+            SchemaError: if the table has no schema, no such column, or one with a name of those that are added.
+            OffsetOutOfRangeError: if an offset is no longer, or not yet, in the topic.
+            InvalidOperationError: if the table has no topic, or a primary key.
+
+        Example:
+            ```python
+            listener = table.on_changes(lambda frame, number: print(number, len(frame)), start="earliest")
+            ...
+            listener.stop()
+            ```
+        """
+        return self._reads.on_changes(callback, columns, start, partitions, changes, max_rows, max_delay, options)
+
+    def offsets(self, spec: Start = "latest", partitions: Collection[int] | None = None) -> Offsets:
+        """Return the offsets of a place in each partition, with the topic's id.
+
+        Args:
+            spec: the place: "earliest", "latest" (the end of what can be read now), or a time (UTC without a zone), which
+                means the first record that is not older, or the end if there is none. Other starts are also resolved.
+            partitions: numbers of the partitions; None means all.
+
+        Raises:
+            ArgumentValueError: if the topic does not have a partition, or a list is empty.
+            TopicNotFoundError: if the topic does not exist.
+            InvalidOperationError: if the table has no topic.
+
+        Example:
+            ```python
+            table.offsets("latest").partition_map(table.info.topic)
+            ```
+        """
+        return self._reads.offsets(spec, partitions)
+
+    def detect_schema(
+        self, limit: int = 10, timeout: float = 60.0, types: bool = False, start: Start | None = None
+    ) -> Detected:
+        """Look at records of the topic, and return a schema that fits them. The table is not changed.
+
+        It looks at the last records; if there are none, it waits for the first ones. The table's format decides what they
+        are: JSON objects; Avro, whose schema comes from the registry of the catalogue, by the id in the newest record; or one
+        column (`single`, `string`, `raw`). Of an HTTP stream, it takes the events that arrive, until there are `limit` or
+        `timeout` is over.
+
+        Args:
+            limit: most records.
+            timeout: seconds to wait while there is no record.
+            types: whether types of JSON are inferred; otherwise its columns are `STRING`. Other formats have types.
+            start: where to begin, as in `scan`; None means with the last records.
+
+        Raises:
+            ArgumentValueError: if `limit` is below 1, or `timeout` below 0.
+            OffsetOutOfRangeError: if an offset is no longer, or not yet, in the topic.
+            TopicNotFoundError: if the topic does not exist.
+            InvalidOperationError: if the table has no topic, and is not an HTTP stream; or if values of its format do not say
+                what their columns are: Protobuf, and Avro without a registry.
+            SchemaError: if no table can have the columns of the Avro records.
+            SchemaRegistryError: if the registry cannot be asked.
+            SourceError: if the server of an HTTP stream refuses, or the stream breaks off before the first event.
+
+        Example:
+            ```python
+            found = table.detect_schema(types=True)
+            print(found.schema, found.new_columns, found.missing_columns)
+            ```
+        """
+        return self._reads.detect_schema(limit, timeout, types, start)
+
+    def upsert(self, rows: Any) -> NoReturn:
+        """Refuse to insert or update rows.
+
+        Args:
+            rows: the rows.
+
+        Raises:
+            InvalidOperationError: always.
+        """
+        refuse(self._info, "upsert")
+
+    def delete(self, keys: Any) -> NoReturn:
+        """Refuse to delete rows.
+
+        Args:
+            keys: their keys.
+
+        Raises:
+            InvalidOperationError: always.
+        """
+        refuse(self._info, "delete")
+
+    def get(self, key: Any, **options: Any) -> NoReturn:
+        """Refuse to look up a row.
+
+        Args:
+            key: its key.
+            **options: how.
+
+        Raises:
+            InvalidOperationError: always.
+        """
+        refuse(self._info, "get")
+
+    def get_many(self, keys: Sequence[Any], **options: Any) -> NoReturn:
+        """Refuse to look up rows.
+
+        Args:
+            keys: their keys.
+            **options: how.
+
+        Raises:
+            InvalidOperationError: always.
+        """
+        refuse(self._info, "get_many")
+
+    def prefix(self, key: Mapping[str, Any] | Sequence[Any], **options: Any) -> NoReturn:
+        """Refuse to look up rows by the first columns of their key.
+
+        Args:
+            key: values of these columns.
+            **options: how.
+
+        Raises:
+            InvalidOperationError: always.
+        """
+        refuse(self._info, "prefix")
+
+    def replica(self, **options: Any) -> NoReturn:
+        """Refuse to keep a copy of the rows by key.
+
+        Args:
+            **options: how.
+
+        Raises:
+            InvalidOperationError: always.
+        """
+        refuse(self._info, "replica")
+
+    def snapshot(self, columns: Sequence[str | int] | None = None, **options: Any) -> NoReturn:
+        """Refuse to return the rows of all keys as of one position.
+
+        Args:
+            columns: names or numbers of columns.
+            **options: how.
+
+        Raises:
+            InvalidOperationError: always.
+        """
+        refuse(self._info, "snapshot")
+
+    def lake_snapshot(self) -> NoReturn:
+        """Refuse to return what a lake has of the table.
+
+        Raises:
+            InvalidOperationError: always.
+        """
+        refuse(self._info, "lake_snapshot")
+
+    @property
+    def _catalog_home(self) -> CatalogHome:
+        home: object = self._home
+        if not isinstance(home, CatalogHome):
+            raise InvalidOperationError(f"table {self.name!r} belongs to no catalogue that can be changed")
+        return home
+
+    @property
+    def _reads(self) -> TableReads:
+        return TableReads(self._info, self._home)
 
     def __repr__(self) -> str:
         return f"<Table {self.name!r} {self.kind}>"

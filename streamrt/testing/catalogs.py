@@ -23,7 +23,7 @@ from typing import Any
 import pytest
 
 from streamrt.errors import CatalogConflictError
-from streamrt.tables.catalog_store import CatalogStore
+from streamrt.tables.catalogue.catalog_store import CatalogStore
 
 __all__ = ["CatalogStoreConformance"]
 
@@ -49,7 +49,7 @@ class CatalogStoreConformance:
         """Another store sees it at once."""
         one, other = self.make(), self.make()
         assert other.get(_KEY) is None
-        version = one.put(_KEY, _document(n=1), None)
+        version = one.put(_KEY, _make_document(n=1), None)
         stored = other.get(_KEY)
         assert stored is not None
         assert json.loads(stored.value) == {"n": 1}
@@ -59,7 +59,7 @@ class CatalogStoreConformance:
         """Keys of other kinds are left out."""
         store = self.make()
         for key in ("table/b.x", "table/a.y", "table/a.x", "tab/a.x", "database/a"):
-            store.put(key, _document(key=key), None)
+            store.put(key, _make_document(key=key), None)
         assert list(store.list("table/")) == ["table/a.x", "table/a.y", "table/b.x"]
         assert list(store.list("table/a.")) == ["table/a.x", "table/a.y"]
         assert json.loads(store.list("database/")["database/a"].value) == {"key": "database/a"}
@@ -69,12 +69,12 @@ class CatalogStoreConformance:
     def test_only_the_expected_version_is_changed(self) -> None:
         """The loser of a race learns it, and nothing is changed."""
         store, other = self.make(), self.make()
-        first = store.put(_KEY, _document(n=1), None)
-        second = other.put(_KEY, _document(n=2), first)
+        first = store.put(_KEY, _make_document(n=1), None)
+        second = other.put(_KEY, _make_document(n=2), first)
         assert second != first
         for expected in (None, first, "never"):
             with pytest.raises(CatalogConflictError) as caught:
-                store.put(_KEY, _document(n=3), expected)
+                store.put(_KEY, _make_document(n=3), expected)
             assert caught.value.retriable
         with pytest.raises(CatalogConflictError):
             store.delete(_KEY, first)
@@ -85,30 +85,30 @@ class CatalogStoreConformance:
     def test_what_was_deleted_is_gone(self) -> None:
         """It can be created again, and an old version does not fit the new object."""
         store, other = self.make(), self.make()
-        first = store.put(_KEY, _document(n=1), None)
+        first = store.put(_KEY, _make_document(n=1), None)
         store.delete(_KEY, first)
         assert other.get(_KEY) is None
         assert other.list() == {}
         with pytest.raises(CatalogConflictError):
             other.delete(_KEY, first)
         with pytest.raises(CatalogConflictError):
-            other.put(_KEY, _document(n=2), first)
-        other.put(_KEY, _document(n=2), None)
+            other.put(_KEY, _make_document(n=2), first)
+        other.put(_KEY, _make_document(n=2), None)
         with pytest.raises(CatalogConflictError):
-            store.put(_KEY, _document(n=3), first)
+            store.put(_KEY, _make_document(n=3), first)
 
     def test_names_are_any_text(self) -> None:
         """Consumer groups have slashes, dots, spaces and letters of all kinds."""
         store = self.make()
         names = ("a/b", "..", ".", ".hidden", "a b", "Ä€", "a%2Fb", "-x", "A", "a")
         for name in names:
-            store.put(f"usage/{name}", _document(name=name), None)
+            store.put(f"usage/{name}", _make_document(name=name), None)
         found = {key: json.loads(stored.value) for key, stored in self.make().list("usage/").items()}
         assert found == {f"usage/{name}": {"name": name} for name in names}
 
     def test_writers_at_once_lose_no_change(self) -> None:
         """Each increments one number by compare-and-set, again after each conflict."""
-        self.make().put(_KEY, _document(n=0), None)
+        self.make().put(_KEY, _make_document(n=0), None)
         conflicts: list[int] = []
         errors: list[BaseException] = []
 
@@ -116,7 +116,7 @@ class CatalogStoreConformance:
             try:
                 store = self.make()
                 for _ in range(self.changes):
-                    conflicts.append(_increment(store))
+                    conflicts.append(_increment_number(store))
             except BaseException as error:  # noqa: BLE001 - shown by the test
                 errors.append(error)
 
@@ -131,19 +131,19 @@ class CatalogStoreConformance:
         assert json.loads(stored.value) == {"n": self.writers * self.changes}, f"{sum(conflicts)} conflicts"
 
 
-def _increment(store: CatalogStore) -> int:
+def _increment_number(store: CatalogStore) -> int:
     """Add one to the number; return how often another writer was faster."""
     conflicts = 0
     while True:
         stored = store.get(_KEY)
         assert stored is not None
         try:
-            store.put(_KEY, _document(n=json.loads(stored.value)["n"] + 1), stored.version)
+            store.put(_KEY, _make_document(n=json.loads(stored.value)["n"] + 1), stored.version)
         except CatalogConflictError:
             conflicts += 1
         else:
             return conflicts
 
 
-def _document(**values: Any) -> bytes:
+def _make_document(**values: Any) -> bytes:
     return json.dumps(values).encode()

@@ -5,8 +5,9 @@ from collections.abc import Collection, Iterable
 
 from streamrt.errors import TopicCreationError
 from streamrt.kafka import TopicConfig
-from streamrt.kafka.committed import CommittedOffset
-from streamrt.kafka.topic_config import TopicDefinition
+from streamrt.kafka.cluster.committed import CommittedOffset
+from streamrt.kafka.cluster.topic_config import TopicDefinition
+from streamrt.kafka.cluster.topic_options import option_fault
 from streamrt.records import TopicPartition
 
 __all__ = ["MemoryCluster"]
@@ -44,7 +45,7 @@ class MemoryCluster:
         """
         refused: dict[str, str] = {}
         for topic in topics:
-            fault = self._fault(topic)
+            fault = self._find_fault(topic)
             if fault is not None:
                 refused[topic.name] = fault
                 continue
@@ -72,7 +73,7 @@ class MemoryCluster:
 
     committed_now = committed_stable
 
-    def _fault(self, topic: TopicDefinition) -> str | None:
+    def _find_fault(self, topic: TopicDefinition) -> str | None:
         """Return why Kafka would not create a topic, or None."""
         config = topic.config or TopicConfig(None, None)
         for name, number in (
@@ -81,6 +82,10 @@ class MemoryCluster:
         ):
             if number is not None and number < 1:
                 return f"{name} is {number} and must be 1 or more"
+        for name, value in config.extra_config.items():
+            fault = option_fault(name, str(value))
+            if fault is not None:
+                return fault
         # Kafka's metric names have "_" for ".", so it refuses topics with the same metric names.
         alike = [name for name in self.topics if name != topic.name and _metric(name) == _metric(topic.name)]
         return (

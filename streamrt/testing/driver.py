@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-import threading
 import weakref
-from collections import defaultdict, deque
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from types import TracebackType
@@ -21,45 +19,32 @@ from typing import Any
 from typing_extensions import Self
 
 from streamrt.app import Application, definition_of
+from streamrt.application.run_state import RunState
+from streamrt.application.state_reads import StateReads
 from streamrt.errors import (
-    ApplicationStateError,
     ArgumentValueError,
     InvalidOperationError,
-    RunnerError,
-    SinkBackpressureError,
 )
-from streamrt.kafka.partitioner import partition_for
+from streamrt.kafka.completion_token import Offsets
 from streamrt.operators.durations import milliseconds
-from streamrt.records import Headers, TimestampType, TopicPartition
-from streamrt.runtime.batch_context import BatchContext
-from streamrt.runtime.chunk import Chunk
-from streamrt.runtime.driver.display import Display
-from streamrt.runtime.driver.event_time import EventTime
-from streamrt.runtime.driver.function_metrics import FunctionMetrics
-from streamrt.runtime.driver.lifecycle import ApplicationStatus
-from streamrt.runtime.driver.schema_changes import schema_change
-from streamrt.runtime.driver.state_queries import QueryTarget, StateQueries
-from streamrt.runtime.driver.stored_state import StoredState
-from streamrt.runtime.placement import StateSettings
-from streamrt.runtime.report import Output, Report
-from streamrt.runtime.tasks.sinks import DriverSinks
-from streamrt.runtime.tasks.task_executor import TaskExecutor
-from streamrt.runtime.tasks.watchdog import Watchdog
+from streamrt.queries.routing import MOST_ENTRIES
+from streamrt.queries.stored_state import StateAnswer, no_state_key
+from streamrt.records import Headers
+from streamrt.runtime.driver.life.checkpoints import Checkpoint
+from streamrt.runtime.driver.life.lifecycle import ApplicationStatus
 from streamrt.serializers import MessageField
+from streamrt.state.store import DEFAULT_STORE
 from streamrt.tables.table import Table
-from streamrt.tables.topics import TableTopic
-from streamrt.testing.cluster import MemoryCluster
-from streamrt.testing.driver_life import Arrival, DriverLife
-from streamrt.testing.driver_state import DriverState
-from streamrt.testing.feeding import feeding_of
-from streamrt.testing.memory import MemoryClients, WrittenRecord
-from streamrt.testing.tables import Arrived, DriverTables
-from streamrt.testing.views import ReadableStores
+from streamrt.testing.driver_execution import DriverExecution
+from streamrt.testing.driver_operations import DriverOperations
+from streamrt.testing.driver_stores import DriverStores
+from streamrt.testing.memory import WrittenRecord
+from streamrt.testing.tables import DriverTables
+from streamrt.testing.views import StateView
 from streamrt.topics import Topic
 from streamrt.topology import Measured
 
-_SLICE_S = 1.0
-"""Time limit of one work unit: a record that closes very many windows closes them in portions, as in production."""
+_ALL = no_state_key()
 
 
 @dataclass(frozen=True)
@@ -87,11 +72,11 @@ class TestRecord:
     partition: int = -1
 
 
-class TopologyTestDriver(DriverState, DriverLife):
+class TopologyTestDriver:
     """Runs the dataframes of an application record by record, synchronously.
 
     Values are serialized and deserialized as in production, and errors go to the application's callbacks. Applications
-    that would fail at their start fail here, too: the driver runs the same checks on a cluster in memory, which creates
+    that would fail at their start also fail here: the driver runs the same checks on a cluster in memory, which creates
     missing topics. Functions run in this process, so they may append to lists of a test.
 
     State uses the same transactions, commits and changelogs as in production; RocksDB stores keep their data in memory
@@ -127,62 +112,30 @@ class TopologyTestDriver(DriverState, DriverLife):
 
     def __init__(self, app: Application, *, start: int = 0) -> None:
         definition = definition_of(app)
-        self._declared = definition.topology
-        if not self._declared.sources:
+        declared = definition.topology
+        if not declared.sources:
             raise InvalidOperationError("there is nothing to test: the application has no dataframe")
         self._app = app
-        self._now = start
         # StreamRT writes nothing there, but users' stores may need a directory.
         directory = tempfile.mkdtemp(prefix="streamrt-test-")
         self._remove_files = weakref.finalize(self, shutil.rmtree, directory, ignore_errors=True)
-        self._cluster = cluster = MemoryCluster()
-        self._live()
-        spec = definition.rehearse_start(
-            definition.task_spec(count_outputs=True, collect=True), cluster, Path(directory)
-        )
-        topology = spec.topology
-        state = spec.state or StateSettings(app.config.consumer_group, Path(directory), definition.rocksdb_options)
-        self._state = state = replace(state, in_memory=True)
-        spec = replace(spec, state=state)
-        self._partitions = {name: cluster.topics[name].num_partitions or 1 for name in topology.sources}
-        self._topology = topology
-        self._clients = MemoryClients(lambda: self._now)
-        self._catalog = ReadableStores(state)
-        self._watchdog = None if spec.processing_timeout is None else Watchdog(spec.processing_timeout)
-        self._tasks = tasks = TaskExecutor(spec, self._clients, self._catalog, watchdog=self._watchdog)
-        self._sinks = DriverSinks(topology)
-        self._sinks.start()
-        self._pause = threading.Event()
-        self._event_time = EventTime(topology, self._partitions)
-        partitions = [
-            TopicPartition(name, number) for name in topology.sources for number in range(self._partitions[name])
-        ]
-        self._event_time.assign({topology.task(partition) for partition in partitions})
-        self._event_time.processed(dict.fromkeys(partitions, 0))
-        self._feeding = feeding_of(app.config.processing_mode, tasks, self._clients, partitions, self._handle)
-        stored = StoredState(topology, self._declared, self._partitions, state.options, self._clients.now)
-        self._queries = StateQueries()
-        self._served = self._queries.serving(QueryTarget(stored, topology.inputs, self._read_state, None))
+        self._state = state = RunState(lambda: declared, lambda _: self._execution.offsets.committed_offsets())
+        self._execution = DriverExecution(definition, lambda: app.catalog, state, Path(directory), start)
+        self._operations = DriverOperations(declared, state, self._execution)
+        self._stores = DriverStores(declared, self._execution, self._find_topic)
+        self._states = StateReads()
+        self._served = self._states.queries.serving(self._stores.target)
         self._served.__enter__()
-        self._display = Display(spec.topology)
-        self._functions = FunctionMetrics()
-        self._offsets: dict[TopicPartition, int] = {}
-        self._positions: dict[TopicPartition, int] = {}
         self._read: dict[str, int] = {}
-        self._repartitioned: dict[str, int] = {}
-        self._outputs: list[Output] = []
-        self._on_message_processed = definition.on_message_processed
-        counts = {name: number for name, number in self._partitions.items() if name not in topology.exchanges}
-        self._tables = DriverTables(
-            lambda: app.catalog, counts, self._clients.written, self._process_appended, lambda: self._now
-        )
-        self._tables.follow(topic for topic in definition.topics.topics.values() if isinstance(topic, TableTopic))
-        self._run()
+        state.begin()
+        self._execution.enter_running()
+
+    # -- Records and time -------------------------------------------------------------------------------------------------
 
     @property
     def now(self) -> int:
         """The driver's wall clock, in milliseconds since the Unix epoch."""
-        return self._now
+        return self._execution.now
 
     def advance(self, by: timedelta | int) -> None:
         """Advance the wall clock and run what is due.
@@ -190,14 +143,7 @@ class TopologyTestDriver(DriverState, DriverLife):
         Args:
             by: a timedelta or milliseconds; not negative.
         """
-        step = milliseconds("advance(by=...)", by)
-        self._now += step
-        if self.status is ApplicationStatus.STOPPED:
-            return
-        self._require_started("process what is due")
-        self._event_time.elapse(step)
-        with self._working():
-            self._tick()
+        self._execution.elapse(milliseconds("advance(by=...)", by))
 
     def end(self) -> None:
         """End the inputs, as `Application.run(until="end")` does: windows close and timers fire.
@@ -216,20 +162,7 @@ class TopologyTestDriver(DriverState, DriverLife):
             assert [record.value["value"] for record in driver.read(totals)] == [10]
             ```
         """
-        self._require_started("end its inputs")
-        if self.paused_topics:
-            raise ApplicationStateError(
-                f"{', '.join(sorted(self.paused_topics))} paused, so the inputs cannot end: resume() first"
-            )
-        end = self._event_time.end
-        with self._working():
-            self._drain()
-            for level in range(end.levels):
-                end.reach(level)
-                while not end.over:
-                    self._feeding.get_ready(self._context())
-                    self._feeding.tick(sorted(end.due), self._context())
-                    self._process_all(self._repartition())
+        self._execution.end_inputs()
 
     def pipe(
         self,
@@ -255,7 +188,7 @@ class TopologyTestDriver(DriverState, DriverLife):
             ProcessingError: if an operator failed and no callback skipped the record; likewise `ConsumerError` and
                 `ProducerError`.
         """
-        known = self._topic(topic)
+        known = self._find_topic(topic)
         to_value = known.value_serializer.bind(known.name, MessageField.VALUE)
         to_key = known.key_serializer.bind(known.name, MessageField.KEY)
         self.pipe_bytes(
@@ -292,9 +225,10 @@ class TopologyTestDriver(DriverState, DriverLife):
                 `ProducerError`, `SinkError` and `StateError`.
             SinkBackpressureError: if a sink pauses the partition; the record is then not accepted.
         """
-        input_partition = self._input(topic, partition)
-        when = self._now if timestamp is None else timestamp
-        self._take_in(input_partition, WrittenRecord(value, key, when, headers))
+        input_partition = self._execution.input_partition(topic, partition)
+        self._execution.accept_records(
+            input_partition, self._execution.make_record(input_partition.topic, value, key, timestamp, headers)
+        )
 
     def pipe_all(
         self,
@@ -326,13 +260,12 @@ class TopologyTestDriver(DriverState, DriverLife):
             driver.pipe_all(orders, [{"id": 1}, {"id": 2}, {"id": 3}], key="ann")
             ```
         """
-        known = self._topic(topic)
+        known = self._find_topic(topic)
         to_value = known.value_serializer.bind(known.name, MessageField.VALUE)
         raw_key = None if key is None else known.key_serializer.bind(known.name, MessageField.KEY)(key, headers)
-        when = self._now if timestamp is None else timestamp
         data = (None if value is None else to_value(value, headers) for value in values)
-        records = [WrittenRecord(each, raw_key, when, headers) for each in data]
-        self._take_in(self._input(known, partition), *records)
+        records = [self._execution.make_record(known.name, each, raw_key, timestamp, headers) for each in data]
+        self._execution.accept_records(self._execution.input_partition(known, partition), *records)
 
     def read(self, topic: Topic | str) -> list[TestRecord]:
         """Return the records produced to a topic since the last call.
@@ -340,16 +273,39 @@ class TopologyTestDriver(DriverState, DriverLife):
         Args:
             topic: an output topic.
         """
-        known = self._topic(topic)
-        written = self._clients.written(known.name)
+        known = self._find_topic(topic)
+        written = self._execution.clients.written(known.name)
         start = self._read.get(known.name, 0)
         self._read[known.name] = len(written)
         return [_test_record(known, record) for record in written[start:]]
 
+    def outputs(self) -> list[tuple[Any, Any, int, Any]]:
+        """Return value, key, timestamp and headers of the results of all branches since the last call."""
+        outputs = self._execution.take_outputs()
+        return [(output.value, output.key, output.timestamp, output.headers) for output in outputs]
+
+    def metrics(self, operator: str) -> dict[str, float | Measured]:
+        """Return what the metrics of a process function have measured, by name.
+
+        Args:
+            operator: name of its store, such as `process_Orders`.
+
+        Returns:
+            Counters and, of the highest partition, gauges; for distributions, with `count`, `total`, `least` and `greatest`.
+
+        Example:
+            ```python
+            assert driver.metrics("process_Orders")["rejected"] == 2
+            ```
+        """
+        return self._execution.functions.of(operator)
+
+    # -- Tables -----------------------------------------------------------------------------------------------------------
+
     @property
     def catalog(self) -> DriverTables:
         """The tables of the application's catalogue, in memory: `driver.catalog.table(name)` is `driver.table(name)`."""
-        return self._tables
+        return self._execution.tables
 
     def table(self, table: Table | str) -> Table:
         """Return a table in memory, with the methods that tables have everywhere.
@@ -369,39 +325,237 @@ class TopologyTestDriver(DriverState, DriverLife):
             assert driver.table("shop.large_orders").scan().rows() == [{"id": 1, "total": 2_000}]
             ```
         """
-        return self._tables.of(table)
+        return self._execution.tables.of(table)
 
-    def metrics(self, operator: str) -> dict[str, float | Measured]:
-        """Return what the metrics of a process function have measured, by name.
+    # -- State ------------------------------------------------------------------------------------------------------------
+
+    def state(
+        self, topic: Topic | str, key: Any, *, store: str = DEFAULT_STORE, partition: int | None = None
+    ) -> StateView:
+        """Return a view of a store's values for a key.
 
         Args:
-            operator: name of its store, such as `process_Orders`.
+            topic: the topic whose dataframe has the state. After a `group_by`, that is `sdf.topics[0]` of the grouped
+                dataframe, whether or not its records pass through a repartition topic here. After a `concat` or a join,
+                it is the `sdf.stream_id` of the new dataframe.
+            key: the record's key, as operators see it.
+            store: name of the store; names of groupings at its end may be left out.
+            partition: the partition; by default 0, or the key's partition for a repartition topic.
 
-        Returns:
-            Counters and, of the highest partition, gauges; for distributions, with `count`, `total`, `least` and `greatest`.
+        Raises:
+            InvalidOperationError: if there is no such store, or more than one.
 
         Example:
             ```python
-            assert driver.metrics("process_Orders")["rejected"] == 2
+            by_customer = app.dataframe(orders).group_by("customer")
+            by_customer.apply(add_up, stateful=True)
+            driver = TopologyTestDriver(app)
+            driver.pipe(orders, {"customer": "ann", "total": 10})
+            assert driver.state(by_customer.topics[0], "ann").get("total") == 10
             ```
         """
-        return self._functions.of(operator)
+        return self._stores.view(topic, key, store, partition)
 
-    def outputs(self) -> list[tuple[Any, Any, int, Any]]:
-        """Return value, key, timestamp and headers of the results of all branches since the last call."""
-        outputs, self._outputs = self._outputs, []
-        return [(output.value, output.key, output.timestamp, output.headers) for output in outputs]
+    def query_state(
+        self,
+        store: str,
+        key: Any,
+        state_key: Any = _ALL,
+        *,
+        topic: Topic | str | None = None,
+        partition: int | None = None,
+        from_ms: int | None = None,
+        to_ms: int | None = None,
+        limit: int = MOST_ENTRIES,
+        cursor: str | None = None,
+    ) -> StateAnswer:
+        """Return the committed state of a message key, as `Application.query_state` does.
+
+        Args:
+            store: name of the store.
+            key: the message key, as operators see it.
+            state_key: one key of the state; by default all of the message key.
+            topic: the topic of the store, if stores of several topics have this name.
+            partition: the partition; by default that of the key.
+            from_ms: for windows: only those that start at this time or later, in milliseconds.
+            to_ms: for windows: only those that start before this time.
+            limit: maximum number of entries.
+            cursor: the `cursor` of a former answer, to go on there.
+
+        Raises:
+            ArgumentValueError: if there is no such store or partition.
+            StateQueryError: if the store cannot be queried.
+
+        Example:
+            ```python
+            driver.pipe(orders, {"total": 10}, key=b"ann")
+            assert driver.query_state("default", "ann").get("total") == 10
+            ```
+        """
+        return self._states.query_state(
+            store,
+            key,
+            state_key,
+            topic=topic,
+            partition=partition,
+            from_ms=from_ms,
+            to_ms=to_ms,
+            limit=limit,
+            cursor=cursor,
+        )
+
+    def scan_state(
+        self,
+        store: str,
+        partition: int = 0,
+        *,
+        topic: Topic | str | None = None,
+        prefix: str | bytes | None = None,
+        start: str | bytes | None = None,
+        end: str | bytes | None = None,
+        limit: int = 100,
+        cursor: str | None = None,
+    ) -> StateAnswer:
+        """Return the committed state of several message keys of one partition, as `Application.scan_state` does.
+
+        Args:
+            store: name of the store.
+            partition: the partition.
+            topic: the topic of the store, if stores of several topics have this name.
+            prefix: only keys that begin so.
+            start: only keys from this one on.
+            end: only keys before this one.
+            limit: maximum number of entries; for windows, of message keys.
+            cursor: the `cursor` of a former answer, to go on there.
+
+        Raises:
+            ArgumentValueError: if there is no such store or partition.
+            StateQueryError: if the store cannot be queried.
+        """
+        return self._states.scan_state(
+            store, partition, topic=topic, prefix=prefix, start=start, end=end, limit=limit, cursor=cursor
+        )
+
+    # -- Life -------------------------------------------------------------------------------------------------------------
+
+    @property
+    def status(self) -> ApplicationStatus:
+        """The state of the application under test: RUNNING, PAUSED, STOPPED, or FAILED after an error.
+
+        The next record, or the next call that lets time pass, starts it again after an error.
+        """
+        return self._state.status
+
+    @property
+    def desired_status(self) -> ApplicationStatus:
+        """The state that was asked for last: RUNNING, PAUSED or STOPPED."""
+        return self._operations.desired_status
+
+    @property
+    def error(self) -> BaseException | None:
+        """The error of the last record that failed; None once the application runs again."""
+        return self._state.life.error
+
+    @property
+    def paused_topics(self) -> frozenset[str]:
+        """The topics that are not read, those included that are read together with one that was paused."""
+        return self._state.paused_topics
+
+    def start(self, paused: bool = False) -> None:
+        """Start the application again after `stop()` or an error, and process the records that still wait.
+
+        Args:
+            paused: start paused: nothing is processed before `resume()`. Otherwise nothing stays paused.
+
+        Raises:
+            ApplicationStateError: if it runs already.
+            StreamRTError: if a record fails.
+        """
+        self._operations.start(paused)
+
+    def stop(self) -> None:
+        """Stop the application. Everything that was processed is committed; further records are refused until `start()`.
+
+        Example:
+            ```python
+            driver.stop()
+            assert driver.status is ApplicationStatus.STOPPED
+            driver.start()
+            ```
+        """
+        self._operations.stop()
+
+    def pause(self, topic: str | Topic | None = None) -> None:
+        """Stop reading, as `Application.pause` does: records that are piped wait for `resume()`, and so do watermarks.
+
+        Args:
+            topic: an input topic, which pauses with those that are merged with it; None for all.
+
+        Raises:
+            ApplicationStateError: if the application does not run.
+            ArgumentValueError: if it does not read the topic.
+
+        Example:
+            ```python
+            driver.pause("orders")
+            driver.pipe("orders", {"total": 10}, key="ann")
+            assert driver.read(totals) == []
+            driver.resume("orders")
+            assert [record.value for record in driver.read(totals)] == [10]
+            ```
+        """
+        self._operations.pause(topic)
+
+    def resume(self, topic: str | Topic | None = None) -> None:
+        """Read again after a pause, and process the records that have waited, in the order in which they came.
+
+        Args:
+            topic: an input topic; None for all.
+
+        Raises:
+            ApplicationStateError: if the application does not run.
+            ArgumentValueError: if it does not read the topic.
+            SinkBackpressureError: if a sink pauses the partition; the record still waits, and the next call goes on with it.
+            StreamRTError: if a record fails. The records behind it are processed with the next call.
+        """
+        self._operations.resume(topic)
+
+    def checkpoint(self) -> Checkpoint:
+        """Return a checkpoint with the committed offset of each partition, as `Application.checkpoint` does.
+
+        All that was processed is committed in the driver.
+
+        Raises:
+            ApplicationStateError: if the application does not run.
+
+        Example:
+            ```python
+            driver.pipe("orders", {"total": 10})
+            assert driver.checkpoint().offsets["orders", 0] == 1
+            ```
+        """
+        return self._operations.checkpoint()
+
+    def wait_for(self, token: Offsets | str) -> None:
+        """Return if all records below a token are processed, through every `group_by`, as `Application.wait_for` does.
+
+        The driver processes a record while it is piped, so there is nothing to wait for: what is missing then does not come.
+
+        Args:
+            token: the next offset of input partitions, or its text.
+
+        Raises:
+            ApplicationStateError: if the application does not run.
+            ApplicationTimeoutError: if records are missing. It says which partitions are behind, and if they are paused.
+            ArgumentValueError: if the token is another text, or has a topic or partition that the application does not read.
+            StaleTokenError: if the token is one of another driver, or of a cluster.
+        """
+        self._operations.wait_for(token)
 
     def close(self) -> None:
         """Stop, print the rest of unfinished tables, close the sinks, export the rest of spans, delete temporary files."""
-        self.stop()
-        self._closed = True
-        self._feeding.close()
-        self._display.close()
-        if self._watchdog is not None:
-            self._watchdog.close()
-        self._tasks.close()
-        self._sinks.close()
+        self._operations.stop()
+        self._execution.close()
         self._remove_files()
 
     def __enter__(self) -> Self:
@@ -415,146 +569,13 @@ class TopologyTestDriver(DriverState, DriverLife):
     ) -> None:
         self.close()
 
-    def _input(self, topic: Topic | str, partition: int) -> TopicPartition:
-        """Return a partition of an input topic."""
-        name = topic if isinstance(topic, str) else topic.name
-        if name not in self._topology.sources:
-            known = ", ".join(self._topology.sources)
-            raise ArgumentValueError(f"no dataframe reads topic {name!r}; the application reads {known}")
-        return TopicPartition(name, partition)
-
-    def _process_all(self, records: Iterable[tuple[TopicPartition, WrittenRecord]]) -> None:
-        waiting = deque(records)
-        while waiting:
-            self._process(*waiting.popleft())
-            waiting.extend(self._repartition())
-
-    def _tick(self) -> None:
-        """Let time pass for the tasks that wait for it; their output may do the same for tasks after a group_by."""
-        if not self._event_time.wanted:
-            return
-        self._feeding.get_ready(self._context())
-        for _ in self._topology.sources:
-            barrier = self._event_time.barrier()
-            if barrier is not None:
-                # All records sent through repartition topics are processed.
-                ends = {partition: self._offsets.get(partition, 0) for partition in barrier.partitions}
-                self._event_time.add_barrier(barrier, ends)
-            tasks = sorted(self._event_time.due(self._now))
-            if tasks:
-                self._feeding.tick(tasks, self._context())
-                self._process_all(self._repartition())
-            elif barrier is None:
-                break
-
-    def _context(self) -> BatchContext:
-        return BatchContext(
-            defaultdict(int, self._positions),
-            _SLICE_S,
-            now=self._now,
-            watermarks=self._event_time.watermarks(),
-            others=self._event_time.others(),
-            final=self._event_time.end.due,
-        )
-
-    def _take_in(self, partition: TopicPartition, *records: WrittenRecord) -> None:
-        """Process records that were piped, or keep them if their topic is paused."""
-        self._require_started("process records")
-        offset = self._tables.end_of(partition, self._offsets.get(partition, 0))
-        arrival = Arrival(partition, offset, records, kept=partition.topic in self._waiting)
-        if records:
-            self._arrivals.append(arrival)
-        if arrival.kept:
-            self._offsets[partition] = offset + len(records)
-            self._tables.arrived(partition, records)
-        try:
-            with self._working():
-                self._drain()
-        finally:
-            # After an error before its turn it is not accepted: the next record gets its offset.
-            self._arrivals = [each for each in self._arrivals if each is not arrival or each.kept]
-
-    def _process_appended(self, arrived: Iterable[Arrived]) -> None:
-        self._require_started("process records")
-        for partition, offset, record in arrived:
-            self._offsets[partition] = max(offset + 1, self._offsets.get(partition, 0))
-            self._arrivals.append(Arrival(partition, offset, (record,), kept=True))
-        with self._working():
-            self._drain()
-
-    def _drain(self) -> None:
-        while (index := self._next_arrival()) is not None:
-            arrival = self._arrivals.pop(index)
-            try:
-                self._process_at(arrival.offset, arrival.partition, *arrival.records)
-            except SinkBackpressureError:
-                self._arrivals.insert(index, arrival)
-                raise
-            if not arrival.kept:
-                self._tables.arrived(arrival.partition, arrival.records)
-            self._process_all(self._repartition())
-        self._tick()
-
-    def _process(self, partition: TopicPartition, record: WrittenRecord) -> None:
-        self._process_at(self._offsets.get(partition, 0), partition, record)
-
-    def _process_at(self, offset: int, partition: TopicPartition, *records: WrittenRecord) -> None:
-        end = offset + len(records)
-        chunk = Chunk(
-            topic=partition.topic,
-            partition=partition.partition,
-            offsets=list(range(offset, end)),
-            keys=[record.key for record in records],
-            values=[record.value for record in records],
-            timestamps=[record.timestamp for record in records],
-            timestamp_types=[TimestampType.TIMESTAMP_CREATE_TIME] * len(records),
-            headers=[record.headers for record in records] if any(record.headers for record in records) else None,
-        )
-        former = self._offsets.get(partition, 0)
-        self._offsets[partition] = max(end, former)
-        try:
-            self._feeding.process(chunk, self._context())
-        except SinkBackpressureError:
-            # The record was not accepted: the next record gets its offset.
-            self._offsets[partition] = former
-            raise
-
-    def _repartition(self) -> list[tuple[TopicPartition, WrittenRecord]]:
-        """Return the records that group_by and broadcast have forwarded since the last call."""
-        found: list[tuple[TopicPartition, WrittenRecord]] = []
-        for name in self._topology.exchanges:
-            written = self._clients.written(name)
-            fresh = written[self._repartitioned.get(name, 0) :]
-            self._repartitioned[name] = len(written)
-            for record in fresh:
-                number = record.partition
-                if number < 0:
-                    number = 0 if record.key is None else partition_for(record.key, self._partitions[name])
-                found.append((TopicPartition(name, number), record))
-        return found
-
-    def _handle(self, report: Report) -> None:
-        self._sinks.write(report.sunk, self._pause)
-        positions = {partition: done.end for partition, done in report.ranges.items()}
-        self._event_time.report(report.times, report.sent)
-        self._event_time.end.report(report.ended)
-        self._event_time.processed(positions)
-        self._positions.update(positions)
-        self._functions.add(report.metrics)
-        for trouble in (*report.interrupted.values(), *report.locked.values()):
-            raise RunnerError(trouble)
-        self._outputs += report.collected
-        self._tables.publish()
-        self._display.show(report.shown)
-        if self._on_message_processed is not None:
-            for partition, offsets in report.processed.items():
-                for offset in offsets:
-                    self._on_message_processed(partition.topic, partition.partition, offset)
-        if report.failure is not None:
-            error = report.failure.error()
-            topics = definition_of(self._app).topics.topics.values()
-            change = schema_change(error, topics, lambda name: self._app.catalog.load(name))
-            raise (change or error) from report.failure.cause
+    def _find_topic(self, topic: Topic | str) -> Topic:
+        if isinstance(topic, Topic):
+            return topic
+        known = self._app.topic_manager.all_topics.get(topic)
+        if known is None:
+            raise ArgumentValueError(f"the application has no topic {topic!r}")
+        return known
 
 
 def _test_record(topic: Topic, written: WrittenRecord) -> TestRecord:

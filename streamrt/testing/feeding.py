@@ -1,6 +1,7 @@
 """Feeds records to the tasks of the test driver, in the same way as the application's processing mode."""
 
 import contextlib
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Protocol
@@ -10,7 +11,7 @@ from streamrt.errors import SinkBackpressureError
 from streamrt.records import TopicPartition
 from streamrt.runtime.batch_context import BatchContext
 from streamrt.runtime.chunk import Chunk
-from streamrt.runtime.link import Stop, Time
+from streamrt.runtime.link_messages import Stop, Time
 from streamrt.runtime.report import Report
 from streamrt.runtime.resident.loop import ResidentLoop, ResidentSettings
 from streamrt.runtime.tasks.task_executor import TaskExecutor
@@ -96,29 +97,32 @@ class MicroBatches:
         while True:
             report = self._tasks.run([chunk], context)
             _refuse_stalled(report)
-            self._finish(report, context)
+            self._finish_batch(report, context)
             done = report.ranges.get(partition)
             if not report.stalled and (done is None or done.end >= end):
                 break
             # The end of a time slice may divide several records.
-            positions = {**context.positions, **{each: part.end for each, part in report.ranges.items()}}
-            context = replace(context, positions=positions)
+            context = replace(context, positions=_advance_positions(context.positions, report))
 
     def tick(self, due: Iterable[TaskId], context: BatchContext) -> None:
         """Let time pass for tasks, without records."""
-        self._finish(self._tasks.tick(due, context), context)
+        self._finish_batch(self._tasks.tick(due, context), context)
 
-    def _finish(self, report: Report, context: BatchContext) -> None:
+    def _finish_batch(self, report: Report, context: BatchContext) -> None:
         """Handle a report, and let tasks finish what they had to leave unfinished."""
         self._handle(report)
-        positions = dict(context.positions)
         while left := [task for task, unfinished in report.unfinished.items() if unfinished]:
-            positions.update({partition: done.end for partition, done in report.ranges.items()})
-            report = self._tasks.tick(left, replace(context, positions=positions))
+            context = replace(context, positions=_advance_positions(context.positions, report))
+            report = self._tasks.tick(left, context)
             self._handle(report)
 
     def close(self) -> None:
         """Do nothing: no store is open between two micro-batches."""
+
+
+def _advance_positions(positions: Mapping[TopicPartition, int], report: Report) -> Mapping[TopicPartition, int]:
+    """Return positions after the work of a report; as before, partitions without a record are at 0."""
+    return defaultdict(int, {**positions, **{each: part.end for each, part in report.ranges.items()}})
 
 
 class ResidentFeeding:
@@ -144,16 +148,16 @@ class ResidentFeeding:
         self._context = BatchContext()
         self._feed = MemoryFeed()
         self._clock = MemoryClock()
-        self._link = MemoryLink(self._positions, self._hear)
+        self._link = MemoryLink(self._task_positions, self._handle_report)
         self._running: ResidentLoop | None = None
 
     def get_ready(self, context: BatchContext) -> None:
         """Open all tasks; they report their event times."""
         self._context = context
-        with self._task() as task:
+        with self._running_task() as task:
             # Long enough for all waits, such as that of a task whose sink asked for a pause.
             self._clock.seconds += _LONG_S
-            _step(task, lambda: self._feed.reading)
+            _step_until(task, lambda: self._feed.reading)
             # The task reports at most once in a moment.
             self._clock.seconds += _LONG_S
             task.step()
@@ -170,7 +174,9 @@ class ResidentFeeding:
         try:
             self.get_ready(context)
             self._feed.hold(chunk)
-            self._work(Time(context.watermarks, frozenset(), context.final, context.others), {partition: end})
+            self._work_until_done(
+                Time(context.watermarks, frozenset(), context.final, context.others), {partition: end}
+            )
         finally:
             self._processing = False
             self._feed.forget()
@@ -178,13 +184,13 @@ class ResidentFeeding:
     def tick(self, due: Iterable[TaskId], context: BatchContext) -> None:
         """Let time pass for tasks, without records."""
         self.get_ready(context)
-        self._work(Time(context.watermarks, frozenset(due), context.final, context.others), {})
+        self._work_until_done(Time(context.watermarks, frozenset(due), context.final, context.others), {})
 
     def close(self) -> None:
         """End the task."""
-        self._end(Stop())
+        self._end_task(Stop())
 
-    def _work(self, time: Time, ends: Mapping[TopicPartition, int]) -> None:
+    def _work_until_done(self, time: Time, ends: Mapping[TopicPartition, int]) -> None:
         """Pass the time to the task, and let it work until all is committed and acknowledged."""
         committed = self._clients.offsets
 
@@ -192,12 +198,12 @@ class ResidentFeeding:
             told = not self._link.answered and not task.busy
             return told and all(committed.get(partition, 0) >= end for partition, end in ends.items())
 
-        with self._task() as task:
+        with self._running_task() as task:
             self._link.say(time)
-            _step(task, done)
+            _step_until(task, done)
 
     @contextlib.contextmanager
-    def _task(self) -> Iterator[ResidentLoop]:
+    def _running_task(self) -> Iterator[ResidentLoop]:
         """Yield the task, or a new one; an error ends it."""
         task = self._running = self._running or ResidentLoop(
             self._tasks,
@@ -211,26 +217,26 @@ class ResidentFeeding:
             yield task
         except BaseException:
             self._link.forget()
-            self._end(Stop(discard=True))
+            self._end_task(Stop(discard=True))
             raise
 
-    def _end(self, stop: Stop) -> None:
+    def _end_task(self, stop: Stop) -> None:
         task, self._running = self._running, None
         if task is None:
             return
         self._link.say(stop)
         task.run()
 
-    def _positions(self) -> dict[TopicPartition, int]:
+    def _task_positions(self) -> dict[TopicPartition, int]:
         return {partition: self._context.positions.get(partition, 0) for partition in self._places}
 
-    def _hear(self, report: Report) -> None:
+    def _handle_report(self, report: Report) -> None:
         if self._processing:
             _refuse_stalled(report)
         self._handle(report)
 
 
-def _step(task: ResidentLoop, done: Callable[[], bool]) -> None:
+def _step_until(task: ResidentLoop, done: Callable[[], bool]) -> None:
     for _ in range(_MOST_STEPS):
         if done():
             return
@@ -239,7 +245,7 @@ def _step(task: ResidentLoop, done: Callable[[], bool]) -> None:
 
 
 def _refuse_stalled(report: Report) -> None:
-    """Raise the pause that a sink asks for. What a sink rejects comes again, and needs no pause."""
+    """Raise the pause that a sink asks for. Rejected records are delivered again without a pause."""
     for pause in report.stalled.values():
         if not pause.rejected:
             error = SinkBackpressureError(pause.seconds, pause.reason)

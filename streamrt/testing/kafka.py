@@ -41,6 +41,8 @@ logger = logging.getLogger(__name__)
 
 _START_ATTEMPTS = 3
 _STOP_TIMEOUT_S = 15.0
+_ARCHIVE_S = 60.0
+"""Time limit of a stop in which the JVM writes its class archive."""
 _POLL_S = 0.02
 
 _STARTED = "Kafka Server started"
@@ -72,6 +74,8 @@ class EmbeddedKafka:
         extra_listeners: security protocols ("SSL", "SASL_PLAINTEXT", "SASL_SSL"), each with one additional
             listener on a free port, see `address`. `config` contains their settings.
         timeout_s: time limit of `start` in seconds.
+        libraries: Java libraries of another version of Kafka, in class path order; by default those of the version that
+            StreamRT locks.
 
     Raises:
         ConfigurationError: if `port` is not a valid port.
@@ -90,6 +94,7 @@ class EmbeddedKafka:
         config: Mapping[str, str | int | bool] | None = None,
         extra_listeners: Sequence[str] = (),
         timeout_s: float = 60.0,
+        libraries: Sequence[Path] | None = None,
     ) -> None:
         if port is not None and not 0 < port < 65_536:
             raise ConfigurationError(f"port must be between 1 and 65535, not {port}")
@@ -98,11 +103,13 @@ class EmbeddedKafka:
         self._config = dict(config or {})
         self._listeners = ("PLAINTEXT", *extra_listeners)
         self._timeout_s = timeout_s
+        self._libraries = libraries
         self._dir: Path | None = None
         self._ports: dict[str, int] = {}
         self._process: GuardedProcess | None = None
         self._owner = 0
         self._log_start = 0
+        self._stop_timeout_s = _STOP_TIMEOUT_S
 
     @property
     def bootstrap_servers(self) -> str:
@@ -176,7 +183,8 @@ class EmbeddedKafka:
         """
         if self.is_alive():
             return self
-        java, jars = find_java(), fetch_jars("kafka")
+        java = find_java()
+        jars = fetch_jars("kafka") if self._libraries is None else list(self._libraries)
         java_command = [str(java.executable), *_JVM_OPTIONS, "-cp", os.pathsep.join(map(str, jars))]
         tool = [*java_command, *class_archive("kafka", java, jars, writes=False).options]
         if self._wanted_dir is None and self._dir is None:
@@ -192,10 +200,12 @@ class EmbeddedKafka:
             for attempt in range(1, _START_ATTEMPTS + 1):
                 if not keep_ports:
                     self._choose_ports()
-                with _locked(self.data_dir) as lock:
-                    self._format(tool, deadline)
-                    command = [*java_command, *class_archive("kafka", java, jars).options]
-                    problem = self._run(command, lock.fileno(), deadline)
+                with _lock_directory(self.data_dir) as lock:
+                    self._format_storage(tool, deadline)
+                    archive = class_archive("kafka", java, jars)
+                    self._stop_timeout_s = _ARCHIVE_S if archive.writes else _STOP_TIMEOUT_S
+                    command = [*java_command, *archive.options]
+                    problem = self._run_broker(command, lock.fileno(), deadline)
                 if problem is None:
                     return self
                 # Another process may take a port between the choice and the start of the broker.
@@ -216,7 +226,7 @@ class EmbeddedKafka:
         if self._owner not in (0, os.getpid()):
             return
         atexit.unregister(self.stop)
-        self._end(signal.SIGTERM)
+        self._end_broker(signal.SIGTERM)
         self._ports = {}
         if self._dir is not None:
             shutil.rmtree(self._dir, ignore_errors=True)
@@ -227,7 +237,7 @@ class EmbeddedKafka:
 
         The next start takes some 3 s longer, until the controller gives the old broker up.
         """
-        self._end(signal.SIGKILL)
+        self._end_broker(signal.SIGKILL)
 
     def wait(self) -> None:
         """Wait until the broker's process ends, which happens only after a failure or a signal."""
@@ -240,7 +250,7 @@ class EmbeddedKafka:
         Raises:
             KafkaStartError: if the broker did not start again.
         """
-        self._end(signal.SIGTERM)
+        self._end_broker(signal.SIGTERM)
         self.start()
 
     def __enter__(self) -> Self:
@@ -267,7 +277,7 @@ class EmbeddedKafka:
                 ports[listener] = free_port(set(ports.values()))
         self._ports = ports
 
-    def _settings(self) -> dict[str, str]:
+    def _broker_settings(self) -> dict[str, str]:
         own = {name: f"{name}://{HOST}:{port}" for name, port in self._ports.items()}
         protocols = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
         settings: dict[str, str | int | bool] = {
@@ -296,6 +306,11 @@ class EmbeddedKafka:
             "transaction.state.log.num.partitions": 4,
             "share.coordinator.state.topic.num.partitions": 4,
             "group.initial.rebalance.delay.ms": 0,
+            # With group_protocol="consumer", members do not choose these.
+            "group.consumer.heartbeat.interval.ms": 500,
+            "group.consumer.min.heartbeat.interval.ms": 500,
+            "group.consumer.session.timeout.ms": 10_000,
+            "group.consumer.min.session.timeout.ms": 3_000,
             # Tests write records with old timestamps, which retention by time would delete.
             "log.retention.ms": -1,
             # A killed broker is accepted again only after its old session ends; Kafka's default is 9 s.
@@ -308,10 +323,10 @@ class EmbeddedKafka:
         settings.update(self._config)
         return {name: option_text(value) for name, value in settings.items()}
 
-    def _format(self, command: list[str], deadline: float) -> None:
-        settings = self._settings()
+    def _format_storage(self, command: list[str], deadline: float) -> None:
+        settings = self._broker_settings()
         properties = self.data_dir / "server.properties"
-        lines = [f"{name}={_escaped(value)}\n" for name, value in settings.items()]
+        lines = [f"{name}={_escape_property(value)}\n" for name, value in settings.items()]
         properties.write_text("".join(lines), encoding="ascii")
         first_log_dir = settings["log.dirs"].split(",")[0].strip()
         if Path(first_log_dir, "meta.properties").exists():
@@ -335,7 +350,7 @@ class EmbeddedKafka:
             reason = error_in_log(done.stdout.splitlines())
             raise KafkaStartError(f"the embedded Kafka broker could not format {first_log_dir}: {reason}")
 
-    def _run(self, command: list[str], lock: int, deadline: float) -> str | None:
+    def _run_broker(self, command: list[str], lock: int, deadline: float) -> str | None:
         """Start the JVM and wait; return the error, or None if the broker is ready."""
         log_file = self.data_dir / "kafka.log"
         begun = time.monotonic()
@@ -346,23 +361,23 @@ class EmbeddedKafka:
         while not any(_STARTED in line for line in self.logs(lines=1000)):
             if not self.is_alive():
                 reason = error_in_log(self.logs(lines=1000))
-                self._end(signal.SIGKILL)
+                self._end_broker(signal.SIGKILL)
                 return reason
             if time.monotonic() > deadline:
                 reason = error_in_log(self.logs(lines=1000))
-                self._end(signal.SIGKILL)
+                self._end_broker(signal.SIGKILL)
                 return f"it was not ready within {self._timeout_s:g} s ({reason})"
             time.sleep(_POLL_S)
         logger.debug("Kafka broker %s ready after %.1f s", self.bootstrap_servers, time.monotonic() - begun)
         return None
 
-    def _end(self, how: signal.Signals) -> None:
+    def _end_broker(self, how: signal.Signals) -> None:
         process, self._process = self._process, None
         if process is not None:
-            process.end(how, _STOP_TIMEOUT_S, "Kafka broker")
+            process.end(how, self._stop_timeout_s, "Kafka broker")
 
 
-def _locked(directory: Path) -> FileLock:
+def _lock_directory(directory: Path) -> FileLock:
     """Lock `directory` against a second broker; a process that inherits the descriptor keeps the lock.
 
     Kafka has its own lock, but a second broker takes it only after it has written into the metadata log of the
@@ -374,7 +389,7 @@ def _locked(directory: Path) -> FileLock:
     return lock
 
 
-def _escaped(value: str) -> str:
+def _escape_property(value: str) -> str:
     """Return `value` in the form of a Java properties file, which is Latin-1."""
     escaped = value.replace("\\", "\\\\").replace("\r", "\\r").replace("\n", "\\n")
     units = escaped.encode("utf-16-be", "surrogatepass")

@@ -1,7 +1,7 @@
 """Run a command that does not outlive the process that started it.
 
 `python kafka_guard.py OWNER SCRATCH LOCK COMMAND...` forks a watcher and then *becomes* the command. The command
-therefore has the process id that the owner knows. It alone keeps the open file with the number LOCK. When the owner has
+therefore has the process id that the owner knows. Only it keeps the open file with the number LOCK. When the owner has
 ended, the watcher kills the command and removes the directory SCRATCH, unless that is an empty string. The watcher
 detects the end on standard input, a pipe whose other end the owner holds. On Linux it also uses the owner's process
 descriptor, because the pipe stays open as long as any process forked by the owner has a copy of it.
@@ -38,11 +38,11 @@ def main(arguments: Sequence[str]) -> int:
     """
     owner, scratch, lock, *command = arguments
     process = os.getpid()
-    watched = [0, *_descriptors(int(owner), process)]
+    watched = [0, *_list_descriptors(int(owner), process)]
     if os.getppid() == int(owner):
         if os.fork() == 0:
             os.close(int(lock))
-            _watch(watched, process, scratch)
+            _watch_process(watched, process, scratch)
             os._exit(0)
         for descriptor in watched:
             os.close(descriptor)
@@ -51,7 +51,7 @@ def main(arguments: Sequence[str]) -> int:
     return 1
 
 
-def _descriptors(*processes: int) -> list[int]:
+def _list_descriptors(*processes: int) -> list[int]:
     if not hasattr(os, "pidfd_open"):
         return []
     # Old kernels and some sandboxes lack it; the pipe still works there.
@@ -60,7 +60,7 @@ def _descriptors(*processes: int) -> list[int]:
     return []
 
 
-def _watch(watched: list[int], command: int, scratch: str) -> None:
+def _watch_process(watched: list[int], command: int, scratch: str) -> None:
     # Owner and command may have ended since the fork; the answer then comes at once.
     select.select(watched, [], [])
     # When the command has ended, this process has another parent, and there is nothing to do.

@@ -2,16 +2,18 @@
 
 import contextlib
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
+from streamrt.errors import ProducerError, TransactionError
 from streamrt.kafka.client import OffsetMetadata
-from streamrt.kafka.committed import CommittedOffset
-from streamrt.kafka.stamps import client_timestamp
+from streamrt.kafka.cluster.committed import CommittedOffset
+from streamrt.kafka.wire import CLIENT_MAX_BYTES, client_headers, client_timestamp, exceeds_topic, require_size
 from streamrt.records import Headers, TopicPartition
 from streamrt.records.headers import EPOCH_HEADER
 from streamrt.runtime.chunk import Chunk
-from streamrt.runtime.tasks.clients import RecordWriter, TransactionalRecordWriter
+from streamrt.runtime.tasks.task_clients import RecordWriter, TransactionalRecordWriter
 from streamrt.topology import TaskId
 
 __all__ = ["MemoryClients", "WrittenRecord"]
@@ -61,12 +63,24 @@ class _Log:
 class MemoryClients:
     """Implements `TaskClients` without Kafka: records stay in memory.
 
+    Records are refused as Kafka's client and brokers refuse them: see `streamrt.kafka.wire`.
+
     Args:
         now: returns the wall clock in milliseconds since the Unix epoch.
+        max_record_bytes: size of the largest record that the client accepts, in bytes.
+        settings: returns the settings of a topic.
     """
 
-    def __init__(self, now: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        now: Callable[[], int],
+        max_record_bytes: int = CLIENT_MAX_BYTES,
+        settings: Callable[[str], Mapping[str, Any]] = lambda topic: {},
+    ) -> None:
         self._now = now
+        self._max_record_bytes = max_record_bytes
+        self._settings = settings
+        self._lost: list[Exception] = []
         self._worker = uuid.uuid4().hex
         self._logs: dict[str, _Log] = {}
         self.offsets: dict[TopicPartition, int] = {}
@@ -122,15 +136,19 @@ class MemoryClients:
 
     def bounds(self, partition: TopicPartition) -> tuple[int, int]:
         """Return the first offset of a changelog partition and its end."""
-        return 0, len(self._partition(partition))
+        return 0, len(self._partition_log(partition))
 
     def changelog(self, partition: TopicPartition, start: int, end: int) -> Iterator[_Batch]:
         """Yield the records of a changelog partition."""
-        found = [record for record in self._partition(partition)[start:end] if record is not None]
+        found = [record for record in self._partition_log(partition)[start:end] if record is not None]
         keys = [record.key or b"" for record in found]
         headers = [dict(record.headers or ()).get(EPOCH_HEADER) for record in found]
         epochs = [value if isinstance(value, bytes) else None for value in headers]
         yield _Batch(keys, [record.value for record in found], [record.timestamp for record in found], end, epochs)
+
+    def topic_ids(self, topics: Collection[str]) -> Mapping[str, str | None]:
+        """Return no ids: topics in memory are not created again during a run."""
+        return dict.fromkeys(topics)
 
     def log_end(self, partition: TopicPartition) -> int:
         """Return 0: the test passes records in directly, so there is nothing to read ahead."""
@@ -157,20 +175,50 @@ class MemoryClients:
         headers: Headers | None,
         partition: int = -1,
     ) -> None:
-        """Keep a record."""
-        record = WrittenRecord(value, key, client_timestamp(timestamp, topic) or self._now(), headers, partition)
-        self._logs.setdefault(topic, _Log()).append(record)
+        """Keep a record, unless the client would refuse it at once, or brokers later."""
+        self.keep(topic, self.accepted(topic, value, key, timestamp, headers, partition))
+
+    def accepted(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None,
+        timestamp: int | None,
+        headers: Headers | None,
+        partition: int,
+    ) -> WrittenRecord:
+        """Return a record as Kafka would have it.
+
+        Raises:
+            ProducerError: if the client would refuse it.
+        """
+        headers, stamp = client_headers(headers, topic), client_timestamp(timestamp, topic)
+        require_size(topic, value, key, headers, self._max_record_bytes)
+        return WrittenRecord(value, key, stamp or self._now(), headers, partition)
+
+    def undeliverable(self, topic: str, record: WrittenRecord) -> ProducerError | None:
+        """Return the error with which brokers would refuse a record, or None."""
+        return exceeds_topic(topic, record.value, record.key, record.headers, self._settings(topic))
+
+    def keep(self, topic: str, record: WrittenRecord) -> None:
+        """Keep a record, or note that it is lost."""
+        error = self.undeliverable(topic, record)
+        if error is None:
+            self._logs.setdefault(topic, _Log()).append(record)
+        else:
+            self._lost.append(error)
 
     def flush(self) -> list[Exception]:
-        """Return no errors: no record is lost."""
-        return []
+        """Return the errors of the records that were lost since the last call."""
+        lost, self._lost = self._lost, []
+        return lost
 
     def end_transaction(
         self, topics: set[TopicPartition], offsets: Mapping[TopicPartition, int], metadata: OffsetMetadata = None
     ) -> None:
         """Commit offsets, and write a marker to each changelog partition that was written to."""
         for partition in topics:
-            self._partition(partition).append(None)
+            self._partition_log(partition).append(None)
         self.commit_offsets(offsets, metadata)
 
     def commit_offsets(self, offsets: Mapping[TopicPartition, int], metadata: OffsetMetadata) -> None:
@@ -179,7 +227,7 @@ class MemoryClients:
         for partition in offsets:
             self.metadata[partition] = metadata.get(partition) if isinstance(metadata, Mapping) else metadata
 
-    def _partition(self, partition: TopicPartition) -> list[WrittenRecord | None]:
+    def _partition_log(self, partition: TopicPartition) -> list[WrittenRecord | None]:
         return self._logs.setdefault(partition.topic, _Log()).partitions.setdefault(partition.partition, [])
 
 
@@ -190,7 +238,7 @@ class _MemoryTransaction:
 
     def __init__(self, clients: MemoryClients) -> None:
         self._clients = clients
-        self._held: list[tuple[str, bytes | None, bytes | None, int | None, Headers | None, int]] = []
+        self._held: list[tuple[str, WrittenRecord]] = []
 
     def produce(
         self,
@@ -201,17 +249,17 @@ class _MemoryTransaction:
         headers: Headers | None,
         partition: int = -1,
     ) -> None:
-        # Kafka's client refuses it here, too, and not at the end of the transaction.
-        client_timestamp(timestamp, topic)
-        self._held.append((topic, value, key, timestamp, headers, partition))
+        self._held.append((topic, self._clients.accepted(topic, value, key, timestamp, headers, partition)))
 
     def flush(self) -> list[Exception]:
-        return []
+        return list(filter(None, (self._clients.undeliverable(*held) for held in self._held)))
 
     def commit(self, offsets: Mapping[TopicPartition, int], metadata: OffsetMetadata = None) -> None:
-        for record in self._held:
-            self._clients.produce(*record)
-        touched = {TopicPartition(record[0], record[5]) for record in self._held if record[5] >= 0}
+        for error in self.flush():
+            raise TransactionError(f"the transaction of the test driver failed: {error}", False) from error
+        for topic, record in self._held:
+            self._clients.keep(topic, record)
+        touched = {TopicPartition(topic, record.partition) for topic, record in self._held if record.partition >= 0}
         self._held = []
         self._clients.end_transaction(touched, offsets, metadata)
 

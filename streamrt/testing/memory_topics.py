@@ -9,14 +9,15 @@ from typing import Any, Literal
 
 from streamrt.errors import OffsetOutOfRangeError, ProducerError, TopicCreationError, TransactionError
 from streamrt.kafka.client import KafkaRequestError
-from streamrt.kafka.inputs import InputBatch
+from streamrt.kafka.cluster.topic_config import PartitionReplicas, TopicConfig, TopicDefinition
+from streamrt.kafka.cluster.topic_options import option_fault
 from streamrt.kafka.partitioner import partition_for
-from streamrt.kafka.portion import Portion, produce_each
-from streamrt.kafka.sender import Delivered
-from streamrt.kafka.stamps import client_timestamp
-from streamrt.kafka.topic_config import PartitionReplicas, TopicConfig, TopicDefinition
+from streamrt.kafka.reading.input_reader import InputBatch
+from streamrt.kafka.wire import client_headers, client_max_bytes, client_timestamp, exceeds_topic, require_size
+from streamrt.kafka.writing.portion import Portion, produce_each
+from streamrt.kafka.writing.sender import Delivered
 from streamrt.records import Headers, TopicPartition
-from streamrt.tables.links import RecordFeed, RecordSender, TableAdmin
+from streamrt.tables.access.links import RecordFeed, RecordSender, TableAdmin
 
 __all__ = ["MemoryLinks"]
 
@@ -118,10 +119,10 @@ class MemoryLinks:
         """Return a new writer.
 
         Args:
-            options: producer options; they mean nothing here.
+            options: producer options, of which `message.max.bytes` counts.
             transactional_id: id under which one writer at a time can commit.
         """
-        sender = _MemorySender(self, transactional_id)
+        sender = _MemorySender(self, transactional_id, client_max_bytes(options or {}))
         if transactional_id is not None:
             with self._changed:
                 former = self._epochs.get(transactional_id)
@@ -133,7 +134,7 @@ class MemoryLinks:
     def close(self) -> None:
         """Nothing is open."""
 
-    def _partition(self, partition: TopicPartition) -> _Partition:
+    def _partition_log(self, partition: TopicPartition) -> _Partition:
         topic = self._topics.get(partition.topic)
         if topic is None or partition.partition >= len(topic.partitions):
             raise KafkaRequestError(f"{partition} does not exist")
@@ -158,6 +159,10 @@ class _MemoryAdmin:
                 count = config.num_partitions or 1
                 if count < 1:
                     raise TopicCreationError(f"topic {topic.name!r} was not created: it needs 1 or more partitions")
+                for name, value in config.extra_config.items():
+                    fault = option_fault(name, str(value))
+                    if fault is not None:
+                        raise TopicCreationError(f"topic {topic.name!r} was not created: {fault}")
                 actual = TopicConfig(count, config.replication_factor or 1, dict(config.extra_config))
                 self._links._topics.setdefault(topic.name, _Topic(actual, [_Partition() for _ in range(count)]))
             self._links._changed.notify_all()
@@ -167,6 +172,10 @@ class _MemoryAdmin:
             topic = self._links._topics.get(topic_name)
             if topic is None:
                 raise KafkaRequestError(f"the settings of topic {topic_name} could not be changed: it does not exist")
+            for name, value in settings.items():
+                fault = None if value is None else option_fault(name, value)
+                if fault is not None:
+                    raise KafkaRequestError(f"the settings of topic {topic_name} could not be changed: {fault}")
             merged = {**topic.config.extra_config, **settings}
             topic.config.extra_config = {name: value for name, value in merged.items() if value is not None}
 
@@ -195,7 +204,7 @@ class _MemoryAdmin:
         isolation_level: Literal["read_committed", "read_uncommitted"] = "read_uncommitted",
     ) -> dict[TopicPartition, tuple[int, int]]:
         with self._links._changed:
-            found = {each: self._links._partition(each) for each in partitions}
+            found = {each: self._links._partition_log(each) for each in partitions}
             is_committed = isolation_level == "read_committed"
             return {each: (log.low, log.stable() if is_committed else log.high) for each, log in found.items()}
 
@@ -203,12 +212,12 @@ class _MemoryAdmin:
         self, partitions: Collection[TopicPartition], timestamp_ms: int, timeout: float = 30
     ) -> dict[TopicPartition, int]:
         with self._links._changed:
-            return {each: _offset_at(self._links._partition(each), timestamp_ms) for each in partitions}
+            return {each: _offset_at(self._links._partition_log(each), timestamp_ms) for each in partitions}
 
     def delete_records(self, offsets: Mapping[TopicPartition, int], timeout: float = 30) -> None:
         with self._links._changed:
             for each, offset in offsets.items():
-                log = self._links._partition(each)
+                log = self._links._partition_log(each)
                 offset = min(max(offset, log.low), log.high)
                 del log.entries[: offset - log.low]
                 log.low = offset
@@ -218,14 +227,17 @@ class _MemoryAdmin:
 
 
 class _MemorySender:
-    def __init__(self, links: MemoryLinks, transactional_id: str | None) -> None:
+    def __init__(self, links: MemoryLinks, transactional_id: str | None, max_record_bytes: int) -> None:
         self._links = links
         self._id = transactional_id
         self._transaction: _Transaction | None = None
         self._closed = False
         # Whether a request was answered by an error: as that of Kafka, the sender does not know before.
         self._failed = False
-        self._reports: list[tuple[Delivered, int, int, int]] = []
+        self._reports: list[tuple[Delivered, Exception | None, int, int, int]] = []
+        self._max_record_bytes = max_record_bytes
+        # Why the open transaction cannot be committed.
+        self._lost: Exception | None = None
 
     @property
     def usable(self) -> bool:
@@ -258,9 +270,17 @@ class _MemorySender:
             if self._transaction is not None:
                 self._transaction.partitions.add(TopicPartition(topic, partition))
             sent_at = client_timestamp(timestamp, topic) or time.time_ns() // 1_000_000
+            headers = client_headers(headers, topic)
+            require_size(topic, value, key, headers, self._max_record_bytes)
+            error = exceeds_topic(topic, value, key, headers, links._topics[topic].config.extra_config)
+            if error is not None:
+                self._lost = error
+                if on_delivery is not None:
+                    self._reports.append((on_delivery, error, partition, -1, sent_at))
+                return
             offset = partitions[partition].append(_Entry(key, value, sent_at, headers, self._transaction))
             if on_delivery is not None:
-                self._reports.append((on_delivery, partition, offset, sent_at))
+                self._reports.append((on_delivery, None, partition, offset, sent_at))
             links._changed.notify_all()
         if len(self._reports) >= _POLL_EVERY:
             # As Kafka's sender does.
@@ -276,8 +296,8 @@ class _MemorySender:
 
     def poll(self, timeout: float = 0.0) -> None:
         reports, self._reports = self._reports, []
-        for on_delivery, partition, offset, sent_at in reports:
-            on_delivery(None, partition, offset, sent_at)
+        for on_delivery, error, partition, offset, sent_at in reports:
+            on_delivery(error, partition, offset, sent_at)
 
     def flush(self, timeout: float) -> int:
         with self._links._changed:
@@ -289,10 +309,14 @@ class _MemorySender:
         with self._links._changed:
             self._require_id()
         self.poll()
+        if self._lost is not None:
+            self._failed = True
+            raise TransactionError(f"the transaction of {self._id} failed: {self._lost}", False) from self._lost
         self.end(aborted=False)
 
     def abort(self) -> None:
         self._reports.clear()
+        self._lost = None
         self.end(aborted=True)
 
     def close(self) -> None:
@@ -308,14 +332,14 @@ class _MemorySender:
             transaction.open, transaction.aborted = False, aborted
             for each in sorted(transaction.partitions):
                 if each.topic in self._links._topics:
-                    self._links._partition(each).end(transaction)
+                    self._links._partition_log(each).end(transaction)
             self._links._changed.notify_all()
 
-    def _owns(self) -> bool:
+    def _owns_id(self) -> bool:
         return self._id is None or self._links._epochs.get(self._id) is self
 
     def _require_id(self) -> None:
-        if not self._owns():
+        if not self._owns_id():
             self._failed = True
             raise TransactionError(
                 f"the transaction of {self._id} failed: another producer has taken its id (fenced)", True
@@ -346,7 +370,7 @@ class _MemoryFeed:
         with self._links._changed:
             while True:
                 known = self._ends.copy()
-                found = self._take(records)
+                found = self._take_records(records)
                 left = deadline - time.monotonic()
                 if found or self._ends != known or left <= 0:
                     return found
@@ -368,12 +392,12 @@ class _MemoryFeed:
     def close(self) -> None:
         self._positions.clear()
 
-    def _take(self, most: int) -> list[tuple[TopicPartition, InputBatch]]:
+    def _take_records(self, most: int) -> list[tuple[TopicPartition, InputBatch]]:
         batches: list[tuple[TopicPartition, InputBatch]] = []
         for partition, position in self._positions.items():
             if partition in self._paused or most <= 0:
                 continue
-            log = self._links._partition(partition)
+            log = self._links._partition_log(partition)
             if not log.low <= position <= log.high:
                 if batches:
                     # The next poll raises it.
@@ -389,7 +413,7 @@ class _MemoryFeed:
                 position += 1
             self._positions[partition] = position
             if taken:
-                batches.append((partition, _batch(log, taken)))
+                batches.append((partition, _make_batch(log, taken)))
                 most -= len(taken)
                 self._ends.pop(partition, None)
             if position == end:
@@ -397,7 +421,7 @@ class _MemoryFeed:
         return batches
 
 
-def _batch(log: _Partition, offsets: list[int]) -> InputBatch:
+def _make_batch(log: _Partition, offsets: list[int]) -> InputBatch:
     entries = [log.entries[offset - log.low] for offset in offsets]
     headers = [entry.headers for entry in entries]
     return InputBatch(

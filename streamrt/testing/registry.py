@@ -114,7 +114,7 @@ class EmbeddedSchemaRegistry:
         if self.is_alive():
             return self
         java = find_java(_JAVA)
-        home = _unpacked()
+        home = _unpack_files()
         if self._dir is None:
             self._dir = Path(tempfile.mkdtemp(prefix="streamrt-registry-"))
         if self._port is None:
@@ -122,7 +122,7 @@ class EmbeddedSchemaRegistry:
         self._owner = os.getpid()
         atexit.register(self.stop)
         try:
-            self._run(
+            self._run_registry(
                 [
                     str(java.executable),
                     *_JVM_OPTIONS,
@@ -143,7 +143,7 @@ class EmbeddedSchemaRegistry:
         if self._owner not in (0, os.getpid()):
             return
         atexit.unregister(self.stop)
-        self._end(signal.SIGTERM)
+        self._end_registry(signal.SIGTERM)
         self._port = None
         if self._dir is not None:
             shutil.rmtree(self._dir, ignore_errors=True)
@@ -151,7 +151,7 @@ class EmbeddedSchemaRegistry:
 
     def kill(self) -> None:
         """Kill the registry (SIGKILL), as in a crash; `start` uses the same port again."""
-        self._end(signal.SIGKILL)
+        self._end_registry(signal.SIGKILL)
 
     def __enter__(self) -> Self:
         return self.start()
@@ -164,11 +164,11 @@ class EmbeddedSchemaRegistry:
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {f'running at {self.url}' if self.is_alive() else 'not running'}>"
 
-    def _run(self, command: list[str], directory: Path) -> None:
+    def _run_registry(self, command: list[str], directory: Path) -> None:
         begun = time.monotonic()
         with (directory / "registry.log").open("ab") as log:
             self._process = GuardedProcess(command, log, kept=log.fileno(), scratch=directory, working_dir=directory)
-        while not self._answers():
+        while not self._is_answering():
             if not self.is_alive():
                 raise SchemaRegistryUnavailableError(
                     f"the embedded schema registry did not start: {error_in_log(self.logs(lines=1000))}"
@@ -181,7 +181,7 @@ class EmbeddedSchemaRegistry:
             time.sleep(_POLL_S)
         logger.debug("schema registry %s ready after %.1f s", self.url, time.monotonic() - begun)
 
-    def _answers(self) -> bool:
+    def _is_answering(self) -> bool:
         connection = http.client.HTTPConnection(self.address, timeout=5.0)
         try:
             connection.request("GET", f"{_API}/subjects")
@@ -191,13 +191,13 @@ class EmbeddedSchemaRegistry:
         finally:
             connection.close()
 
-    def _end(self, how: signal.Signals) -> None:
+    def _end_registry(self, how: signal.Signals) -> None:
         process, self._process = self._process, None
         if process is not None:
             process.end(how, _STOP_TIMEOUT_S, "schema registry")
 
 
-def _unpacked() -> Path:
+def _unpack_files() -> Path:
     """Return the directory with the registry's files, which are unpacked once and kept."""
     (archive,) = locked_jars("registry")
     cache = cache_directory()

@@ -6,14 +6,16 @@ None of them waits: all data is available at once, and time passes on request.
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from streamrt.kafka.client import OffsetMetadata
-from streamrt.kafka.group_state import GroupAssignment
-from streamrt.kafka.inputs import InputBatch
+from streamrt.kafka.membership.group_state import GroupAssignment
+from streamrt.kafka.reading.input_reader import InputBatch
 from streamrt.records import TopicPartition
 from streamrt.runtime.chunk import Chunk
-from streamrt.runtime.link import (
+from streamrt.runtime.link_messages import (
     Ack,
     AssignmentRequest,
     BatchDone,
+    CutDone,
+    CutRequest,
     Failed,
     FromTask,
     ProgressUpdate,
@@ -66,7 +68,7 @@ class MemoryFeed:
         self._held.clear()
 
     def add(self, positions: Mapping[TopicPartition, int]) -> None:
-        """Read these partitions, too, from these offsets on, after `resume`."""
+        """Also read these partitions, from these offsets on, after `resume`."""
         self._next.update(positions)
         self._paused.update(positions)
 
@@ -176,6 +178,9 @@ class MemoryLink:
         """Handle a message, and queue the answer."""
         if isinstance(message, AssignmentRequest):
             self._answers.append(StartPositions(message.generation, self._positions()))
+        elif isinstance(message, CutRequest):
+            # Nothing is on its way: each record is processed whole before the next one.
+            self._answers.append(CutDone(message.number, message.stream, {}))
         elif isinstance(message, BatchDone):
             self._handle(message.report)
             self._answers.append(Ack(message.number))

@@ -109,7 +109,7 @@ ROW_EXAMPLES: Mapping[str, Any] = {
 """A value of each type in `ROW_VALUES`."""
 
 
-def _rows(
+def _row_strategy(
     columns: Sequence[tuple[str, bool]], names: Sequence[str]
 ) -> st.SearchStrategy[tuple[Schema, list[dict[str, Any]]]]:
     named = [*zip(names or [f"c{number}" for number in range(len(columns))], columns, strict=False)]
@@ -125,7 +125,7 @@ class RowFormatConformance:
         types: types that the format carries, of those in `ROW_VALUES`.
         max_columns: maximum number of columns.
         nullable: whether columns may be null.
-        refused: bytes that are no row of any schema.
+        refused: bytes that are not a row of any schema.
         names: names of the columns, if the format knows no others.
     """
 
@@ -180,12 +180,12 @@ class RowFormatConformance:
     @given(st.data())
     @_thoroughly
     def test_hostile_bytes(self, data: st.DataObject) -> None:
-        """Bytes are a row or a `SerializationError`, and the same in a batch, whatever stands beside them."""
+        """Bytes are a row or a `SerializationError`, and the same in a batch, whatever stands next to them."""
         schema, rows = data.draw(self._schemas())
         made = self.make(schema)
         values = [made.encode(row, _TOPIC) for row in rows]
-        values.insert(data.draw(st.integers(0, len(values))), data.draw(_damaged(values)))
-        _agree(made, values)
+        values.insert(data.draw(st.integers(0, len(values))), data.draw(_damage_values(values)))
+        _check_agreement(made, values)
 
     def test_bytes_that_are_no_rows(self) -> None:
         """The error of a batch names the row."""
@@ -226,7 +226,7 @@ class RowFormatConformance:
             assert again.decode_batch([value], _TOPIC).equals(made.decode_batch([value], _TOPIC))
 
     def test_empty_batches(self) -> None:
-        """They have the types of the schema, too."""
+        """They also have the types of the schema."""
         for word in self.types:
             made = self.one_column(word)
             batch = made.decode_batch([], _TOPIC)
@@ -240,11 +240,11 @@ class RowFormatConformance:
     def _schemas(self) -> st.SearchStrategy[tuple[Schema, list[dict[str, Any]]]]:
         column = st.tuples(st.sampled_from(sorted(self.types)), st.booleans() if self.nullable else st.just(False))
         return st.lists(column, min_size=1, max_size=self.max_columns).flatmap(
-            lambda columns: _rows(columns, self.names)
+            lambda columns: _row_strategy(columns, self.names)
         )
 
 
-def _agree(made: RowFormat, values: Sequence[bytes]) -> None:
+def _check_agreement(made: RowFormat, values: Sequence[bytes]) -> None:
     rows: list[dict[str, Any]] = []
     fault = None
     try:
@@ -258,25 +258,25 @@ def _agree(made: RowFormat, values: Sequence[bytes]) -> None:
         return
     batch = made.decode_batch(values, _TOPIC)
     batch.validate(full=True)
-    assert _alike(_rows_of(made.schema, batch), rows)
+    assert _are_alike(_rows_of(made.schema, batch), rows)
 
 
 def _rows_of(schema: Schema, batch: pa.RecordBatch) -> list[dict[str, Any]]:
     return [schema.check(row) for row in batch.to_pylist()]
 
 
-def _alike(one: Any, other: Any) -> bool:
+def _are_alike(one: Any, other: Any) -> bool:
     if isinstance(one, float) and isinstance(other, float):
         return one == other or (math.isnan(one) and math.isnan(other))
     if isinstance(one, dict) and isinstance(other, dict):
-        return one.keys() == other.keys() and all(_alike(one[name], other[name]) for name in one)
+        return one.keys() == other.keys() and all(_are_alike(one[name], other[name]) for name in one)
     if isinstance(one, list) and isinstance(other, list):
-        return len(one) == len(other) and all(map(_alike, one, other))
+        return len(one) == len(other) and all(map(_are_alike, one, other))
     return type(one) is type(other) and bool(one == other)
 
 
 @st.composite
-def _damaged(draw: st.DrawFn, values: Sequence[bytes]) -> bytes:
+def _damage_values(draw: st.DrawFn, values: Sequence[bytes]) -> bytes:
     value = draw(st.sampled_from([*values, b""]))
     at = draw(st.integers(0, len(value)))
     kind = draw(st.integers(0, 3))

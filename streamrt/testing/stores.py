@@ -35,7 +35,7 @@ _STEPS = st.lists(st.one_of(_CHANGES, st.just("reopen")), max_size=8)
 _thoroughly = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.differing_executors])
 
 
-def _stamp(offset: int) -> Stamp:
+def _make_stamp(offset: int) -> Stamp:
     identity = StoreIdentity("conformance", "topic", 0, "store", "topic-id", "changelog-id", 2)
     return Stamp(identity, offset, offset + 1, 1_000 + offset, 2_000)
 
@@ -68,7 +68,7 @@ class StoreConformance:
 
     def test_what_is_written_can_be_read(self, partition: StorePartition) -> None:
         """Values, also the empty one; a read of several keys returns them in the order of the keys."""
-        partition.write([(b"a", b"1"), (b"b", b""), (b"c", b"\x00\xff")], _stamp(1))
+        partition.write([(b"a", b"1"), (b"b", b""), (b"c", b"\x00\xff")], _make_stamp(1))
         assert partition.get(b"a") == b"1"
         assert partition.get(b"b") == b""
         assert partition.get_many([b"c", b"missing", b"a", b"c"]) == [b"\x00\xff", None, b"1", b"\x00\xff"]
@@ -76,22 +76,22 @@ class StoreConformance:
 
     def test_deleted_keys_are_gone(self, partition: StorePartition) -> None:
         """None deletes a key, also a missing one."""
-        partition.write([(b"a", b"1"), (b"b", b"2")], _stamp(1))
-        partition.write([(b"a", None), (b"never", None)], _stamp(2))
+        partition.write([(b"a", b"1"), (b"b", b"2")], _make_stamp(1))
+        partition.write([(b"a", None), (b"never", None)], _make_stamp(2))
         assert partition.get(b"a") is None
         assert list(partition.scan(b"", None)) == [(b"b", b"2")]
 
     def test_the_last_change_of_a_key_counts(self, partition: StorePartition) -> None:
         """Also if it is a deletion."""
-        partition.write([(b"a", b"1"), (b"b", b"1"), (b"a", b"2"), (b"b", None)], _stamp(1))
+        partition.write([(b"a", b"1"), (b"b", b"1"), (b"a", b"2"), (b"b", None)], _make_stamp(1))
         assert list(partition.scan(b"", None)) == [(b"a", b"2")]
 
     def test_the_stamp_goes_with_the_data(self, partition: StorePartition) -> None:
         """It is the stamp of the last write, which may have no changes."""
-        partition.write([(b"a", b"1")], _stamp(1))
-        assert partition.stamp == _stamp(1)
-        partition.write([], _stamp(2))
-        assert partition.stamp == _stamp(2)
+        partition.write([(b"a", b"1")], _make_stamp(1))
+        assert partition.stamp == _make_stamp(1)
+        partition.write([], _make_stamp(2))
+        assert partition.stamp == _make_stamp(2)
         assert partition.get(b"a") == b"1"
 
     def test_a_write_is_all_or_nothing(self, partition: StorePartition) -> None:
@@ -102,23 +102,23 @@ class StoreConformance:
             yield b"b", b"2"
             raise RuntimeError("no more")
 
-        partition.write([(b"a", b"1")], _stamp(1))
+        partition.write([(b"a", b"1")], _make_stamp(1))
         with pytest.raises(RuntimeError, match="no more"):
-            partition.write(changes(), _stamp(2))
-        assert partition.stamp == _stamp(1)
+            partition.write(changes(), _make_stamp(2))
+        assert partition.stamp == _make_stamp(1)
         assert list(partition.scan(b"", None)) == [(b"a", b"1")]
 
     def test_empty_keys_are_refused(self, partition: StorePartition) -> None:
         """Such a write has no effect."""
         with pytest.raises(StateError):
-            partition.write([(b"a", b"1"), (b"", b"1")], _stamp(1))
+            partition.write([(b"a", b"1"), (b"", b"1")], _make_stamp(1))
         assert partition.stamp is None
         assert list(partition.scan(b"", None)) == []
 
     def test_scans_go_by_bytes(self, partition: StorePartition) -> None:
         """From the first bound, inclusive, to the second, exclusive; in both directions."""
         keys = [b"a", b"a\x00", b"a\xff", b"b", b"ba", b"c"]
-        partition.write([(key, key + b"!") for key in reversed(keys)], _stamp(1))
+        partition.write([(key, key + b"!") for key in reversed(keys)], _make_stamp(1))
 
         def scanned(start: bytes, end: bytes | None) -> list[bytes]:
             forward = list(partition.scan(start, end))
@@ -138,7 +138,7 @@ class StoreConformance:
     def test_a_scan_may_be_left_early(self, store: Store) -> None:
         """An unfinished scan keeps nothing open."""
         partition = store.open(0)
-        partition.write([(b"%d" % number, b"") for number in range(100)], _stamp(1))
+        partition.write([(b"%d" % number, b"") for number in range(100)], _make_stamp(1))
         scan = partition.scan(b"", None)
         next(scan)
         partition.close()
@@ -147,7 +147,7 @@ class StoreConformance:
     def test_keys_may_have_every_byte(self, partition: StorePartition) -> None:
         """At every position."""
         keys = [bytes([byte]) for byte in range(256)] + [bytes([byte, 255 - byte]) for byte in range(256)]
-        partition.write([(key, key) for key in keys], _stamp(1))
+        partition.write([(key, key) for key in keys], _make_stamp(1))
         assert partition.get_many(keys) == keys
         assert [key for key, _ in partition.scan(b"", None)] == sorted(keys)
 
@@ -155,7 +155,7 @@ class StoreConformance:
         """Some megabytes."""
         value = bytes(range(256)) * 4 * 4096
         partition = store.open(0)
-        partition.write([(b"large", value), (b"small", b"1")], _stamp(1))
+        partition.write([(b"large", value), (b"small", b"1")], _make_stamp(1))
         assert partition.get(b"large") == value
         assert partition.approximate_size() >= 0
         partition.close()
@@ -169,8 +169,8 @@ class StoreConformance:
         keys = [b"key-%06d" % number for number in range(30_000)]
         partition = store.open(0)
         for first in range(0, len(keys), 5_000):
-            partition.write([(key, key * 3) for key in keys[first : first + 5_000]], _stamp(first))
-        partition.write([(key, None) for key in keys[::2]], _stamp(len(keys)))
+            partition.write([(key, key * 3) for key in keys[first : first + 5_000]], _make_stamp(first))
+        partition.write([(key, None) for key in keys[::2]], _make_stamp(len(keys)))
         partition.close()
         partition = store.open(0)
         assert [key for key, _ in partition.scan(b"", None)] == keys[1::2]
@@ -183,11 +183,11 @@ class StoreConformance:
     def test_data_survives_closing(self, store: Store, tmp_path: Path) -> None:
         """For stores that declare themselves persistent, also in another object."""
         partition = store.open(3)
-        partition.write([(b"a", b"1")], _stamp(1))
+        partition.write([(b"a", b"1")], _make_stamp(1))
         partition.close()
         again = self.make("store", "topic", tmp_path) if store.persistent else store
         partition = again.open(3)
-        assert partition.stamp == _stamp(1)
+        assert partition.stamp == _make_stamp(1)
         assert list(partition.scan(b"", None)) == [(b"a", b"1")]
         partition.close()
 
@@ -195,7 +195,7 @@ class StoreConformance:
         """Several may be open at the same time."""
         partitions = [store.open(number) for number in (0, 1, 10)]
         for number, partition in enumerate(partitions):
-            partition.write([(b"a", b"%d" % number)], _stamp(number))
+            partition.write([(b"a", b"%d" % number)], _make_stamp(number))
         assert [partition.get(b"a") for partition in partitions] == [b"0", b"1", b"2"]
         for partition in partitions:
             partition.close()
@@ -221,7 +221,7 @@ class StoreConformance:
         for store in stores:
             partition = store.open(0)
             assert partition.stamp is None
-            partition.write([(b"a", repr(store).encode())], _stamp(1))
+            partition.write([(b"a", repr(store).encode())], _make_stamp(1))
             partition.close()
         for store in stores:
             partition = store.open(0)
@@ -235,7 +235,7 @@ class StoreConformance:
             store.open(0)
         with pytest.raises(StoreLockedError):
             store.destroy(0)
-        partition.write([(b"a", b"1")], _stamp(1))
+        partition.write([(b"a", b"1")], _make_stamp(1))
         partition.close()
         partition = store.open(0)
         assert partition.get(b"a") == b"1"
@@ -245,7 +245,7 @@ class StoreConformance:
         """A new store can be made there; destroying nothing is allowed."""
         store.destroy(0)
         partition = store.open(0)
-        partition.write([(b"a", b"1")], _stamp(1))
+        partition.write([(b"a", b"1")], _make_stamp(1))
         partition.close()
         store.destroy(0)
         store.destroy(0)
@@ -257,7 +257,7 @@ class StoreConformance:
     def test_a_closed_partition_refuses(self, store: Store) -> None:
         """All calls but another close."""
         partition = store.open(0)
-        partition.write([(b"a", b"1")], _stamp(1))
+        partition.write([(b"a", b"1")], _make_stamp(1))
         partition.close()
         partition.close()
         with pytest.raises(StateError):
@@ -267,7 +267,7 @@ class StoreConformance:
         with pytest.raises(StateError):
             list(partition.scan(b"", None))
         with pytest.raises(StateError):
-            partition.write([(b"a", b"2")], _stamp(2))
+            partition.write([(b"a", b"2")], _make_stamp(2))
 
     @pytest.mark.slow
     @given(steps=_STEPS)
@@ -283,12 +283,12 @@ class StoreConformance:
                     partition.close()
                     partition = store.open(0)
                     continue
-                partition.write(step, _stamp(number))
+                partition.write(step, _make_stamp(number))
                 for key, value in step:
                     model.pop(key, None)
                     if value is not None:
                         model[key] = value
-                assert partition.stamp == _stamp(number)
+                assert partition.stamp == _make_stamp(number)
                 assert partition.get_many(sorted(model)) == [model[key] for key in sorted(model)]
             assert list(partition.scan(b"", None)) == sorted(model.items())
             assert list(partition.scan(b"", None, reverse=True)) == sorted(model.items(), reverse=True)

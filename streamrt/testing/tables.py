@@ -5,17 +5,18 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from streamrt.kafka.portion import Portion, produce_each
-from streamrt.kafka.sender import Delivered
-from streamrt.kafka.topic_config import TopicConfig
+from streamrt.kafka.cluster.topic_config import TopicConfig
+from streamrt.kafka.writing.portion import Portion, produce_each
+from streamrt.kafka.writing.sender import Delivered
 from streamrt.records import Headers, TopicPartition
 from streamrt.serializers.row_formats import KeyFormat, RowFormat
-from streamrt.tables.connections import Connection
-from streamrt.tables.home import ConnectedHome
-from streamrt.tables.info import TableInfo
-from streamrt.tables.links import RecordFeed, RecordSender, TableAdmin, TableLinks
+from streamrt.tables.access.links import RecordFeed, RecordSender, TableAdmin, TableLinks
+from streamrt.tables.descriptions.connections import Connection
+from streamrt.tables.descriptions.home import TableHome
+from streamrt.tables.descriptions.info import TableInfo
+from streamrt.tables.descriptions.permissions import TablePermissions
+from streamrt.tables.descriptions.topics import endpoint_topic_name
 from streamrt.tables.table import Table
-from streamrt.tables.topics import endpoint_topic_name
 from streamrt.testing.memory import WrittenRecord
 from streamrt.testing.memory_topics import MemoryLinks
 from streamrt.topics import Topic
@@ -41,7 +42,7 @@ class DriverTables:
 
     def __init__(
         self,
-        catalog: Callable[[], ConnectedHome],
+        catalog: Callable[[], TableHome],
         counts: Mapping[str, int],
         written: Callable[[str], list[WrittenRecord]],
         process: Callable[[list[Arrived]], None],
@@ -65,7 +66,7 @@ class DriverTables:
             topics: the topics.
         """
         for topic in topics:
-            self._add(topic.name, None if topic.config is None else topic.config.num_partitions)
+            self._add_topic(topic.name, None if topic.config is None else topic.config.num_partitions)
 
     def table(self, name: str) -> Table:
         """Return a table by its name. Rows of an external table are those that its source brings.
@@ -81,14 +82,14 @@ class DriverTables:
 
     def end_of(self, partition: TopicPartition, least: int) -> int:
         """Return the offset of the next record of a partition."""
-        if not self._keeps(partition):
+        if not self._keeps_partition(partition):
             return least
         (_, end) = self._links.admin().offset_bounds([partition])[partition]
         return max(end, least)
 
     def arrived(self, partition: TopicPartition, records: Iterable[WrittenRecord]) -> None:
         """Keep records that the application has processed, and that were not appended through a table."""
-        if self._keeps(partition):
+        if self._keeps_partition(partition):
             sender = self._links.sender()
             for each in records:
                 sender.produce(partition.topic, each.value, each.key, each.timestamp, each.headers, partition.partition)
@@ -118,6 +119,15 @@ class DriverTables:
         """Seconds to wait for answers."""
         return self._catalog().timeout
 
+    @property
+    def schema_registry(self) -> None:
+        """None: records of tests are looked at without a registry."""
+
+    @property
+    def permissions(self) -> TablePermissions:
+        """The parts of this process that tables may use: everything."""
+        return TablePermissions(None)
+
     def load(self, name: str) -> TableInfo:
         """Return what the catalogue knows of a table."""
         return self._catalog().load(name)
@@ -145,18 +155,18 @@ class DriverTables:
         if info.topic is None:
             # What its source brings there can be appended in a test.
             info = replace(info, kind="log", topic=endpoint_topic_name(info.name), num_partitions=1)
-        self._add(info.topic or info.name, info.num_partitions)
+        self._add_topic(info.topic or info.name, info.num_partitions)
         self.publish()
         return Table(info, self)
 
-    def _add(self, name: str, count: int | None) -> None:
+    def _add_topic(self, name: str, count: int | None) -> None:
         with self._lock:
             if name not in self._kept:
                 self._kept[name] = self._counts.get(name) or count or 1
                 self._links.admin().create_topics([Topic(name, TopicConfig(self._kept[name], 1))])
                 self._copied[name] = 0
 
-    def _keeps(self, partition: TopicPartition) -> bool:
+    def _keeps_partition(self, partition: TopicPartition) -> bool:
         # Tests need not declare the partitions that they pipe to.
         return partition.partition < self._kept.get(partition.topic, 0)
 

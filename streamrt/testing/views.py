@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 from streamrt.errors import StateError
 from streamrt.process import TimeDomain
 from streamrt.runtime.placement import StateSettings
-from streamrt.runtime.tasks.store_catalog import StoreCatalog
+from streamrt.runtime.tasks.stores.store_catalog import StoreCatalog
 from streamrt.state import State, Store, StorePartition
 from streamrt.state.base import Transaction
 from streamrt.state.handles import Aggregation
@@ -92,17 +92,17 @@ class StateView:
 
     def get(self, key: Any, default: Any = None) -> Any:
         """Return the value of a state key, or `default`."""
-        with self._state() as state:
+        with self._open_state() as state:
             return state.get(key, default)
 
     def get_bytes(self, key: Any, default: bytes | None = None) -> bytes | None:
         """Return the bytes of a state key, or `default`."""
-        with self._state() as state:
+        with self._open_state() as state:
             return state.get_bytes(key, default)
 
     def exists(self, key: Any) -> bool:
         """Return whether a state key has a value."""
-        with self._state() as state:
+        with self._open_state() as state:
             return state.exists(key)
 
     def timers(self, domain: TimeDomain = TimeDomain.EVENT_TIME) -> list[int]:
@@ -130,21 +130,21 @@ class StateView:
 
     def list(self, name: str) -> list[Any]:
         """Return the elements of `State.list(name)`."""
-        with self._state() as state:
+        with self._open_state() as state:
             return [*state.list(name)]
 
     def map(self, name: str) -> dict[Any, Any]:
         """Return the entries of `State.map(name)`; keys that are lists become tuples."""
-        with self._state() as state:
-            return {_hashable(key): value for key, value in state.map(name).items()}
+        with self._open_state() as state:
+            return {_make_hashable(key): value for key, value in state.map(name).items()}
 
     def aggregating(self, name: str, aggregator: Aggregation) -> Any:
         """Return the result of `State.aggregating(name, aggregator)`, or None."""
-        with self._state() as state:
+        with self._open_state() as state:
             return state.aggregating(name, aggregator).get()
 
     @contextlib.contextmanager
-    def _state(self) -> Iterator[State]:
+    def _open_state(self) -> Iterator[State]:
         with self._store.reading(self._partition) as opened:
             transaction = self._transaction(opened, self._store.options)
             if self._now is not None:
@@ -153,8 +153,8 @@ class StateView:
             yield transaction.state(self._key, -1)
 
 
-def _hashable(key: Any) -> Any:
-    return tuple(map(_hashable, key)) if isinstance(key, list) else key
+def _make_hashable(key: Any) -> Any:
+    return tuple(map(_make_hashable, key)) if isinstance(key, list) else key
 
 
 def _is_closed(partition: StorePartition) -> bool:

@@ -1,10 +1,10 @@
-"""What `TopicManager` needs of a cluster."""
+"""The requests to a cluster that `TopicManager` needs."""
 
 from collections.abc import Collection, Iterable
 from typing import Protocol
 
 from streamrt.kafka import TopicConfig
-from streamrt.kafka.topic_config import TopicDefinition
+from streamrt.kafka.cluster.topic_config import TopicDefinition
 
 __all__ = ["TopicAdministration"]
 

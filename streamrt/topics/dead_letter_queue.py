@@ -1,14 +1,16 @@
-"""What to do with dead letters: look at them, send them to their topics again, or drop them."""
+"""Dead letters: list them, send them to their topics again, or drop them."""
 
 import contextlib
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from streamrt.errors import ArgumentValueError, TopicNotFoundError
-from streamrt.kafka import ConnectionConfig, TopicAdmin
-from streamrt.kafka.stored import StoredReader, StoredRecord
-from streamrt.kafka.transactions import KafkaTransactionalWriter
+from streamrt.common.claims import Claimed, claim
+from streamrt.errors import ArgumentValueError, StaleTokenError, TopicNotFoundError, TransactionError
+from streamrt.kafka import ConnectionConfig, KafkaError, KafkaRequestError, TopicAdmin
+from streamrt.kafka.cluster.topic_ids import confirmed_ids
+from streamrt.kafka.reading.stored import StoredReader, StoredRecord
+from streamrt.kafka.writing.transactions import KafkaTransactionalWriter
 from streamrt.records import TopicPartition
 from streamrt.topics.dead_letters import DeadLetter, without_error_headers
 
@@ -23,7 +25,7 @@ class Letter:
 
     Attributes:
         record: the record.
-        why: why it is there; None if it is no dead letter.
+        why: why it is there; None if it is not a dead letter.
     """
 
     record: StoredRecord
@@ -31,11 +33,13 @@ class Letter:
 
 
 Selection = Callable[[Letter], bool]
+_Bounds = Mapping[TopicPartition, tuple[int, int]]
+_Claim = Claimed[KafkaTransactionalWriter, _Bounds]
 
 
 @dataclass
 class Handled:
-    """What was done with dead letters.
+    """The result of handling dead letters.
 
     Attributes:
         done: number of dead letters that were replayed or dropped.
@@ -51,10 +55,13 @@ class Handled:
 
 
 class DeadLetterQueue:
-    """The dead letters of a topic that nobody has handled yet.
+    """The dead letters of a topic that no one has handled yet.
 
     What is handled is deleted from the topic. Dead letters that are left before others go to the end of their partition. A
     Kafka transaction contains both and what is sent, so nothing is lost or sent twice, wherever the process ends.
+
+    One process at a time handles the dead letters of a topic: `replay` and `drop` take the transactional id of the topic
+    before they read what is there, and fail as soon as another process has taken it.
 
     Args:
         connection: connection to the brokers.
@@ -69,6 +76,7 @@ class DeadLetterQueue:
         self._admin = TopicAdmin(connection)
         # Kafka forgets its offsets after a week. By then, the records below them are deleted.
         self._group = f"{topic}--handled"
+        self._id: str | None = None
 
     def pending(self) -> Iterator[Letter]:
         """Yield the dead letters, partition by partition.
@@ -77,8 +85,7 @@ class DeadLetterQueue:
             TopicNotFoundError: if the topic does not exist.
             KafkaRequestError: if the brokers refuse or do not answer.
         """
-        for partition, (start, end) in self._bounds().items():
-            yield from self._read(partition, start, end)
+        yield from self._iterate_letters(self._request_bounds())
 
     def replay(
         self,
@@ -101,8 +108,9 @@ class DeadLetterQueue:
         Raises:
             ArgumentValueError: if they would be sent to the topic for dead letters itself.
             TopicNotFoundError: if a topic does not exist.
+            StaleTokenError: if the topic is deleted and created again meanwhile.
             KafkaRequestError: if the brokers refuse or do not answer.
-            TransactionError: if the transaction fails, for example since another process handles the dead letters, too.
+            TransactionError: if a transaction fails; `fenced` says that another process handles the dead letters now.
         """
         if to == self._topic:
             raise self._own_topic()
@@ -124,9 +132,10 @@ class DeadLetterQueue:
             elif why is not None:
                 writer.produce(why.topic, record.value, record.key, record.timestamp, headers, why.partition)
 
-        offsets = self._select(wanted, limit, handled, to)
-        self._require(handled.topics)
-        self._handle(offsets, send)
+        with self._hold_claim() as claimed:
+            offsets = self._select_offsets(claimed.seen, wanted, limit, handled, to)
+            self._require_targets(handled.topics)
+            self._handle_letters(claimed, offsets, send)
         return handled
 
     def drop(self, selected: Selection = lambda letter: True, *, limit: int = 0) -> Handled:
@@ -138,19 +147,44 @@ class DeadLetterQueue:
 
         Raises:
             TopicNotFoundError: if the topic does not exist.
+            StaleTokenError: if the topic is deleted and created again meanwhile.
             KafkaRequestError: if the brokers refuse or do not answer.
-            TransactionError: if the transaction fails, for example since another process handles the dead letters, too.
+            TransactionError: if a transaction fails; `fenced` says that another process handles the dead letters now.
         """
         handled = Handled()
-        self._handle(self._select(selected, limit, handled, ""), None)
+        with self._hold_claim() as claimed:
+            self._handle_letters(claimed, self._select_offsets(claimed.seen, selected, limit, handled, ""), None)
         return handled
 
-    def _select(
-        self, selected: Selection, limit: int, handled: Handled, to: str | None
+    @contextlib.contextmanager
+    def _hold_claim(self) -> Iterator[_Claim]:
+        """Take the id under which one process at a time handles the dead letters, and yield what is there since."""
+        self._id = self._admin.topic_ids([self._topic], self._timeout)[self._topic]
+        try:
+            claimed = self._make_claim()
+            with contextlib.closing(claimed.holder):
+                yield claimed
+        except (TransactionError, KafkaRequestError) as error:
+            # Who reads while another process handles and deletes them finds no records at their offsets.
+            if not (
+                error.fenced if isinstance(error, TransactionError) else error.code == KafkaError.OFFSET_OUT_OF_RANGE
+            ):
+                raise
+            raise TransactionError(
+                f"another process handles the dead letters of {self._topic} now, and has taken over (fenced): what was "
+                "handled here so far is handled once; look what is left when the other one has ended",
+                fenced=True,
+            ) from error
+
+    def _make_claim(self) -> _Claim:
+        return claim(self._make_writer, lambda writer: self._request_bounds())
+
+    def _select_offsets(
+        self, bounds: _Bounds, selected: Selection, limit: int, handled: Handled, to: str | None
     ) -> dict[TopicPartition, set[int]]:
         """Return the offsets of the dead letters to handle, and count them."""
         chosen: dict[TopicPartition, set[int]] = {}
-        for letter in self.pending():
+        for letter in self._iterate_letters(bounds):
             if not selected(letter):
                 handled.left += 1
                 continue
@@ -164,42 +198,74 @@ class DeadLetterQueue:
             handled.topics[to] = handled.done
         return chosen
 
-    def _handle(
-        self, offsets: dict[TopicPartition, set[int]], send: Callable[[KafkaTransactionalWriter, Letter], None] | None
+    def _handle_letters(
+        self,
+        claimed: _Claim,
+        offsets: Mapping[TopicPartition, set[int]],
+        send: Callable[[KafkaTransactionalWriter, Letter], None] | None,
     ) -> None:
         """Handle the dead letters at offsets, and move those before the last of them that are to stay."""
         if not offsets:
             return
-        bounds = self._bounds()
-        with contextlib.ExitStack() as stack:
-            writer: KafkaTransactionalWriter | None = None
+        handled = {partition: claimed.seen[partition][0] for partition in offsets}
+        with contextlib.ExitStack() as renewed:
             for partition, chosen in offsets.items():
                 end = max(chosen) + 1
-                letters = self._read(partition, bounds[partition][0], end)
+                letters = self._read_partition(partition, handled[partition], end)
                 while part := list(itertools.islice(letters, _TRANSACTION)):
-                    if writer is None or not writer.usable:
-                        writer = self._writer()
-                        stack.callback(writer.close)
+                    if not claimed.holder.usable:
+                        claimed = self._renew_claim(handled)
+                        renewed.enter_context(contextlib.closing(claimed.holder))
                     for letter in part:
                         if letter.record.offset not in chosen:
-                            self._keep(writer, letter)
+                            self._keep_letter(claimed.holder, letter)
                         elif send is not None:
-                            send(writer, letter)
-                    writer.commit({partition: part[-1].record.offset + 1})
+                            send(claimed.holder, letter)
+                    handled[partition] = part[-1].record.offset + 1
+                    self._require_same()
+                    claimed.holder.commit({partition: handled[partition]})
+                self._require_same()
                 self._admin.delete_records({partition: end}, self._timeout)
         # The brokers begin another one once readers see the whole of the transaction before it.
-        self._writer().close()
+        self._make_writer().close()
 
-    def _keep(self, writer: KafkaTransactionalWriter, letter: Letter) -> None:
+    def _renew_claim(self, handled: Mapping[TopicPartition, int]) -> _Claim:
+        """Take the id again after a commit with errors of the connection, unless another process has used it meanwhile.
+
+        Args:
+            handled: by partition, the first offset that is not handled.
+
+        Raises:
+            TransactionError: if another process has handled dead letters.
+        """
+        # First without the id, so as not to fence that process.
+        self._require_unhandled(self._request_bounds(), handled)
+        claimed = self._make_claim()
+        try:
+            self._require_unhandled(claimed.seen, handled)
+        except TransactionError:
+            claimed.holder.close()
+            raise
+        return claimed
+
+    def _require_unhandled(self, bounds: _Bounds, handled: Mapping[TopicPartition, int]) -> None:
+        if any(bounds[partition][0] != offset for partition, offset in handled.items()):
+            raise TransactionError(f"another process has handled dead letters of {self._topic}", fenced=True)
+
+    def _keep_letter(self, writer: KafkaTransactionalWriter, letter: Letter) -> None:
         record = letter.record
         writer.produce(self._topic, record.value, record.key, record.timestamp, record.headers, record.partition)
 
-    def _read(self, partition: TopicPartition, start: int, end: int) -> Iterator[Letter]:
+    def _iterate_letters(self, bounds: _Bounds) -> Iterator[Letter]:
+        for partition, (start, end) in bounds.items():
+            yield from self._read_partition(partition, start, end)
+
+    def _read_partition(self, partition: TopicPartition, start: int, end: int) -> Iterator[Letter]:
         with contextlib.closing(StoredReader(self._connection)) as reader:
             for record in reader.read(partition, start, end, timeout_s=self._timeout):
                 yield Letter(record, DeadLetter.of(record.headers))
 
-    def _bounds(self) -> dict[TopicPartition, tuple[int, int]]:
+    def _request_bounds(self) -> _Bounds:
         """Return the first offset that is not handled and the end, by partition."""
         config = self._admin.inspect_topics([self._topic], self._timeout)[self._topic]
         if config is None:
@@ -217,7 +283,18 @@ class DeadLetterQueue:
             self._admin.delete_records(handled, self._timeout)
         return found
 
-    def _require(self, targets: dict[str, int]) -> None:
+    def _require_same(self) -> None:
+        """Raise if the topic is another one than when its dead letters were chosen by their offsets."""
+        if self._id is None:
+            return
+        now = confirmed_ids(self._admin.topic_ids, {self._topic: self._id}, timeout=self._timeout)[self._topic]
+        if now != self._id:
+            raise StaleTokenError(
+                f"topic {self._topic!r} was deleted{'' if now is None else ' and created again'} while its dead letters were "
+                "handled: nothing of the new topic is sent or deleted; look what is left, and begin again"
+            )
+
+    def _require_targets(self, targets: dict[str, int]) -> None:
         if self._topic in targets:
             raise self._own_topic()
         for name, config in self._admin.inspect_topics(list(targets), self._timeout).items():
@@ -230,7 +307,7 @@ class DeadLetterQueue:
             "their reasons; name another topic"
         )
 
-    def _writer(self) -> KafkaTransactionalWriter:
+    def _make_writer(self) -> KafkaTransactionalWriter:
         """Return a writer that no other process can use at the same time."""
         writer = KafkaTransactionalWriter(self._connection, self._group, self._group)
         try:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
+from streamrt.common.untrusted import whole_number
 from streamrt.errors import ArgumentTypeError, ArgumentValueError, argument_error
 from streamrt.kafka import TopicConfig
 from streamrt.records import Headers
@@ -32,6 +33,8 @@ _STAGES: tuple[ErrorStage, ...] = get_args(ErrorStage)
 _PREFIX = "streamrt.error."
 _ATTEMPT = f"{_PREFIX}attempt"
 _LONGEST_MESSAGE = 2_000
+MOST_ATTEMPTS = 1_000_000
+"""Attempts are counted up to here: a producer can write any number into the header."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +80,7 @@ OnError = ErrorPolicy | Mapping[ErrorStage, ErrorPolicy]
 
 @dataclass(frozen=True)
 class ErrorPolicies:
-    """What happens to a record that fails and that no callback skips, by stage. Other stages end the application.
+    """The policies for a record that fails and that no callback skips, by stage. Other stages end the application.
 
     Attributes:
         topics: name of the topic for dead letters.
@@ -96,7 +99,7 @@ class ErrorPolicies:
             group: the consumer group.
 
         Raises:
-            ConfigurationError: if it is no policy, or a stage is unknown.
+            ConfigurationError: if it is not a policy, or a stage is unknown.
         """
         wanted = on_error if isinstance(on_error, Mapping) else dict.fromkeys(_STAGES, on_error)
         topics: dict[ErrorStage, str] = {}
@@ -156,14 +159,14 @@ class DeadLetter:
             "partition": str(self.partition),
             "offset": str(self.offset),
             "group": self.group,
-            "attempt": str(attempts_of(own) + 1),
+            "attempt": str(min(attempts_of(own) + 1, MOST_ATTEMPTS)),
         }
         encoded = [(f"{_PREFIX}{name}", text.encode(errors="backslashreplace")) for name, text in told.items()]
         return [*without_error_headers(own), *encoded]
 
     @staticmethod
     def of(headers: Headers | None) -> "DeadLetter | None":
-        """Return what the headers of a record say; None if it is no dead letter.
+        """Return what the headers of a record say; None if it is not a dead letter.
 
         Example:
             >>> why = DeadLetter("process", "KeyError", "'price'", "apply-1 (total)", "orders", 3, 17, "shop")
@@ -181,19 +184,22 @@ class DeadLetter:
                 text["message"],
                 text["operator"],
                 text["topic"],
-                int(text["partition"]),
-                int(text["offset"]),
+                whole_number(text["partition"]),
+                whole_number(text["offset"]),
                 text["group"],
-                int(text["attempt"]),
+                whole_number(text["attempt"]),
             )
         except (KeyError, ValueError):
             return None
 
 
 def attempts_of(headers: Headers | None) -> int:
-    """Return how often a record has failed before, by its headers."""
+    """Return how often a record has failed before, by its headers; 0 if they say no number, as any producer can."""
     found = [value for name, value in headers or () if name == _ATTEMPT and isinstance(value, bytes)]
-    return int(found[-1]) if found and found[-1].isdigit() else 0
+    try:
+        return min(whole_number(found[-1]), MOST_ATTEMPTS) if found else 0
+    except ValueError:
+        return 0
 
 
 def without_error_headers(headers: Headers | None, *, keep_attempt: bool = False) -> Headers:

@@ -3,6 +3,7 @@
 from datetime import timedelta
 
 from streamrt.errors import ArgumentTypeError, ArgumentValueError
+from streamrt.records.timestamps import LATEST_TIMESTAMP_MS
 
 _MILLISECOND = timedelta(milliseconds=1)
 
@@ -17,14 +18,16 @@ def milliseconds(what: str, duration: int | timedelta, least: int | None = 0) ->
 
     Raises:
         ArgumentTypeError: if `duration` is neither an int nor a timedelta.
-        ArgumentValueError: if `duration` is too short.
+        ArgumentValueError: if `duration` is too short, or longer than all timestamps together.
 
     Example:
         >>> milliseconds("grace_ms", timedelta(seconds=1.5)), milliseconds("grace_ms", timedelta(microseconds=2_500))
         (1500, 3)
     """
     if isinstance(duration, timedelta):
-        whole = (duration + _MILLISECOND / 2) // _MILLISECOND
+        # Not by an addition, which overflows for timedelta.max.
+        whole, rest = divmod(duration, _MILLISECOND)
+        whole += 2 * rest >= _MILLISECOND
     elif isinstance(duration, int) and not isinstance(duration, bool):
         whole = duration
     else:
@@ -33,4 +36,8 @@ def milliseconds(what: str, duration: int | timedelta, least: int | None = 0) ->
         )
     if least is not None and whole < least:
         raise ArgumentValueError(f"{what} must be {least} ms or more, got {whole}")
+    if abs(whole) > LATEST_TIMESTAMP_MS:
+        raise ArgumentValueError(
+            f"{what} must be {LATEST_TIMESTAMP_MS} ms or less, the latest timestamp of a record, got {whole}"
+        )
     return whole

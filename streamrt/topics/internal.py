@@ -3,15 +3,24 @@
 ```
 repartition__<group>--<topic>--<name>                   what group_by puts between two sub-topologies
 changelog__<group>--<topic>--<store>                    the changes of a store
+changelog__<group>--source-<name>                       the state of a source
 changelog__<group>--repartition.<topic>.<name>--<store> the same, of a store behind a group_by
 changelog__<group>--<topic>--<store>.<name>             the same, where the topic has one partition
+layout__<group>                                         the layout of the group, and the positions of its inputs
 ```
 
 Operators behind a `group_by` have separate stores, whose names end with that of the grouping: `default.<name>`, or
-`default.<a>.<b>` if one grouping follows another. On a topic of one partition they lie beside the store of the input,
+`default.<a>.<b>` if one grouping follows another. On a topic of one partition they lie next to the store of the input,
 and the name distinguishes them. Behind a repartition topic, whose name already contains the grouping, the name of the
 changelog omits it.
+
+Parts are joined by `--`, so a part that contains it, or begins or ends with a hyphen, could be taken for two, and two groups
+could have one topic. `name_part` writes such a part as `-.` and the part with `-.` for each hyphen: `shop--eu` is
+`-.shop-.-.eu`. All other parts stay as they are. A topic, or merged ones, may contain `--`, since it is the only part that is
+neither the first nor the last one; so may the names of groupings at the end of a store.
 """
+
+import re
 
 from streamrt.errors import ConfigurationError
 from streamrt.kafka import TopicConfig
@@ -27,6 +36,47 @@ _MAX_LENGTH = 249
 _STORE = "the name of the store, which ends with the names of groupings"
 
 
+_PLAIN = re.compile(r"[^-](?:(?!--).)*(?<!-)", re.DOTALL)
+"""A part that cannot be mistaken: no `--` in it, and no hyphen at its ends."""
+
+
+def name_part(text: str) -> str:
+    """Return a part of the name of an internal topic, so that parts joined by `--` can be told apart.
+
+    Args:
+        text: the part.
+
+    Example:
+        >>> name_part("shop"), name_part("shop--eu"), name_part("shop-")
+        ('shop', '-.shop-.-.eu', '-.shop-.')
+    """
+    return text if not text or _PLAIN.fullmatch(text) else "-." + text.replace("-", "-.")
+
+
+def changelog_prefix(group: str) -> str:
+    """Return the common prefix of the names of a group's changelog topics.
+
+    Example:
+        >>> changelog_prefix("shop"), changelog_prefix("shop--eu")
+        ('changelog__shop--', 'changelog__-.shop-.-.eu--')
+    """
+    return f"changelog__{name_part(group)}--"
+
+
+def source_changelog_name(group: str, store: str) -> str:
+    """Return the name of the changelog topic of a source.
+
+    Args:
+        group: the consumer group.
+        store: the name of the state of the source.
+
+    Example:
+        >>> source_changelog_name("shop", "source-csv")
+        'changelog__shop--source-csv'
+    """
+    return changelog_prefix(group) + name_part(store)
+
+
 def repartition_prefix(group: str) -> str:
     """Return the common prefix of the names of a group's repartition topics.
 
@@ -34,7 +84,7 @@ def repartition_prefix(group: str) -> str:
         >>> repartition_prefix("shop")
         'repartition__shop--'
     """
-    return f"repartition__{group}--"
+    return f"repartition__{name_part(group)}--"
 
 
 def repartition_topic_name(group: str, topic: str, name: str) -> str:
@@ -54,8 +104,8 @@ def repartition_topic_name(group: str, topic: str, name: str) -> str:
         >>> repartition_topic_name("shop", "repartition__shop--orders--customer", "day")
         'repartition__shop--repartition.orders.customer--day'
     """
-    full = f"{repartition_prefix(group)}{topic_alias(group, topic)}--{name}"
-    return _checked("repartition", full, {"consumer_group": group, "group_by(name='...')": name})
+    full = f"{repartition_prefix(group)}{_join_parts(topic_alias(group, topic))}--{name_part(name)}"
+    return _check_name("repartition", full, {"consumer_group": group, "group_by(name='...')": name})
 
 
 def changelog_topic_name(group: str, topic: str, store: str) -> str:
@@ -81,7 +131,8 @@ def changelog_topic_name(group: str, topic: str, store: str) -> str:
     name, _, grouping = store.partition(".")
     if alias != topic and grouping and alias.endswith(f".{grouping.replace('--', '.')}"):
         store = name
-    return _checked("changelog", f"changelog__{group}--{alias}--{store}", {"consumer_group": group, _STORE: store})
+    full = f"{changelog_prefix(group)}{_join_parts(alias)}--{_store_part(store)}"
+    return _check_name("changelog", full, {"consumer_group": group, _STORE: store})
 
 
 def dead_letter_topic_name(group: str) -> str:
@@ -97,7 +148,23 @@ def dead_letter_topic_name(group: str) -> str:
         >>> dead_letter_topic_name("shop")
         'dead-letters__shop'
     """
-    return _checked("dead-letter", f"dead-letters__{group}", {"consumer_group": group})
+    return _check_name("dead-letter", f"dead-letters__{group}", {"consumer_group": group})
+
+
+def layout_topic_name(group: str) -> str:
+    """Return the name of the topic with the layout of a consumer group: see `streamrt.runtime.layout_record`.
+
+    Args:
+        group: the consumer group.
+
+    Raises:
+        ConfigurationError: if the result is not a valid topic name.
+
+    Example:
+        >>> layout_topic_name("shop")
+        'layout__shop'
+    """
+    return _check_name("layout", f"layout__{group}", {"consumer_group": group})
 
 
 def topic_alias(group: str, topic: str) -> str:
@@ -130,7 +197,7 @@ def repartition_config(source: TopicConfig) -> TopicConfig:
         >>> repartition_config(TopicConfig(3, 2)).extra_config["retention.ms"]
         '-1'
     """
-    return _derived(source, {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"})
+    return _derive_config(source, {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"})
 
 
 def changelog_config(source: TopicConfig) -> TopicConfig:
@@ -146,7 +213,7 @@ def changelog_config(source: TopicConfig) -> TopicConfig:
         >>> changelog_config(TopicConfig(3, 2)).extra_config["cleanup.policy"]
         'compact'
     """
-    return _derived(source, {"cleanup.policy": "compact", "retention.ms": "-1", "retention.bytes": "-1"})
+    return _derive_config(source, {"cleanup.policy": "compact", "retention.ms": "-1", "retention.bytes": "-1"})
 
 
 def repartition_fault(name: str, actual: TopicConfig) -> str | None:
@@ -177,10 +244,15 @@ def changelog_fault(name: str, actual: TopicConfig, topic: str, source: TopicCon
         source: the settings of that topic.
     """
     if actual.num_partitions != source.num_partitions:
+        grown = (actual.num_partitions or 0) < (source.num_partitions or 0)
+        way = (
+            f"give the state as many with `streamrt repartition --partitions {source.num_partitions}`"
+            if grown
+            else f"recreate the input topic with {_format_count(actual)}"
+        )
         return (
-            f"changelog topic {name} has {_count(actual)} and topic {topic} has {_count(source)}: keys have moved to other "
-            "partitions than their state, so run under a new consumer_group, or recreate the input topic with "
-            f"{_count(actual)}"
+            f"changelog topic {name} has {_format_count(actual)} and topic {topic} has {_format_count(source)}: keys "
+            f"have moved to other partitions than their state, so {way}, or run under a new consumer_group"
         )
     policy = actual.extra_config.get("cleanup.policy", "compact")
     if policy != "compact":
@@ -202,7 +274,18 @@ def required_text(config: TopicConfig) -> str:
     return ", ".join([f"num_partitions={config.num_partitions}", *options])
 
 
-def _checked(kind: str, full: str, parts: dict[str, str]) -> str:
+def _join_parts(topic: str) -> str:
+    """Return the part of a topic, or of merged ones: only hyphens at the ends could be mistaken."""
+    return name_part(topic) if topic.startswith("-") or topic.endswith("-") else topic
+
+
+def _store_part(store: str) -> str:
+    """Return the part of a store, whose groupings StreamRT also joins by `--`."""
+    name, _, grouping = store.partition(".")
+    return store if grouping and name_part(name) == name else name_part(store)
+
+
+def _check_name(kind: str, full: str, parts: dict[str, str]) -> str:
     if NAME.fullmatch(full):
         return full
     if len(full) > _MAX_LENGTH:
@@ -216,15 +299,14 @@ def _checked(kind: str, full: str, parts: dict[str, str]) -> str:
     )
 
 
-def _derived(source: TopicConfig, options: dict[str, str]) -> TopicConfig:
+def _derive_config(source: TopicConfig, options: dict[str, str]) -> TopicConfig:
     settings = {"message.timestamp.type": "CreateTime", **options}
     settings.update((name, source.extra_config[name]) for name in _CARRIED if name in source.extra_config)
-    # Only if needed, because older brokers do not support these options and would refuse them.
-    settings.update(
-        (name, _UNLIMITED) for name in _TIMESTAMP_LIMITS if source.extra_config.get(name, _UNLIMITED) != _UNLIMITED
-    )
+    # Only if the broker knows them: older ones would refuse these options. Also if the input has no limit: newer brokers have
+    # one for topics that do not say so.
+    settings.update((name, _UNLIMITED) for name in _TIMESTAMP_LIMITS if name in source.extra_config)
     return TopicConfig(source.num_partitions, source.replication_factor, settings)
 
 
-def _count(config: TopicConfig) -> str:
+def _format_count(config: TopicConfig) -> str:
     return f"{config.num_partitions} partition{'' if config.num_partitions == 1 else 's'}"

@@ -2,8 +2,9 @@
 
 import copy
 import logging
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
+import math
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
@@ -13,23 +14,75 @@ from streamrt.common.texts import option_text
 from streamrt.config import AutoOffsetReset
 from streamrt.errors import ConfigurationError, InvalidOperationError, TopicConfigurationError, TopicNotFoundError
 from streamrt.kafka import TopicConfig
+from streamrt.kafka.cluster.topic_ids import repeated
 from streamrt.serializers import DeserializerType, SerializerType
 from streamrt.topics.administration import TopicAdministration
 from streamrt.topics.internal import (
     changelog_config,
     changelog_fault,
     changelog_topic_name,
+    repartition_config,
     repartition_fault,
     repartition_topic_name,
     required_text,
     topic_alias,
 )
-from streamrt.topics.repartitions import MergedTopics, Repartition, needed_topics
 from streamrt.topics.settings import declared_config, refuse_different_counts, warn_of_differences
 from streamrt.topics.topic import TimestampExtractor, Topic
 from streamrt.topics.watermarks import WatermarkStrategy
 
 logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Repartition:
+    """A repartition topic.
+
+    Attributes:
+        topic: the topic.
+        input: the topic of its records, or several, joined by `--`.
+        operation: name of the `group_by` or broadcast.
+        like: for a broadcast, the topic that decides on the number of partitions; None for the input.
+    """
+
+    topic: Topic
+    input: str
+    operation: str
+    like: str | None
+
+
+@dataclass(frozen=True)
+class MergedTopics:
+    """Topics that are processed together.
+
+    Attributes:
+        topics: their names.
+        grouping: names of the groupings in the names of stores behind the merge, joined by dots.
+    """
+
+    topics: tuple[str, ...]
+    grouping: str
+
+
+def needed_topics(
+    repartitions: Mapping[str, Repartition], origin: Callable[[str], str], found: Mapping[str, TopicConfig | None]
+) -> dict[str, TopicConfig]:
+    """Return the settings of the repartition topics that are needed, as far as their inputs exist.
+
+    Args:
+        repartitions: all repartition topics, by name.
+        origin: returns the input topic that decides on the number of partitions of a topic.
+        found: settings of the existing topics, by name.
+    """
+    needed: dict[str, TopicConfig] = {}
+    for name, each in repartitions.items():
+        source, size = found.get(origin(each.input)), found.get(origin(name))
+        if source is None or size is None or source.num_partitions == size.num_partitions == 1:
+            continue
+        # A repartition topic keeps its partitions if its input gets more.
+        like = found.get(each.like or "") or size
+        needed[name] = replace(repartition_config(source), num_partitions=like.num_partitions)
+    return needed
 
 
 class TopicManager:
@@ -225,7 +278,7 @@ class TopicManager:
         """Declare that topics are processed together, so that they may have common internal topics.
 
         If inputs have one partition, a `group_by` needs no topic. Its input then replaces the repartition topic, so the
-        inputs are declared to be processed together, too.
+        inputs are declared to be processed together as well.
 
         Args:
             topics: input topics and repartition topics.
@@ -243,7 +296,7 @@ class TopicManager:
         together = "--".join(names)
         if len(names) > 1:
             self._merged[together] = MergedTopics(tuple(names), grouping)
-        for inputs in map(sorted, self._unpartitioned(together)):
+        for inputs in map(sorted, self._unpartitioned_names(together)):
             if len(inputs) > 1:
                 # Frames that merge these inputs directly declare their own groupings.
                 self._merged.setdefault("--".join(inputs), MergedTopics(tuple(inputs), ""))
@@ -296,7 +349,7 @@ class TopicManager:
             )
         repartition = Repartition(topic, topic_name, operation, like)
         for other in self.non_changelog_topics:
-            if self._mistakable(name, repartition, other):
+            if self._is_mistakable(name, repartition, other):
                 raise ConfigurationError(
                     f"the repartition topic of {what} {operation!r} on topic {topic_name} would be {name}, which "
                     f"collides with topic {other} in the names of internal topics and stores: choose another name, {advice}"
@@ -381,7 +434,9 @@ class TopicManager:
         if self._topics:
             self.create_topics(list(self._topics.values()), timeout, create_timeout)
         if self._repartitions:
-            needed = needed_topics(self._repartitions, self._origin, self._inspect(self.non_changelog_topics, timeout))
+            found = self._inspect_topics(self.non_changelog_topics, timeout)
+            found |= self._look_again((name for name in self._topics if found[name] is None), timeout)
+            needed = needed_topics(self._repartitions, self._origin_topic, found)
             topics = [self._repartitions[name].topic.with_config(config) for name, config in needed.items()]
             self.create_topics(topics, timeout, create_timeout)
 
@@ -395,13 +450,15 @@ class TopicManager:
             TopicNotFoundError: if topics do not exist; the message lists all of them.
             TopicConfigurationError: if a repartition topic has unusable settings.
         """
-        found = self._inspect(self.non_changelog_topics, timeout)
+        found = self._inspect_topics(self.non_changelog_topics, timeout)
         actual = {name: config for name, config in found.items() if config is not None}
+        actual.update(self._look_again(self._topics.keys() - actual.keys(), timeout))
         missing = {name: "" for name in self._topics if name not in actual}
-        needed = needed_topics(self._repartitions, self._origin, actual)
+        needed = needed_topics(self._repartitions, self._origin_topic, actual)
+        actual.update(self._look_again(needed.keys() - actual.keys(), timeout))
         missing.update((name, required_text(config)) for name, config in needed.items() if name not in actual)
         self._refuse_missing(missing, "create_all_topics()")
-        _refuse(repartition_fault(name, actual[name]) for name in needed)
+        _refuse_faults(repartition_fault(name, actual[name]) for name in needed)
         for name, config in needed.items():
             if actual[name].num_partitions != config.num_partitions:
                 logger.info(
@@ -409,7 +466,7 @@ class TopicManager:
                     "partition",
                     name,
                     actual[name].num_partitions,
-                    self._origin(name),
+                    self._origin_topic(name),
                     config.num_partitions,
                 )
         self._actual = actual
@@ -423,7 +480,7 @@ class TopicManager:
         Args:
             timeout: seconds to wait for an answer of the cluster; by default that of the manager.
         """
-        found = self._inspect([topic.name for topic in self._changelogs.values()], timeout)
+        found = self._inspect_topics([topic.name for topic in self._changelogs.values()], timeout)
         return [name for name, config in found.items() if config is None]
 
     def create_changelog_topics(
@@ -473,19 +530,23 @@ class TopicManager:
         former: dict[str, str] = {}
         inputs: dict[str, TopicConfig] = {}
         for (topic, store), changelog in self._changelogs.items():
-            # While an input had one partition, operators behind its group_by kept their state beside that of the input,
+            # While an input had one partition, operators behind its group_by kept their state next to that of the input,
             # in stores of the same names.
-            origin = "--".join(sorted(self._origins(topic)))
+            origin = "--".join(sorted(self._origin_topics(topic)))
             before = changelog_topic_name(self._consumer_group, origin, store)
             former[before] = origin
-            inputs[before], inputs[changelog.name] = self.broker_config(self._origin(topic)), self._store_config(topic)
-        found = self._inspect({**former, **belongs}, timeout)
+            inputs[before], inputs[changelog.name] = (
+                self.broker_config(self._origin_topic(topic)),
+                self._store_config(topic),
+            )
+        found = self._inspect_topics({**former, **belongs}, timeout)
         actual = {name: config for name, config in found.items() if config is not None}
+        actual.update(self._look_again(belongs.keys() - actual.keys(), timeout))
         self._refuse_missing(
             {name: required_text(changelog_config(inputs[name])) for name in belongs if name not in actual},
             "create_changelog_topics()",
         )
-        _refuse(
+        _refuse_faults(
             changelog_fault(name, config, belongs.get(name) or former[name], inputs[name])
             for name, config in actual.items()
         )
@@ -522,27 +583,30 @@ class TopicManager:
             TopicNotFoundError: if one of them does not exist.
         """
         unknown = [topic.name for topic in topics if topic.name not in self._actual]
-        found = {**self._actual, **(self._inspect(unknown, None) if unknown else {})}
+        found = {**self._actual, **(self._inspect_topics(unknown, None) if unknown else {})}
         self._refuse_missing({name: "" for name in unknown if found[name] is None}, "create_all_topics()")
         counts = {topic.name: config.num_partitions for topic in topics if (config := found[topic.name]) is not None}
         refuse_different_counts(counts)
 
-    def _mistakable(self, name: str, repartition: Repartition, other: str) -> bool:
+    def _is_mistakable(self, name: str, repartition: Repartition, other: str) -> bool:
         """Return whether state behind a new repartition topic would be mistaken for state behind another topic."""
         if topic_alias(self._consumer_group, other) == topic_alias(self._consumer_group, name):
             return True
         # On an input of one partition, only the names of the groupings distinguish stores.
-        path = f"{self._grouping(repartition.input)}.{repartition.operation}"
-        return self._origins(other) == self._origins(repartition.input) and self._grouping(other) == path
+        path = f"{self._grouping_suffix(repartition.input)}.{repartition.operation}"
+        return (
+            self._origin_topics(other) == self._origin_topics(repartition.input)
+            and self._grouping_suffix(other) == path
+        )
 
-    def _grouping(self, name: str) -> str:
+    def _grouping_suffix(self, name: str) -> str:
         """Return the names of the groupings that lead to a topic, as a suffix of store names."""
         if name in self._merged:
             return f".{self._merged[name].grouping}" if self._merged[name].grouping else ""
         found = self._repartitions.get(name)
-        return "" if found is None else f"{self._grouping(found.input)}.{found.operation}"
+        return "" if found is None else f"{self._grouping_suffix(found.input)}.{found.operation}"
 
-    def _origin(self, name: str) -> str:
+    def _origin_topic(self, name: str) -> str:
         """Return the input topic whose settings apply to the internal topics that derive from it."""
         while name in self._repartitions or name in self._merged:
             each = self._repartitions.get(name)
@@ -557,34 +621,48 @@ class TopicManager:
         member = name
         while member in self._merged:
             member = self._merged[member].topics[0]
-        settings = self.broker_config(self._origin(name))
+        settings = self.broker_config(self._origin_topic(name))
         own = self._actual.get(member, settings)
         return replace(settings, num_partitions=own.num_partitions)
 
-    def _origins(self, name: str) -> frozenset[str]:
+    def _origin_topics(self, name: str) -> frozenset[str]:
         """Return the input topics of a topic's records; if they have one partition, all state belongs to them."""
         if name in self._merged:
-            return frozenset().union(*map(self._origins, self._merged[name].topics))
-        return self._origins(self._repartitions[name].input) if name in self._repartitions else frozenset({name})
+            return frozenset().union(*map(self._origin_topics, self._merged[name].topics))
+        return self._origin_topics(self._repartitions[name].input) if name in self._repartitions else frozenset({name})
 
-    def _unpartitioned(self, name: str) -> set[frozenset[str]]:
+    def _unpartitioned_names(self, name: str) -> set[frozenset[str]]:
         """Return the topics that may stand for a topic if it would have one partition.
 
-        A `group_by` is in memory then. A broadcast is, if its input has one partition, too.
+        In that case, a `group_by` is in memory. So is a broadcast whose input has one partition as well.
         """
         if name in self._merged:
-            members = map(self._unpartitioned, self._merged[name].topics)
+            members = map(self._unpartitioned_names, self._merged[name].topics)
             return {frozenset().union(*chosen) for chosen in product(*members)}
         each = self._repartitions.get(name)
         kept = {frozenset({name})} if each is None or each.like is not None else set()
-        return kept if each is None else kept | self._unpartitioned(each.input)
+        return kept if each is None else kept | self._unpartitioned_names(each.input)
 
-    def _inspect(self, names: Iterable[str], timeout: float | None) -> dict[str, TopicConfig | None]:
+    def _inspect_topics(self, names: Iterable[str], timeout: float | None) -> dict[str, TopicConfig | None]:
         return self._admin.inspect_topics(list(names), timeout=self._timeout if timeout is None else timeout)
 
     def _require_declared(self, name: str) -> None:
         if name not in self.non_changelog_topics and name not in self._merged:
             raise InvalidOperationError(f"topic {name} is unknown to the application: declare it with topic() first")
+
+    def _look_again(self, names: Iterable[str], timeout: float | None) -> dict[str, TopicConfig]:
+        """Return the settings of topics that one broker did not know, as right after they were created, and others do."""
+        left, known = set(names), dict[str, TopicConfig]()
+
+        def are_known() -> bool:
+            found = self._inspect_topics(sorted(left), timeout)
+            known.update((name, config) for name, config in found.items() if config is not None)
+            left.difference_update(known)
+            return not left
+
+        if left:
+            repeated(are_known, math.inf)
+        return known
 
     def _refuse_missing(self, missing: Mapping[str, str], method: str) -> None:
         if missing:
@@ -593,7 +671,7 @@ class TopicManager:
             raise TopicNotFoundError(f"these topics do not exist: {listed}; create them manually, or {advice}")
 
 
-def _refuse(faults: Iterable[str | None]) -> None:
+def _refuse_faults(faults: Iterable[str | None]) -> None:
     said = [fault for fault in faults if fault is not None]
     if said:
         raise TopicConfigurationError("; ".join(said))

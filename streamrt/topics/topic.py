@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, get_args, overload
 
+from streamrt.arguments import checked, type_name
 from streamrt.config import AutoOffsetReset
 from streamrt.errors import ArgumentTypeError, ArgumentValueError, IgnoreMessage, argument_error
 from streamrt.kafka import TopicConfig
@@ -37,7 +38,7 @@ TimestampExtractor = Callable[[Any, Headers | None, int, TimestampType], int]
 _NOT_GIVEN: Any = object()
 
 NAME = re.compile(r"[A-Za-z0-9._-]{1,249}", re.ASCII)
-"""Pattern of valid topic names, except `.` and `..`, which are invalid, too."""
+"""Pattern of valid topic names, except `.` and `..`, which are also invalid."""
 
 
 @dataclass(frozen=True)
@@ -116,8 +117,7 @@ class Topic:
         if config is not None and create_config is not None:
             raise ArgumentValueError(f"topic {name!r} got both config and create_config, its alias: pass only one")
         chosen = config if create_config is None else create_config
-        if chosen is not None and not isinstance(chosen, TopicConfig):
-            raise ArgumentTypeError(f"the config of a topic must be a TopicConfig, got {type(chosen).__name__}")
+        checked("the config of a topic", chosen, TopicConfig, "a TopicConfig", optional=True, show=type_name)
         if timestamp_extractor is not None and not callable(timestamp_extractor):
             raise ArgumentTypeError(f"timestamp_extractor must be a function, got {type(timestamp_extractor).__name__}")
         if auto_offset_reset not in (None, *get_args(AutoOffsetReset)):
@@ -207,12 +207,12 @@ class Topic:
         Raises:
             SerializationError: if key or value cannot be serialized.
         """
-        pairs = _pairs(headers)
+        pairs = _header_pairs(headers)
         if self._key_serializer.writes_headers or self._value_serializer.writes_headers:
             # A separate list, because these serializers append to it.
             pairs = list(pairs or ())
-        key_bytes = None if key is None else self._key_serializer(key, self._context(MessageField.KEY, pairs))
-        value_bytes = self._value_serializer(value, self._context(MessageField.VALUE, pairs))
+        key_bytes = None if key is None else self._key_serializer(key, self._make_context(MessageField.KEY, pairs))
+        value_bytes = self._value_serializer(value, self._make_context(MessageField.VALUE, pairs))
         extra = self._value_serializer.extra_headers
         if extra:
             pairs = merge_headers(pairs, extra)
@@ -261,9 +261,9 @@ class Topic:
             ```
         """
         if value is not _NOT_GIVEN:
-            return self._load(key, value, _pairs(headers))
-        message = _consumed(key)
-        key, value = self._load(message.key(), message.value(), message.headers())
+            return self._deserialize_pair(key, value, _header_pairs(headers))
+        message = _make_consumed(key)
+        key, value = self._deserialize_pair(message.key(), message.value(), message.headers())
         return KafkaMessage(key, value, message.headers(), message.timestamp()[1])
 
     def row_serialize(self, row: Record, key: Any) -> KafkaMessage:
@@ -293,7 +293,7 @@ class Topic:
         headers, (kind, sent_ms) = message.headers(), message.timestamp()
         split = self._value_deserializer.split_values
         try:
-            key, value = self._load(message.key(), message.value(), headers)
+            key, value = self._deserialize_pair(message.key(), message.value(), headers)
             values = list(value) if split and value is not None else [value]
         except IgnoreMessage:
             return None
@@ -313,17 +313,17 @@ class Topic:
         ]
         return rows if split else rows[0]
 
-    def _load(self, key: bytes | None, value: bytes | None, pairs: Headers | None) -> tuple[Any, Any]:
+    def _deserialize_pair(self, key: bytes | None, value: bytes | None, pairs: Headers | None) -> tuple[Any, Any]:
         key_context, value_context = (
-            self._context(MessageField.KEY, pairs),
-            self._context(MessageField.VALUE, pairs),
+            self._make_context(MessageField.KEY, pairs),
+            self._make_context(MessageField.VALUE, pairs),
         )
         return (
             None if key is None else self._key_deserializer(key, key_context),
             None if value is None else self._value_deserializer(value, value_context),
         )
 
-    def _context(self, field: MessageField, headers: Headers | None) -> SerializationContext:
+    def _make_context(self, field: MessageField, headers: Headers | None) -> SerializationContext:
         return SerializationContext(self._name, field, headers)
 
     def differences(self, other: "Topic") -> list[str]:
@@ -337,7 +337,7 @@ class Topic:
             ['key_serializer']
         """
         names = (slot.removeprefix("_") for slot in Topic.__slots__)
-        return [name for name in names if not _alike(getattr(self, name), getattr(other, name))]
+        return [name for name in names if not _are_alike(getattr(self, name), getattr(other, name))]
 
     def with_config(self, config: TopicConfig) -> "Topic":
         """Return the same topic with other settings in the cluster.
@@ -363,8 +363,7 @@ class Topic:
 
 
 def _check_strategy(topic: str, strategy: WatermarkStrategy | None) -> None:
-    if strategy is not None and not isinstance(strategy, WatermarkStrategy):
-        raise ArgumentTypeError(f"watermark_strategy must be a WatermarkStrategy, got {type(strategy).__name__}")
+    checked("watermark_strategy", strategy, WatermarkStrategy, "a WatermarkStrategy", optional=True, show=type_name)
     if strategy is not None and strategy.generator is not None:
         raise ArgumentValueError(
             f"the watermark_strategy of topic {topic!r} cannot have a generator, which needs the values of one operator: "
@@ -385,7 +384,7 @@ def _sent_at(value: Any, headers: Headers | None, timestamp_ms: int, kind: Times
     return timestamp_ms
 
 
-def _consumed(message: Any) -> ConsumedMessage:
+def _make_consumed(message: Any) -> ConsumedMessage:
     if not isinstance(message, ConsumedMessage):
         raise ArgumentTypeError(
             "deserialize() needs a message with the methods of confluent_kafka.Message, or the bytes of key and value; "
@@ -394,17 +393,17 @@ def _consumed(message: Any) -> ConsumedMessage:
     return message
 
 
-def _pairs(headers: Sequence[tuple[str, HeaderValue]] | HeadersMapping | None) -> Headers | None:
+def _header_pairs(headers: Sequence[tuple[str, HeaderValue]] | HeadersMapping | None) -> Headers | None:
     if headers is None:
         return None
     return list(headers.items() if isinstance(headers, Mapping) else headers)
 
 
-def _alike(one: object, other: object) -> bool:
+def _are_alike(one: object, other: object) -> bool:
     """Return whether two settings are the same; serializers without an equality are compared by their attributes."""
     if one is other or one == other:
         return True
     if type(one) is not type(other) or not isinstance(one, Serializer | Deserializer):
         return False
     mine, theirs = vars(one), vars(other)
-    return mine.keys() == theirs.keys() and all(_alike(mine[name], theirs[name]) for name in mine)
+    return mine.keys() == theirs.keys() and all(_are_alike(mine[name], theirs[name]) for name in mine)

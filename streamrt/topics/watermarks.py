@@ -60,9 +60,9 @@ class WatermarkStrategy:
     alignment_ms: int | None = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        self._keep("out_of_orderness", "out_of_orderness_ms", least=0)
-        self._keep("idle_timeout", "idle_ms", least=1)
-        self._keep("alignment", "alignment_ms", least=1)
+        self._keep_duration("out_of_orderness", "out_of_orderness_ms", least=0)
+        self._keep_duration("idle_timeout", "idle_ms", least=1)
+        self._keep_duration("alignment", "alignment_ms", least=1)
         if self.when_all_idle not in get_args(WhenAllIdle):
             raise argument_error(
                 f"when_all_idle={self.when_all_idle!r}: it must be 'advance' (event time advances with the wall clock) or "
@@ -86,7 +86,7 @@ class WatermarkStrategy:
                 "subtract the time there"
             )
 
-    def _keep(self, name: str, name_ms: str, least: int) -> None:
+    def _keep_duration(self, name: str, name_ms: str, least: int) -> None:
         given = getattr(self, name)
         value = None
         if given is not None or name == "out_of_orderness":
@@ -134,7 +134,7 @@ class WatermarkStrategy:
         return cls(generator=generator)
 
     def marks(self) -> Callable[[Any, int], int]:
-        """Return the function from value and timestamp of a record to the time before which its partition is complete then.
+        """Return the function from value and timestamp of a record to the time before which its partition is then complete.
 
         Timestamps are complete up to the watermark, so this is one more. A number below all times means: no news.
         """

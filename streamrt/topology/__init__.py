@@ -8,6 +8,7 @@ from streamrt.topology.metrics import Measured, MetricId, Metrics, merged
 from streamrt.topology.node import (
     AsyncCalls,
     ExchangeOperator,
+    InMemoryExchange,
     MergeOperator,
     Node,
     Operator,
@@ -18,7 +19,7 @@ from streamrt.topology.node import (
     SideOutput,
     SourceOperator,
     StateAccess,
-    TaskContext,
+    TaskServices,
 )
 from streamrt.topology.tallies import Tallies, Tally, add_tallies, of_kind
 from streamrt.topology.task_access import TaskAccess
@@ -27,6 +28,7 @@ from streamrt.topology.task_id import TaskId
 __all__ = [
     "AsyncCalls",
     "ExchangeOperator",
+    "InMemoryExchange",
     "Measured",
     "MergeOperator",
     "MetricId",
@@ -43,8 +45,8 @@ __all__ = [
     "Tallies",
     "Tally",
     "TaskAccess",
-    "TaskContext",
     "TaskId",
+    "TaskServices",
     "TaskStore",
     "Topology",
     "TopologyBuilder",

@@ -1,7 +1,7 @@
 """The builder of a topology, used while the user defines dataframes."""
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -25,7 +25,26 @@ class TopologyBuilder:
     # Nodes that became part of another operator. A frame may still end at one; adding an operator there restores it.
     _removed: dict[int, Node] = field(default_factory=dict)
     _registered: dict[tuple[tuple[int, ...], str], "StoreSpec"] = field(default_factory=dict)
+    _unemitted: dict[int, str] = field(default_factory=dict)
     _next_id: int = 0
+
+    @property
+    def unemitted_windows(self) -> tuple[str, ...]:
+        """Where windows are defined of which nothing is emitted."""
+        return tuple(self._unemitted.values())
+
+    def expect_window(self, location: str) -> Callable[[], object]:
+        """Note the definition of a window, which adds no node yet.
+
+        Args:
+            location: where it is defined.
+
+        Returns:
+            A function to call when the window is added.
+        """
+        number = len(self._unemitted) and max(self._unemitted) + 1
+        self._unemitted[number] = location
+        return lambda: self._unemitted.pop(number, None)
 
     def add_source(self, operator: SourceOperator) -> Node:
         """Add a source.
@@ -34,18 +53,18 @@ class TopologyBuilder:
             InvalidOperationError: if the topic already has a source.
         """
         name = operator.topic.name
-        former = self._source(name)
+        former = self._find_source(name)
         if former is not None:
             raise InvalidOperationError(
                 f"topic {name!r} already has a dataframe (defined at {former.location}): branch it instead of "
                 "making a second one, such as `left = sdf.apply(...)` and `right = sdf.filter(...)`"
             )
-        return self._add((), operator)
+        return self._add_node((), operator)
 
     def add(self, parent: Node, operator: Operator) -> Node:
         """Add a node below `parent` and return it."""
         self._bring_back(parent)
-        return self._add((parent.id,), operator)
+        return self._add_node((parent.id,), operator)
 
     def add_side_output(self, node: Node, tag: str) -> Node:
         """Add the side output of a node, or of the nearest one above it that changes its frame in place, and return it.
@@ -73,7 +92,7 @@ class TopologyBuilder:
         """
         for parent in parents:
             self._bring_back(parent)
-        node = self._add(tuple(parent.id for parent in parents), operator)
+        node = self._add_node(tuple(parent.id for parent in parents), operator)
         try:
             topology = self.build()
             _ = topology.streams, topology.scopes
@@ -88,14 +107,14 @@ class TopologyBuilder:
         Raises:
             InvalidOperationError: if the topic in between already has a source.
         """
-        former = self._source(operator.topic.name)
+        former = self._find_source(operator.topic.name)
         if former is not None:
             raise InvalidOperationError(
                 f"{operator.name}({operator.describe()}) on this topic was defined before (at {former.location}): use the "
                 f"frame that it returned, or give one of the two a name, {operator.name}(..., name='...')"
             )
         self.add(parent, operator)
-        return self._add((), SourceOperator(operator.topic))
+        return self._add_node((), SourceOperator(operator.topic))
 
     def register_store(self, sources: Node | Sequence[Node], store: "StoreSpec") -> None:
         """Choose a store for the operators below a source, or below a merge of several, before they are added.
@@ -103,7 +122,7 @@ class TopologyBuilder:
         Raises:
             InvalidOperationError: if a store of this name is in use or registered with another type.
         """
-        owners = _ids(sources)
+        owners = _node_ids(sources)
         topology = self.build()
         name = stream_id(topic_of(self._nodes[owner]) for owner in owners)
         used = topology.stores(name) if name in topology.scopes else ()
@@ -127,7 +146,7 @@ class TopologyBuilder:
         For a merge of several sources, it is the type registered for the merge, or else for the first source that has
         one.
         """
-        owners = _ids(sources)
+        owners = _node_ids(sources)
         for (registered, _), store in self._registered.items():
             if registered == owners:
                 return store.store_type
@@ -161,7 +180,7 @@ class TopologyBuilder:
         nodes = sorted(self._nodes.values(), key=lambda node: node.id)
         return Topology(tuple(nodes), tuple((owners, store) for (owners, _), store in self._registered.items()))
 
-    def _source(self, topic: str) -> Node | None:
+    def _find_source(self, topic: str) -> Node | None:
         sources = (node for node in self._nodes.values() if isinstance(node.operator, SourceOperator))
         return next((node for node in sources if topic_of(node) == topic), None)
 
@@ -172,14 +191,14 @@ class TopologyBuilder:
                 if parent in self._removed:
                     self._bring_back(self._removed[parent])
 
-    def _add(self, parents: tuple[int, ...], operator: Operator) -> Node:
+    def _add_node(self, parents: tuple[int, ...], operator: Operator) -> Node:
         node = Node(self._next_id, parents, operator, caller())
         self._nodes[node.id] = node
         self._next_id += 1
         return node
 
 
-def _ids(sources: Node | Sequence[Node]) -> tuple[int, ...]:
+def _node_ids(sources: Node | Sequence[Node]) -> tuple[int, ...]:
     nodes = [sources] if isinstance(sources, Node) else sources
     for node in nodes:
         topic_of(node)

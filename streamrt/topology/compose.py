@@ -16,7 +16,7 @@ from streamrt.topology.node import (
     RecordHandler,
     SideOutput,
     StateAccess,
-    TaskContext,
+    TaskServices,
 )
 from streamrt.topology.task_access import TaskAccess
 
@@ -34,7 +34,7 @@ _FRAMES_FOR_USERS = 1_000
 def compose_stream(
     topology: Topology,
     stream: str,
-    context: TaskContext,
+    context: TaskServices,
     leaf: RecordHandler,
     built: dict[str, tuple[RecordHandler, ...]] | None = None,
 ) -> dict[str, RecordHandler]:
@@ -68,7 +68,7 @@ def compose_stream(
             for parent, executor in zip(follower.parents, executors[follower.id], strict=True):
                 if parent == node.id:
                     below.setdefault(tag, []).append(executor)
-        child_of = {tag: _branch(each) for tag, each in below.items() if each}
+        child_of = {tag: _call_children(each) for tag, each in below.items() if each}
         child = child_of.pop(None, leaf)
         names = None if single else topology.task_names(node)
         own = _NodeContext(context, names, child_of)
@@ -94,7 +94,7 @@ class _NodeContext:
     """
 
     def __init__(
-        self, context: TaskContext, names: Mapping[str, str] | None, sides: Mapping[str | None, RecordHandler]
+        self, context: TaskServices, names: Mapping[str, str] | None, sides: Mapping[str | None, RecordHandler]
     ) -> None:
         self._context = context
         self._names = names
@@ -103,22 +103,26 @@ class _NodeContext:
         self.show: Callable[[int, Any], None] = context.show
         self.asynchronous: Callable[[Node, AsyncCalls], RecordHandler] = context.asynchronous
         self.on_close: Callable[[Callable[[], None]], None] = context.on_close
-        self.begin_portion: Callable[[], Callable[[], bool]] = context.begin_portion
+        self.begin_portion: Callable[[Node], Callable[[], bool]] = context.begin_portion
+        self.when_complete: Callable[[Node, Callable[[], None]], None] = context.when_complete
 
     def state(self, store: "StoreSpec") -> StateAccess:
-        return self._context.state(self._own(store))
+        return self._context.state(self._own_store(store))
 
     def store(self, store: "StoreSpec") -> "Callable[[], Transaction]":
-        return self._context.store(self._own(store))
+        return self._context.store(self._own_store(store))
 
     def follow(self, store: "StoreSpec", changed: "Callable[[Transaction], None]") -> None:
-        self._context.follow(self._own(store), changed)
+        self._context.follow(self._own_store(store), changed)
 
     def access(self, store: "StoreSpec") -> TaskAccess:
-        return self._context.access(self._own(store))
+        return self._context.access(self._own_store(store))
 
     def partition_sender(self, topic: "Topic") -> tuple[PartitionSender, int]:
         return self._context.partition_sender(topic)
+
+    def passage(self, topic: "Topic", node: Node, child: RecordHandler) -> RecordHandler:
+        return self._context.passage(topic, node, child)
 
     def sink(self, sink: "BaseSink", check: Callable[[Any], Any] | None = None) -> RecordHandler:
         return self._context.sink(sink, check)
@@ -138,11 +142,11 @@ class _NodeContext:
     def watch(self, kind: str, name: str, total: Callable[[], float]) -> None:
         self._context.watch(kind, name if self._names is None else self._names.get(name, name), total)
 
-    def _own(self, store: "StoreSpec") -> "StoreSpec":
+    def _own_store(self, store: "StoreSpec") -> "StoreSpec":
         return store if self._names is None else replace(store, name=self._names[store.name])
 
 
-def _branch(children: Sequence[RecordHandler]) -> RecordHandler:
+def _call_children(children: Sequence[RecordHandler]) -> RecordHandler:
     *others, last = children
     if not others:
         return last

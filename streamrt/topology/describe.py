@@ -32,7 +32,7 @@ def as_text(topology: Topology) -> str:
         if left[node.id] > 0:
             lines.append("  " * depth + f"-> {node.label}")
             continue
-        lines.append("  " * depth + _words(node))
+        lines.append("  " * depth + _describe_node(node))
         below = (fed[node.id],) if node.id in fed else topology.children.get(node.id, ())
         waiting += [(child, depth + 1) for child in reversed(below)]
     return "\n".join(lines)
@@ -58,6 +58,6 @@ def describe(topology: Topology, group: str, *, changelogs: bool) -> str:
     return "\n".join(lines)
 
 
-def _words(node: Node) -> str:
+def _describe_node(node: Node) -> str:
     description = node.operator.describe()
     return f"{node.label} ({description})" if description else node.label

@@ -1,6 +1,6 @@
 """A topology as plain data, and as a Mermaid diagram of this data.
 
-The data has only texts and lists, so that it can be sent as JSON: names of operators and topics, no settings and no values.
+The data has only strings and lists, so that it can be sent as JSON: names of operators and topics, no settings and no values.
 """
 
 from collections.abc import Iterable, Mapping
@@ -104,8 +104,8 @@ class TopologyData:
                 location=node.location,
                 stream=topology.stream_of(node),
                 parents=tuple(labels[parent] for parent in dict.fromkeys(node.parents)),
-                reads=_topic(node) if isinstance(node.operator, SourceOperator) else "",
-                writes="" if isinstance(node.operator, SourceOperator) else _topic(node),
+                reads=_source_topic(node) if isinstance(node.operator, SourceOperator) else "",
+                writes="" if isinstance(node.operator, SourceOperator) else _source_topic(node),
             )
             for node in topology.nodes
         )
@@ -130,7 +130,7 @@ class TopologyData:
         return cls(nodes, streams)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the description as dicts, lists and texts."""
+        """Return the description as dicts, lists and strings."""
         return asdict(self)
 
     @classmethod
@@ -163,38 +163,38 @@ class TopologyData:
         """
         topics = list(dict.fromkeys(name for node in self.nodes for name in (node.reads, node.writes) if name))
         numbers = {topic: f"topic{number}" for number, topic in enumerate(topics)}
-        lines = ["flowchart TD", *(f"  {numbers[topic]}[[{_quoted(topic)}]]" for topic in topics)]
+        lines = ["flowchart TD", *(f"  {numbers[topic]}[[{_quote_text(topic)}]]" for topic in topics)]
         edges: list[str] = []
         for number, stream in enumerate(self.streams):
-            lines.append(f"  subgraph stream{number}[{_quoted(f'stream {stream.name}')}]")
+            lines.append(f"  subgraph stream{number}[{_quote_text(f'stream {stream.name}')}]")
             for place, store in enumerate(stream.stores):
-                lines.append(f"    store{number}_{place}[({_quoted(f'store {store.name}')})]")
+                lines.append(f"    store{number}_{place}[({_quote_text(f'store {store.name}')})]")
             for node in self.nodes:
                 if node.stream == stream.name:
                     left, right = _BRACKETS.get(node.operator, ("[", "]"))
                     words = f"{node.id} ({node.description})" if node.description else node.id
-                    lines.append(f"    {_name(node)}{left}{_quoted(words)}{right}")
+                    lines.append(f"    {_node_name(node)}{left}{_quote_text(words)}{right}")
             lines.append("  end")
         for node in self.nodes:
             if node.reads:
-                edges.append(f"  {numbers[node.reads]} --> {_name(node)}")
-            edges += [f"  {_name(parent)} --> {_name(node)}" for parent in node.parents]
+                edges.append(f"  {numbers[node.reads]} --> {_node_name(node)}")
+            edges += [f"  {_node_name(parent)} --> {_node_name(node)}" for parent in node.parents]
             if node.writes:
-                edges.append(f"  {_name(node)} --> {numbers[node.writes]}")
+                edges.append(f"  {_node_name(node)} --> {numbers[node.writes]}")
         return "\n".join([*lines, *edges])
 
 
-def _topic(node: Node) -> str:
+def _source_topic(node: Node) -> str:
     topic = getattr(node.operator, "topic", None)
     return topic.name if isinstance(topic, Topic) else ""
 
 
-def _name(node: NodeData | str) -> str:
+def _node_name(node: NodeData | str) -> str:
     """Return a name that is an identifier in Mermaid, whatever words it reserves."""
     return "node_" + (node if isinstance(node, str) else node.id).replace("-", "_")
 
 
-def _quoted(text: str) -> str:
+def _quote_text(text: str) -> str:
     """Return a text for Mermaid, where quotes, brackets and markup must not end it or become HTML."""
     special: Iterable[str] = '#&<>"`'
     return '"' + "".join(f"#{ord(each)};" if each in special else each for each in " ".join(text.split())) + '"'

@@ -11,6 +11,7 @@ from streamrt.records import TopicPartition
 from streamrt.topics import WatermarkStrategy
 from streamrt.topology.node import (
     ExchangeOperator,
+    InMemoryExchange,
     MergeOperator,
     Node,
     OutletOperator,
@@ -76,14 +77,14 @@ class Topology:
             InvalidOperationError: if the id of a stream is the name of a topic outside the stream.
         """
         groups: dict[int, set[int]] = {source.id: {source.id} for source in self.sources.values()}
-        for roots in filter(self.apart.isdisjoint, self._roots.values()):
+        for roots in filter(self.apart.isdisjoint, self._source_ids.values()):
             joined = set().union(*(groups[root] for root in roots))
             for root in joined:
                 groups[root] = joined
         found: dict[str, dict[str, Node]] = {}
         for group in {min(group): group for group in groups.values()}.values():
             named = {topic_of(self._by_id[root]): self._by_id[root] for root in group}
-            found[self._named(named)] = {topic: named[topic] for topic in sorted(named)}
+            found[self._join_names(named)] = {topic: named[topic] for topic in sorted(named)}
         return found
 
     @cached_property
@@ -102,6 +103,11 @@ class Topology:
         return {node.operator.topic.name: node for node in self.nodes if isinstance(node.operator, ExchangeOperator)}
 
     @cached_property
+    def outer_topics(self) -> tuple[str, ...]:
+        """The input topics that no exchange of the application feeds."""
+        return tuple(topic for topic in self.sources if topic not in self.exchanges)
+
+    @cached_property
     def sinks(self) -> dict[int, "BaseSink"]:
         """The sinks by the id of the first node that writes to them; an object used in two places is one sink."""
         result: dict[int, BaseSink] = {}
@@ -115,11 +121,11 @@ class Topology:
     def members(self, stream: str) -> tuple[Node, ...]:
         """Return all nodes of a stream, parents first."""
         roots = {source.id for source in self.streams[stream].values()}
-        return tuple(node for node in self.nodes if not roots.isdisjoint(self._roots[node.id]))
+        return tuple(node for node in self.nodes if not roots.isdisjoint(self._source_ids[node.id]))
 
     def roots(self, node: Node) -> tuple[Node, ...]:
         """Return the sources of a node's records, in the order of their definition."""
-        return tuple(self._by_id[root] for root in self._roots[node.id])
+        return tuple(self._by_id[root] for root in self._source_ids[node.id])
 
     def source_of(self, node: Node) -> Node:
         """Return the source of a node's records; of several, the one defined first."""
@@ -154,8 +160,8 @@ class Topology:
                 inputs = zip(node.operator.ranks(len(node.parents)), node.parents, strict=True)
                 for (rank, parent), (other_rank, other) in permutations(inputs, 2):
                     if rank < other_rank:
-                        later = {topic_of(self._by_id[root]) for root in self._roots[other]}
-                        for root in self._roots[parent]:
+                        later = {topic_of(self._by_id[root]) for root in self._source_ids[other]}
+                        for root in self._source_ids[parent]:
                             after[topic_of(self._by_id[root])] |= later
         for between in after:
             for topics in after.values():
@@ -177,6 +183,21 @@ class Topology:
             found[stream] = tuple(order)
         return found
 
+    @cached_property
+    def early_exchanges(self) -> frozenset[str]:
+        """The repartition topics whose records a merge may take before their time: only the right sides of as-of joins."""
+        early: set[str] = set()
+        others: set[str] = set()
+        for node in self.nodes:
+            if isinstance(node.operator, MergeOperator):
+                ranks = node.operator.ranks(len(node.parents))
+                for rank, parent in zip(ranks, node.parents, strict=True):
+                    first = node.operator.takes_early and rank < max(ranks)
+                    (early if first else others).update(
+                        topic_of(self._by_id[root]) for root in self._source_ids[parent]
+                    )
+        return frozenset(early - others) & self.exchanges.keys()
+
     # -- Stores ----------------------------------------------------------------------------------------------------
 
     def scope(self, node: Node) -> str:
@@ -187,9 +208,9 @@ class Topology:
     def scopes(self) -> dict[str, tuple[str, ...]]:
         """The sorted topic names of each scope that has nodes, by the name of the scope."""
         found = (sorted(topic_of(root) for root in self.roots(node)) for node in self.nodes)
-        return {self._named(topics): tuple(topics) for topics in found}
+        return {self._join_names(topics): tuple(topics) for topics in found}
 
-    def _named(self, topics: Collection[str]) -> str:
+    def _join_names(self, topics: Collection[str]) -> str:
         name = stream_id(topics)
         if len(topics) > 1 and name in self.sources:
             raise InvalidOperationError(
@@ -212,7 +233,7 @@ class Topology:
         roots = tuple(sorted(self.sources[topic].id for topic in topics))
         found: dict[str, StoreSpec] = {}
         registered = [store for owners, store in self.registered if owners == roots]
-        used = [store for node in self.nodes if self._roots[node.id] == roots for store in node.operator.stores()]
+        used = [store for node in self.nodes if self._source_ids[node.id] == roots for store in node.operator.stores()]
         for store in (*registered, *used):
             other = found.setdefault(store.name, store)
             if other.store_type is not store.store_type:
@@ -275,10 +296,10 @@ class Topology:
         Returns:
             The result of `stores_before`, by repartition topic.
         """
-        return self._sends[stream]
+        return self._sent_topics[stream]
 
     @cached_property
-    def _sends(self) -> dict[str, dict[str, frozenset[str]]]:
+    def _sent_topics(self) -> dict[str, dict[str, frozenset[str]]]:
         found: dict[str, dict[str, frozenset[str]]] = {stream: {} for stream in self.streams}
         for topic in self.timed_exchanges:
             found[self.stream_of(self.exchanges[topic])][topic] = self.stores_before(topic)
@@ -314,6 +335,30 @@ class Topology:
     def resumes(self, stream: str) -> bool:
         """Return whether a stream has operators that may leave work, which ticks continue."""
         return any(node.operator.resumes() for node in self.members(stream))
+
+    @cached_property
+    def multiplied(self) -> frozenset[int]:
+        """The ids of the nodes that may get several records of one, up to the last operator that separates its results."""
+        found: set[int] = set()
+        for node in self.nodes:
+            parents = [self._by_id[parent] for parent in node.parents]
+            roots = [root for parent in node.parents for root in self._source_ids[parent]]
+            if len(set(roots)) < len(roots) or any(
+                parent.operator.multiplies() or (parent.id in found and not parent.operator.separates)
+                for parent in parents
+            ):
+                found.add(node.id)
+        return frozenset(found)
+
+    def below(self, node_id: int) -> frozenset[int]:
+        """Return the ids of all nodes below a node."""
+        found: set[int] = set()
+        waiting = [node_id]
+        while waiting:
+            children = {child.id for child in self.children.get(waiting.pop(), ())} - found
+            found |= children
+            waiting += children
+        return frozenset(found)
 
     @cached_property
     def _task_stores(self) -> dict[str, dict[str, TaskStore]]:
@@ -352,6 +397,46 @@ class Topology:
             each.topic.name for each in operators if isinstance(each, ExchangeOperator) and each.sized_by is not None
         )
 
+    @cached_property
+    def feeding_topics(self) -> dict[str, tuple[str, ...]]:
+        """The topics whose records become those of a repartition topic, by its name."""
+        return {topic: tuple(map(topic_of, self.roots(node))) for topic, node in self.exchanges.items()}
+
+    @cached_property
+    def awaited_exchanges(self) -> dict[str, tuple[str, ...]]:
+        """The repartition topics that a merge must wait for, by stream; other streams are left out.
+
+        A merge takes a record only after all older ones that are on their way to it. It cannot wait for its own task, so
+        it does not wait for an exchange whose records depend on records that it merges itself.
+        """
+        before: dict[str, set[str]] = {stream: set() for stream in self.streams}
+        for topic, feeding in self.feeding_topics.items():
+            before[self.stream_of_topic[topic]] |= {self.stream_of_topic[each] for each in feeding}
+        for between in before:
+            for streams in before.values():
+                if between in streams:
+                    streams |= before[between]
+        awaited: dict[str, tuple[str, ...]] = {}
+        for stream, sources in self.streams.items():
+            topics = []
+            for topic in sources:
+                in_front = {self.stream_of_topic[each] for each in self.feeding_topics.get(topic, ())}
+                if in_front and not any(stream == each or stream in before[each] for each in in_front):
+                    topics.append(topic)
+            if topics and len(sources) > 1:
+                awaited[stream] = tuple(topics)
+        return awaited
+
+    def topics_before(self, stream: str) -> frozenset[str]:
+        """Return the topics whose records may still become records of the awaited exchanges of a stream."""
+        found: set[str] = set()
+        waiting = list(self.awaited_exchanges.get(stream, ()))
+        while waiting:
+            feeding = set(self.feeding_topics.get(waiting.pop(), ())) - found
+            found |= feeding
+            waiting += feeding
+        return frozenset(found)
+
     def resolved_scope(self, scope: str, resolved: "Topology") -> str:
         """Return the name that a scope has in the resolved topology.
 
@@ -370,9 +455,9 @@ class Topology:
     def resolve(self, partitions: Mapping[str, int]) -> "Topology":
         """Return the topology for the given partition counts.
 
-        An input of one partition already has the records of all keys in one task. A `group_by` then needs no topic: it
-        replaces the key in memory, and the nodes below run in the same task. So does a broadcast if both inputs have one
-        partition. Nodes keep their ids.
+        An input of one partition already has the records of all keys in one task. A `group_by` then needs no topic: its
+        records pass in memory (`InMemoryExchange`), and the nodes below run in the same task. So does a broadcast if both
+        inputs have one partition. Nodes keep their ids.
 
         Args:
             partitions: number of partitions by topic; of repartition topics only if they are known.
@@ -395,7 +480,7 @@ class Topology:
             if isinstance(operator, ExchangeOperator):
                 name = operator.topic.name
                 if name in needless:
-                    operator = operator.in_memory()
+                    operator = InMemoryExchange(operator)
                 else:
                     like = operator.sized_by or ""
                     like = self.origin(like) if like in needless else like
@@ -404,7 +489,10 @@ class Topology:
             nodes.append(replace(node, parents=parents, operator=operator))
         resolved = Topology(tuple(nodes))
         registered = dict.fromkeys(
-            (tuple(sorted({root for owner in owners for root in resolved._roots[adopters.get(owner, owner)]})), store)
+            (
+                tuple(sorted({root for owner in owners for root in resolved._source_ids[adopters.get(owner, owner)]})),
+                store,
+            )
             for owners, store in self.registered
         )
         resolved = Topology(tuple(nodes), tuple(registered))
@@ -428,7 +516,7 @@ class Topology:
         return replace(self, apart=frozenset(apart)) if apart else self
 
     def _must_meet(self, stream: str) -> bool:
-        shared = [node for node in self.members(stream) if len(self._roots[node.id]) > 1]
+        shared = [node for node in self.members(stream) if len(self._source_ids[node.id]) > 1]
         return any(self.stores(node) or node.operator.regroups for node in shared)
 
     @cached_property
@@ -436,7 +524,7 @@ class Topology:
         return {node.id: node for node in self.nodes}
 
     @cached_property
-    def _roots(self) -> dict[int, tuple[int, ...]]:
+    def _source_ids(self) -> dict[int, tuple[int, ...]]:
         """The ids of the sources above each node, sorted."""
         found: dict[int, tuple[int, ...]] = {}
         for node in self.nodes:

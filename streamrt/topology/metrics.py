@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal, NamedTuple, TypeVar
 
+from streamrt.arguments import checked, type_name
 from streamrt.errors import ArgumentTypeError, ArgumentValueError, InvalidOperationError
 
 __all__ = [
@@ -49,7 +50,7 @@ class MetricId(NamedTuple):
 
 @dataclass(frozen=True)
 class Measured:
-    """What a metric has measured in some time.
+    """The measurements of a metric in some time.
 
     Attributes:
         kind: the kind of metric.
@@ -124,7 +125,7 @@ class Gauge:
 
     def set(self, value: float) -> None:
         """Set the value for the partition of the current record or timer."""
-        self._new[self._partition()] = _number("gauge", self._name, value)
+        self._new[self._partition()] = _check_number("gauge", self._name, value)
 
     def drain(self) -> Mapping[int | None, Measured]:
         """Return the values that were set since the last call, by partition."""
@@ -141,9 +142,9 @@ class Distribution:
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._reset()
+        self._reset_values()
 
-    def _reset(self) -> None:
+    def _reset_values(self) -> None:
         self._count = 0
         self._total: float = 0
         self._least, self._greatest = float("inf"), float("-inf")
@@ -152,10 +153,10 @@ class Distribution:
         """Add a value.
 
         Raises:
-            ArgumentTypeError: if it is no number.
+            ArgumentTypeError: if it is not a number.
             ArgumentValueError: if it is NaN, with which no sum goes on.
         """
-        if _number("distribution", self._name, value) != value:
+        if _check_number("distribution", self._name, value) != value:
             raise ArgumentValueError(f"distribution {self._name!r} cannot take NaN: leave such values out")
         self._count += 1
         self._total += value
@@ -169,7 +170,7 @@ class Distribution:
         if not self._count:
             return {}
         new = Measured("distribution", self._total, self._count, self._least, self._greatest)
-        self._reset()
+        self._reset_values()
         return {None: new}
 
 
@@ -226,8 +227,7 @@ class Metrics:
         }
 
     def _new(self, name: str, kind: type[M], make: Callable[..., M], *arguments: Any) -> M:
-        if not isinstance(name, str):
-            raise ArgumentTypeError(f"the name of a metric must be a str, got {type(name).__name__}")
+        checked("the name of a metric", name, str, "a str", show=type_name)
         if not _NAME.fullmatch(name):
             raise ArgumentValueError(
                 f"{name[:120]!r} cannot be the name of a metric of {self._operator}: begin with a letter, and use at most "
@@ -247,7 +247,7 @@ class Metrics:
         return made
 
 
-def _number(kind: str, name: str, value: Any) -> float:
+def _check_number(kind: str, name: str, value: Any) -> float:
     if not isinstance(value, int | float):
         raise ArgumentTypeError(f"{kind} {name!r} takes a number, got {type(value).__name__}")
     return value

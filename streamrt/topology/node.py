@@ -8,7 +8,7 @@ holds a client, a store or a thread.
 import abc
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, cast
 
 from streamrt.records import Headers, Tick
 from streamrt.topics import Topic, WatermarkStrategy
@@ -53,7 +53,7 @@ class AsyncCalls:
     name: str
 
 
-class TaskContext(Protocol):
+class TaskServices(Protocol):
     """The services of a task for all of its operators."""
 
     def sender(self, topic: Topic, copies: int = 0) -> RecordHandler:
@@ -66,6 +66,15 @@ class TaskContext(Protocol):
 
     def partition_sender(self, topic: Topic) -> tuple[PartitionSender, int]:
         """Return the function that produces a record to a partition of `topic`, and the number of these at the start."""
+
+    def passage(self, topic: Topic, node: "Node", child: RecordHandler) -> RecordHandler:
+        """Return the function that passes a record to `child` as if it had been produced to a topic and read from it.
+
+        Args:
+            topic: the topic, which need not exist.
+            node: the node of the exchange.
+            child: takes the record; its errors are those of a record behind the topic.
+        """
 
     def state(self, store: "StoreSpec") -> StateAccess:
         """Return the function that returns the state of a record's key in one of the task's stores."""
@@ -88,12 +97,28 @@ class TaskContext(Protocol):
     def on_tick(self, node: "Node", callback: Callable[[Tick], None]) -> None:
         """Register a function to call when time has passed: before the first record of each cycle, and between records."""
 
-    def begin_portion(self) -> Callable[[], bool]:
+    def begin_portion(self, node: "Node") -> Callable[[], bool]:
         """Begin work of unknown length; return a function that returns whether the operator must stop now.
 
-        Call it after each step, if another one follows. It returns True when the time slice of the task is over, or the
-        portion takes long. The task is then committed, and ticked without watermarks before its next record, repeatedly
-        until no operator must stop. An operator that may stop returns True from `Operator.resumes`.
+        Call it before each step. It returns True when the time slice of the task is over, when the portion takes long, or
+        when another operator has stopped; before the first step only in the last case. What a step has made due below
+        (`when_complete`) is done before the next one. The task is then committed, and ticked without watermarks before its
+        next record, repeatedly until no operator must stop. An operator that may stop returns True from `Operator.resumes`.
+
+        Args:
+            node: the node of the operator.
+        """
+
+    def when_complete(self, node: "Node", work: Callable[[], None]) -> None:
+        """Do work of unknown length when the operator has everything that the current input record becomes.
+
+        That is at once, unless an operator above may make several records of one (`Topology.multiplied`). Then work between
+        two of them could not stop, because the second one must find it done. So it follows the last one: behind the input
+        record, the current step of an operator above, or the record of an exchange in memory.
+
+        Args:
+            node: the node of the operator.
+            work: the work, which calls `begin_portion`. It is done once, even if it is given several times.
         """
 
     def asynchronous(self, node: "Node", calls: AsyncCalls) -> RecordHandler:
@@ -112,7 +137,7 @@ class TaskContext(Protocol):
         """Send printable output to the process that displays it."""
 
 
-class OperatorContext(TaskContext, Protocol):
+class OperatorContext(TaskServices, Protocol):
     """The services of a task for one of its operators."""
 
     def side_output(self, tag: str) -> RecordHandler | None:
@@ -127,8 +152,14 @@ class Operator(abc.ABC):
     regroups: ClassVar[bool] = False
     """Whether records get new keys, which group the records of all inputs."""
 
+    separates: ClassVar[bool] = False
+    """Whether each of its results is a record with a course of its own, which other results do not wait for."""
+
     in_place: ClassVar[bool] = False
     """Whether it changes its frame in place, or ends a branch; otherwise it makes a new frame."""
+
+    passes_on_last: ClassVar[bool] = False
+    """Whether it passes on a record at most once, as the last thing that it does: the outputs below need not be held."""
 
     @abc.abstractmethod
     def build(self, child: RecordHandler, node: "Node", context: OperatorContext) -> RecordHandler:
@@ -145,6 +176,10 @@ class Operator(abc.ABC):
     def stores(self) -> tuple["StoreSpec", ...]:
         """Return the stores of the operator."""
         return ()
+
+    def keeps(self) -> tuple[str, ...]:
+        """Return what the operator keeps in its stores, one text for each part: a version that keeps others is noticed."""
+        return (type(self).__name__,)
 
     def record_key(self, key: Any) -> Any:
         """Return the record key that a key of the operator's stores belongs to, if it is another one."""
@@ -165,6 +200,10 @@ class Operator(abc.ABC):
         Results of users' functions count as having the timestamps of their records.
         """
         return 0
+
+    def multiplies(self) -> bool:
+        """Return whether one record may have several results."""
+        return False
 
     def resumes(self) -> bool:
         """Return whether the operator may leave work in its store, which ticks without watermarks continue."""
@@ -202,9 +241,59 @@ class ExchangeOperator(Operator):
         """Return the operator for a topic with a number of partitions, and the name of a topic that has as many."""
         return self
 
-    @abc.abstractmethod
-    def in_memory(self) -> Operator:
-        """Return the equivalent operator without the topic, for inputs of one partition."""
+
+@dataclass(frozen=True)
+class InMemoryExchange(Operator):
+    """An exchange between frames of one partition: it needs no topic.
+
+    Records pass through the serializers and deserializers of the topic, so they are what they would be behind it.
+
+    Attributes:
+        exchange: the exchange.
+    """
+
+    separates: ClassVar[bool] = True
+    exchange: ExchangeOperator
+
+    def multiplies(self) -> bool:
+        """Return whether a value of the topic may contain several records."""
+        return self.exchange.topic.value_deserializer.split_values
+
+    @property
+    def name(self) -> str:  # type: ignore[override]
+        """The name of the exchange."""
+        return self.exchange.name
+
+    @property
+    def regroups(self) -> bool:  # type: ignore[override]
+        """Whether records get new keys; those of a broadcast keep theirs."""
+        return self.exchange.sized_by is None
+
+    def build(self, child: RecordHandler, node: "Node", context: OperatorContext) -> RecordHandler:  # noqa: D102
+        passage = context.passage(self.exchange.topic, node, child)
+        operator = self.exchange.sized(1, "")
+        return operator.build(child, node, cast("OperatorContext", _InMemory(passage)))
+
+    def describe(self) -> str:  # noqa: D102
+        return self.exchange.describe()
+
+
+@dataclass(frozen=True)
+class _InMemory:
+    """The parts of their context that exchanges need; their topic is a passage."""
+
+    passage: RecordHandler
+
+    def sender(self, topic: Topic, copies: int = 0) -> RecordHandler:
+        return self.passage
+
+    def partition_sender(self, topic: Topic) -> tuple[PartitionSender, int]:
+        passage = self.passage
+
+        def send(value: Any, key: Any, timestamp: int, headers: Headers | None, partition: int) -> None:
+            passage(value, key, timestamp, headers)
+
+        return send, 1
 
 
 class MergeOperator(Operator):
@@ -214,9 +303,11 @@ class MergeOperator(Operator):
 
     Attributes:
         by_key: whether the operator matches records of different inputs by key.
+        takes_early: whether records of a lower rank than others may come before their time, without an effect on results.
     """
 
     by_key: ClassVar[bool] = False
+    takes_early: ClassVar[bool] = False
 
     @abc.abstractmethod
     def build_inputs(self, child: RecordHandler, node: "Node", context: OperatorContext) -> tuple[RecordHandler, ...]:
@@ -256,6 +347,10 @@ class SourceOperator(Operator):
     name: ClassVar[str] = "source"
     topic: Topic
 
+    def multiplies(self) -> bool:
+        """Return whether a value of the topic may contain several records."""
+        return self.topic.value_deserializer.split_values
+
     def build(self, child: RecordHandler, node: "Node", context: OperatorContext) -> RecordHandler:  # noqa: D102
         return child
 
@@ -265,7 +360,7 @@ class SourceOperator(Operator):
 
 @dataclass(frozen=True)
 class SideOutput(Operator):
-    """Passes on what its parent puts out beside its results, under a tag.
+    """Passes on what its parent puts out in addition to its results, under a tag.
 
     Attributes:
         tag: the tag.
@@ -312,3 +407,16 @@ class Node:
     def __str__(self) -> str:
         words = self.operator.describe()
         return f"{self.label}{f' ({words})' if words else ''} defined at {self.location}"
+
+
+def numbers_of(item: object) -> tuple[str, ...]:
+    """Return the whole numbers in the fields of an object, by name.
+
+    Example:
+        >>> from dataclasses import make_dataclass
+        >>> numbers_of(make_dataclass("Window", ["size_ms", "name"])(10, "a"))
+        ('size_ms=10',)
+    """
+    return tuple(
+        f"{name}={value}" for name, value in sorted(getattr(item, "__dict__", {}).items()) if type(value) is int
+    )

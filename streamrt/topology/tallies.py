@@ -1,4 +1,4 @@
-"""What the runtime and its operators count for metrics, as reports carry it to the driver.
+"""Counters of the runtime and its operators for metrics, as reports carry them to the driver.
 
 A tally is an attribute of the object that counts. It is read once for each report, which has its increase.
 """
@@ -46,7 +46,7 @@ TIMERS: Final = "timers"
 
 
 class Tally(NamedTuple):
-    """What is counted.
+    """The subject of a count.
 
     Attributes:
         kind: one of the names above.

@@ -1,4 +1,4 @@
-"""What an operator can learn of the task at work."""
+"""Facts about the task at work, for operators."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ __all__ = ["TaskAccess"]
 
 @dataclass(frozen=True)
 class TaskAccess:
-    """What an operator with a store can learn of its tasks, and the metrics it may keep.
+    """The facts that an operator with a store can learn of its tasks, and the metrics it may keep.
 
     Attributes:
         task: returns the task at work.

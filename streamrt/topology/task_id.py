@@ -9,7 +9,7 @@ class TaskId(NamedTuple):
     """A task: one stream over one partition number.
 
     A stream that reads one topic has the name of the topic, and its tasks print like the partitions that they read. A
-    stream that reads merged topics has a name of all of them, which is no topic.
+    stream that reads merged topics has a name of all of them, which is not a topic.
 
     Attributes:
         stream: id of the stream, see `Topology.streams`.

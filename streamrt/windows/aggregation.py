@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from streamrt.errors import ArgumentTypeError, ArgumentValueError
-from streamrt.windows.aggregators import Aggregator, Collector, column_or_none, fold_of
+from streamrt.windows.aggregators import Aggregator, Collector, Pick, fold_of, input_of, pick_of
 from streamrt.windows.fold import Fold, Input, Packing
 
 __all__ = ["Aggregation", "Plan"]
@@ -66,33 +66,47 @@ class Aggregation:
         collectors = tuple((name, item) for name, item in items.items() if isinstance(item, Collector))
         return cls(aggregators, collectors, False)
 
+    def keeps(self) -> tuple[str, ...]:
+        """Return the names of the states in a window; one with another name starts empty.
+
+        Example:
+            >>> from streamrt.windows import Count, Sum
+            >>> Aggregation.named(n=Count(), total=Sum("price")).keeps()
+            ('n: Count', 'total: Sum/price')
+        """
+        return tuple(f"{name}: {item.state_suffix}" for name, item in (*self.aggregators, *self.collectors))
+
     def unmergeable(self) -> list[str]:
         """Return the result names of the aggregations that cannot merge two states."""
         return [name for name, item in self.aggregators if not item.mergeable]
 
-    def plan(self, *, keep_inputs: bool = False) -> "Plan":
+    def plan(self, *, keep_inputs: bool = False, by_arrival: bool = False) -> "Plan":
         """Return the aggregation in the form that operators run.
 
         Args:
             keep_inputs: store the inputs of all aggregations in the timeline, not only those of collectors.
+            by_arrival: whether windows merge, so that states must know the order of arrival.
         """
-        folds = [(name, item.state_suffix, *fold_of(item)) for name, item in self.aggregators]
+        folds = [(name, item.state_suffix, *fold_of(item, by_arrival=by_arrival)) for name, item in self.aggregators]
         fold_columns = [column for _, _, _, column in folds]
-        item_columns = [item.column for _, item in self.collectors]
+        item_columns = [pick_of(item) for _, item in self.collectors]
         if keep_inputs:
             fold_columns = item_columns = list(dict.fromkeys([*fold_columns, *item_columns]))
         fold_columns, item_columns = list(dict.fromkeys(fold_columns)), list(dict.fromkeys(item_columns))
-        collectors = [(name, item.result, _picker(item_columns, item.column)) for name, item in self.collectors]
+        collectors = [(name, item.result, _make_picker(item_columns, pick_of(item))) for name, item in self.collectors]
         if self.single:
             fold = folds[0][2] if folds else _NOTHING
         else:
-            fold = _joined(
-                [(f"{name}/{suffix}", name, each, _index(fold_columns, column)) for name, suffix, each, column in folds]
+            fold = _join_folds(
+                [
+                    (f"{name}/{suffix}", name, each, _column_index(fold_columns, column))
+                    for name, suffix, each, column in folds
+                ]
             )
         return Plan(
             fold=fold,
-            extract=_extractor(fold_columns),
-            extract_item=_extractor(item_columns),
+            extract=_make_extractor(fold_columns),
+            extract_item=_make_extractor(item_columns),
             collectors=tuple(collectors),
             single=self.single,
         )
@@ -128,7 +142,7 @@ class Plan(NamedTuple):
         if self.single and not self.collectors:
             return self.fold.result(state, packing)
         collected = {
-            name: result([_own(item if pick is None else pick(item), packing) for item in items])
+            name: result([_copy_value(item if pick is None else pick(item), packing) for item in items])
             for name, result, pick in self.collectors
         }
         if self.single:
@@ -154,32 +168,32 @@ class Plan(NamedTuple):
             return fold.whole([value for _, _, value in items], packing)
         state = fold.initial(packing)
         for timestamp, _, value in items:
-            state = fold.step(state, _own(value, packing), timestamp, packing)
+            state = fold.step(state, _copy_value(value, packing), timestamp, packing)
         return state
 
 
-def _own(value: Any, packing: Packing) -> Any:
+def _copy_value(value: Any, packing: Packing) -> Any:
     # Items of the timeline are shared, but users' functions may change their arguments: make a copy.
     return value if type(value) in _UNCHANGEABLE else packing.unpack(packing.pack(value))
 
 
-def _extractor(columns: Sequence[str | None]) -> Extract | None:
+def _make_extractor(columns: Sequence[Pick | None]) -> Extract | None:
     if len(columns) == 1:
         (column,) = columns
-        return None if column is None else lambda value: column_or_none(value, column)
-    return lambda value: [column_or_none(value, column) for column in columns]
+        return None if column is None else lambda value: input_of(value, column)
+    return lambda value: [input_of(value, column) for column in columns]
 
 
-def _index(columns: Sequence[str | None], column: str | None) -> int | None:
+def _column_index(columns: Sequence[Pick | None], column: Pick | None) -> int | None:
     return columns.index(column) if len(columns) > 1 else None
 
 
-def _picker(columns: Sequence[str | None], column: str | None) -> Callable[[Any], Any] | None:
-    index = _index(columns, column)
+def _make_picker(columns: Sequence[Pick | None], column: Pick | None) -> Callable[[Any], Any] | None:
+    index = _column_index(columns, column)
     return None if index is None else lambda item: item[index]
 
 
-def _joined(parts: list[tuple[str, str, Fold, int | None]]) -> Fold:
+def _join_folds(parts: list[tuple[str, str, Fold, int | None]]) -> Fold:
     """Return one fold that runs several, each given as name in the state, name in the result, fold, and input index.
 
     A state is a dict, so that a new or changed aggregation starts empty and does not affect the others.
@@ -224,9 +238,9 @@ def _joined(parts: list[tuple[str, str, Fold, int | None]]) -> Fold:
     )
 
 
-def _nothing(*_: Any) -> None:
+def _return_none(*_: Any) -> None:
     return None
 
 
-_NOTHING: Final = Fold(_nothing, _nothing, _nothing, _nothing, _nothing)
+_NOTHING: Final = Fold(_return_none, _return_none, _return_none, _return_none, _return_none)
 """The fold of a window with collectors only."""

@@ -3,10 +3,17 @@
 import abc
 from collections.abc import Callable, Iterable, Sequence
 from functools import reduce
-from operator import add, ge, gt, lt
-from typing import Any, Final, NamedTuple
+from operator import add, ge, gt, lt, ne
+from typing import Any, Final, Literal, NamedTuple, get_args
 
-from streamrt.errors import ArgumentTypeError, ColumnTypeError, InvalidOperationError
+from streamrt.arguments import checked_choice
+from streamrt.errors import (
+    ArgumentTypeError,
+    ColumnTypeError,
+    InvalidOperationError,
+    MissingColumnError,
+)
+from streamrt.operators.expression import without_columns
 from streamrt.operators.functions import require_callable
 from streamrt.windows.fold import Fold, Packing
 
@@ -30,17 +37,26 @@ _NUMBERS: Final = (int, float)
 _METHODS: Final = ("initialize", "agg", "result", "merge")
 
 
+Missing = Literal["raise", "ignore"]
+"""How an aggregation treats a value without its column."""
+
+Pick = tuple[str, Missing]
+"""The column that an aggregation reads, and what it does without it."""
+
+
 class _Aggregation(abc.ABC):  # noqa: B024 - its two subclasses have abstract methods
-    """Common base of aggregators and collectors: the column that they use."""
+    """Common base of aggregators and collectors: the column that they use, and what a value without it means."""
 
     column: str | None = None
+    missing: Missing = "raise"
 
-    def __init__(self, column: str | None = None) -> None:
+    def __init__(self, column: str | None = None, missing: Missing = "raise") -> None:
         if column is not None and (not isinstance(column, str) or not column):
             raise ArgumentTypeError(
                 f"{type(self).__name__}(column=...) is the name of a column, or None for the whole value; got {column!r}"
             )
         self.column = column
+        self.missing = checked_choice(f"{type(self).__name__}(missing=...)", missing, get_args(Missing))
 
     @property
     def state_suffix(self) -> str:
@@ -66,6 +82,8 @@ class Aggregator(_Aggregation):
 
     Args:
         column: name of the column to use; None for the whole value.
+        missing: what built-in aggregators do with a value that lacks the column: "raise" `MissingColumnError`, or "ignore"
+            it like None.
 
     Example:
         >>> class Product(Aggregator):
@@ -117,7 +135,7 @@ class Aggregator(_Aggregation):
         """
         raise InvalidOperationError(f"{type(self).__name__} cannot merge two states: define merge(a, b) in the class")
 
-    def _fold(self) -> Fold:
+    def _make_fold(self) -> Fold:
         initialize, agg, result, merge = self.initialize, self.agg, self.result, self.merge
 
         def initial(packing: Packing) -> Any:
@@ -142,7 +160,8 @@ class Collector(_Aggregation):
     so the cost of a record does not grow with the window. Collectors work with `final()` only.
 
     Args:
-        column: name of the column to collect; values without it give None. By default, whole values are collected.
+        column: name of the column to collect. By default, whole values are collected.
+        missing: "raise" `MissingColumnError` for a value without the column, or "ignore": the item is None.
 
     Example:
         >>> class Median(Collector):
@@ -165,20 +184,20 @@ class _BuiltIn(Aggregator):
     """An aggregator that uses its column, skips None and can merge. Its methods are derived from its fold."""
 
     def initialize(self) -> Any:
-        return self._fold().initial(_PLAIN)
+        return self._make_fold().initial(_PLAIN)
 
     def agg(self, old: Any, new: Any, timestamp: int) -> Any:
-        return self._fold().step(old, column_or_none(new, self.column), timestamp, _PLAIN)
+        return self._make_fold().step(old, input_of(new, pick_of(self)), timestamp, _PLAIN)
 
     def result(self, value: Any) -> Any:
-        return self._fold().result(value, _PLAIN)
+        return self._make_fold().result(value, _PLAIN)
 
     def merge(self, a: Any, b: Any) -> Any:
-        merge = self._fold().merge
+        merge = self._make_fold().merge
         return super().merge(a, b) if merge is None else merge(a, b, _PLAIN)
 
     @abc.abstractmethod
-    def _fold(self) -> Fold: ...
+    def _make_fold(self) -> Fold: ...
 
 
 class Count(_BuiltIn):
@@ -190,14 +209,14 @@ class Count(_BuiltIn):
         Count('price')
     """
 
-    def _fold(self) -> Fold:
+    def _make_fold(self) -> Fold:
         def step(state: int, value: Any, timestamp: int, packing: Packing) -> int:
             return state if value is None else state + 1
 
         def whole(values: Sequence[Any], packing: Packing) -> int:
             return len(values) - values.count(None) if None in values else len(values)
 
-        return Fold(_zero, step, _same, _plus, whole)
+        return Fold(_start_at_zero, step, _return_state, _add_value, whole)
 
 
 class Sum(_BuiltIn):
@@ -209,35 +228,35 @@ class Sum(_BuiltIn):
         1
     """
 
-    def _fold(self) -> Fold:
+    def _make_fold(self) -> Fold:
         def step(state: Any, value: Any, timestamp: int, packing: Packing) -> Any:
-            return state if value is None else _plus(state, value, packing)
+            return state if value is None else _add_value(state, value, packing)
 
         def merge(a: Any, b: Any, packing: Packing) -> Any:
-            return _plus(a, packing.unpack(b), packing)
+            return _add_value(a, packing.unpack(b), packing)
 
-        return Fold(_zero, step, _unpacked, merge, _skipping_none(_total))
+        return Fold(_start_at_zero, step, _unpack_state, merge, _skipping_none(_sum_values))
 
 
 class Mean(_BuiltIn):
     """The sum of the values that are not None, divided by their number: a float, or None without values."""
 
-    def _fold(self) -> Fold:
+    def _make_fold(self) -> Fold:
         def initial(packing: Packing) -> Any:
             return [0.0, 0]
 
         def step(state: Any, value: Any, timestamp: int, packing: Packing) -> Any:
-            return state if value is None else [_plus(state[0], value, packing), state[1] + 1]
+            return state if value is None else [_add_value(state[0], value, packing), state[1] + 1]
 
         def result(state: Any, packing: Packing) -> Any:
             total, count = state
             return packing.unpack(total) / count if count else None
 
         def merge(a: Any, b: Any, packing: Packing) -> Any:
-            return [_plus(a[0], packing.unpack(b[0]), packing), a[1] + b[1]]
+            return [_add_value(a[0], packing.unpack(b[0]), packing), a[1] + b[1]]
 
         def whole(values: Sequence[Any], packing: Packing) -> Any:
-            return [_cell(reduce(add, values, 0.0), packing), len(values)]
+            return [_make_cell(reduce(add, values, 0.0), packing), len(values)]
 
         return Fold(initial, step, result, merge, _skipping_none(whole))
 
@@ -249,57 +268,94 @@ class _Extreme(_BuiltIn):
     _better: Any
     _best: Any
 
-    def _fold(self) -> Fold:
+    def _make_fold(self) -> Fold:
         better, best = self._better, self._best
 
         def step(state: Any, value: Any, timestamp: int, packing: Packing) -> Any:
-            if value is None:
+            # NaN is not a value: no number is below or above it.
+            if value is None or value != value:
                 return state
             if state is None or better(value, packing.unpack(state) if type(state) is str else state):
-                return _cell(value, packing)
+                return _make_cell(value, packing)
             return state
 
         def merge(a: Any, b: Any, packing: Packing) -> Any:
             return step(a, packing.unpack(b), 0, packing)
 
         def whole(values: Sequence[Any], packing: Packing) -> Any:
-            return _cell(best(values, default=None), packing)
+            if any(map(ne, values, values)):
+                values = [value for value in values if value == value]
+            return _make_cell(best(values, default=None), packing)
 
-        return Fold(_none, step, _unpacked, merge, _skipping_none(whole))
+        return Fold(_start_empty, step, _unpack_state, merge, _skipping_none(whole))
 
 
 class Min(_Extreme):
-    """The lowest of the values that are not None, unchanged; the earlier one at ties, None without values."""
+    """The lowest of the values that are neither None nor NaN, unchanged; the earlier one at ties, None without values."""
 
     _better = lt
     _best = min
 
 
 class Max(_Extreme):
-    """The highest of the values that are not None, unchanged; the earlier one at ties, None without values."""
+    """The highest of the values that are neither None nor NaN, unchanged; the earlier one at ties, None without values."""
 
     _better = gt
     _best = max
 
 
-class First(_BuiltIn):
+class _Arrived(_BuiltIn):
+    """Keeps the value of one record. If windows merge, its state is the value and the arrival number of its record."""
+
+    _better: Any
+    _keeps: bool
+
+    def _fold_by_arrival(self) -> Fold:
+        better, keeps = self._better, self._keeps
+
+        def step(state: Any, value: Any, timestamp: int, packing: Packing) -> Any:
+            if value is None or (keeps and state is not None):
+                return state
+            return [packing.pack(value), packing.arrival()]
+
+        def result(state: Any, packing: Packing) -> Any:
+            return packing.unpack(state[0] if type(state) is list else state)
+
+        def merge(a: Any, b: Any, packing: Packing) -> Any:
+            if a is None or b is None:
+                return b if a is None else a
+            if type(a) is not list or type(b) is not list:
+                # An earlier version has stored values without a number: the order of windows must do.
+                return a if keeps else b
+            return b if better(b[1], a[1]) else a
+
+        return Fold(_start_empty, step, result, merge)
+
+
+class First(_Arrived):
     """The value that arrived first and is not None."""
 
-    def _fold(self) -> Fold:
+    _better = lt
+    _keeps = True
+
+    def _make_fold(self) -> Fold:
         def step(state: Any, value: Any, timestamp: int, packing: Packing) -> Any:
             return packing.pack(value) if state is None else state
 
-        return Fold(_none, step, _unpacked, lambda a, b, packing: b if a is None else a)
+        return Fold(_start_empty, step, _unpack_state, lambda a, b, packing: b if a is None else a)
 
 
-class Last(_BuiltIn):
+class Last(_Arrived):
     """The value that arrived last and is not None."""
 
-    def _fold(self) -> Fold:
+    _better = gt
+    _keeps = False
+
+    def _make_fold(self) -> Fold:
         def step(state: Any, value: Any, timestamp: int, packing: Packing) -> Any:
             return state if value is None else packing.pack(value)
 
-        return Fold(_none, step, _unpacked, lambda a, b, packing: a if b is None else b)
+        return Fold(_start_empty, step, _unpack_state, lambda a, b, packing: a if b is None else b)
 
 
 class _Timed(_BuiltIn):
@@ -307,7 +363,7 @@ class _Timed(_BuiltIn):
 
     _better: Any
 
-    def _fold(self) -> Fold:
+    def _make_fold(self) -> Fold:
         better = self._better
 
         def step(state: Any, value: Any, timestamp: int, packing: Packing) -> Any:
@@ -321,7 +377,7 @@ class _Timed(_BuiltIn):
         def merge(a: Any, b: Any, packing: Packing) -> Any:
             return a if b is None or (a is not None and not better(b[1], a[1])) else b
 
-        return Fold(_none, step, result, merge)
+        return Fold(_start_empty, step, result, merge)
 
 
 class Earliest(_Timed):
@@ -387,7 +443,7 @@ class Reduce(Aggregator):
     def merge(self, a: Any, b: Any) -> Any:  # noqa: D102
         return super().merge(a, b) if self.merger is None else self.merger(a, b)
 
-    def _fold(self) -> Fold:
+    def _make_fold(self) -> Fold:
         reducer, initializer = self.reducer, self.initializer
 
         def step(state: Any, value: Any, timestamp: int, packing: Packing) -> Any:
@@ -402,7 +458,7 @@ class Reduce(Aggregator):
         def merge(a: Any, b: Any, packing: Packing) -> Any:
             return [packing.pack(self.merge(packing.unpack(a[0]), packing.unpack(b[0])))]
 
-        return Fold(_none, step, result, merge if self.mergeable else None)
+        return Fold(_start_empty, step, result, merge if self.mergeable else None)
 
 
 class Collect(Collector):
@@ -422,60 +478,71 @@ class _Plain(NamedTuple):
 
     pack: Callable[[Any], Any]
     unpack: Callable[[Any], Any]
+    arrival: Callable[[], int]
 
 
-def _itself(value: Any) -> Any:
+def _return_value(value: Any) -> Any:
     return value
 
 
-_PLAIN: Final = _Plain(_itself, _itself)
+_PLAIN: Final = _Plain(_return_value, _return_value, int)
 
 
-def column_or_none(value: Any, column: str | None) -> Any:
-    """Return a column of a value, None if it is missing; or the value itself if `column` is None.
+def pick_of(item: _Aggregation) -> Pick | None:
+    """Return what an aggregation reads of a value; None for the whole value."""
+    return None if item.column is None else (item.column, item.missing)
+
+
+def input_of(value: Any, pick: Pick | None) -> Any:
+    """Return what an aggregation reads of a value.
 
     Raises:
+        MissingColumnError: if the value lacks the column, and that is not ignored.
         ColumnTypeError: if the value has no columns.
     """
-    if column is None:
+    if pick is None:
         return value
+    column, missing = pick
     try:
-        return value.get(column)
-    except AttributeError:
-        raise ColumnTypeError(
-            f"cannot aggregate column {column!r}: the value is of type {type(value).__name__}, columns need a dict"
-        ) from None
+        return value[column] if missing == "raise" else value.get(column)
+    except KeyError:
+        error = MissingColumnError(column, tuple(value) if hasattr(value, "keys") else ())
+        error.advice = "; if values may lack it, aggregate with missing='ignore'"
+        raise error from None
+    except (AttributeError, TypeError, IndexError):
+        needed = "" if value is None else ", columns need a dict"
+        raise ColumnTypeError(f"cannot aggregate column {column!r}: {without_columns(value)}{needed}") from None
 
 
-def _zero(packing: Packing) -> int:
+def _start_at_zero(packing: Packing) -> int:
     return 0
 
 
-def _none(packing: Packing) -> None:
+def _start_empty(packing: Packing) -> None:
     return None
 
 
-def _same(state: Any, packing: Packing) -> Any:
+def _return_state(state: Any, packing: Packing) -> Any:
     return state
 
 
-def _unpacked(state: Any, packing: Packing) -> Any:
+def _unpack_state(state: Any, packing: Packing) -> Any:
     return packing.unpack(state)
 
 
-def _plus(state: Any, value: Any, packing: Packing) -> Any:
+def _add_value(state: Any, value: Any, packing: Packing) -> Any:
     total = packing.unpack(state) + value if type(state) is str else state + value
     return total if type(total) in _NUMBERS else packing.pack(total)
 
 
-def _cell(value: Any, packing: Packing) -> Any:
+def _make_cell(value: Any, packing: Packing) -> Any:
     # Most values already are cells.
     return value if type(value) in _NUMBERS else packing.pack(value)
 
 
-def _total(values: Sequence[Any], packing: Packing) -> Any:
+def _sum_values(values: Sequence[Any], packing: Packing) -> Any:
     # Not sum(): since Python 3.12, it rounds floats differently from single additions.
-    return _cell(reduce(add, values, 0), packing)
+    return _make_cell(reduce(add, values, 0), packing)
 
 
 def _skipping_none(whole: Callable[[Sequence[Any], Packing], Any]) -> Callable[[Sequence[Any], Packing], Any]:
@@ -491,11 +558,21 @@ def _skipping_none(whole: Callable[[Sequence[Any], Packing], Any]) -> Callable[[
     return skipping_none
 
 
-def fold_of(aggregator: Aggregator) -> tuple[Fold, str | None]:
-    """Return the fold of an aggregator, and the column of its inputs; None: whole values."""
+def fold_of(aggregator: Aggregator, *, by_arrival: bool = False) -> tuple[Fold, Pick | None]:
+    """Return the fold of an aggregator, and what it reads of values; None: whole values.
+
+    Args:
+        aggregator: the aggregator.
+        by_arrival: whether states of different windows merge, so that the order of arrival must be in them.
+    """
     kind = type(aggregator)
     known = _BuiltIn if issubclass(kind, _BuiltIn) else Reduce
     if issubclass(kind, known) and all(getattr(kind, name) is getattr(known, name) for name in _METHODS):
-        return aggregator._fold(), aggregator.column
+        fold = (
+            aggregator._fold_by_arrival()
+            if by_arrival and isinstance(aggregator, _Arrived)
+            else aggregator._make_fold()
+        )
+        return fold, pick_of(aggregator)
     # A user's class, possibly derived from a built-in one: use the methods that it defines.
-    return Aggregator._fold(aggregator), None
+    return Aggregator._make_fold(aggregator), None

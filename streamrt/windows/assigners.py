@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal
 
 from streamrt.errors import ArgumentValueError
 from streamrt.operators.durations import milliseconds
-from streamrt.windows.dynamic_session import gap_of
+from streamrt.windows.session import gap_of
 from streamrt.windows.window import END_OF_TIME, Window
 
 __all__ = [
@@ -232,7 +232,7 @@ def _check_fixed(assigner: Any, size: Any, step: Any, offset: Any) -> None:
 def merged_groups(
     assigner: MergingWindowAssigner, opened: Sequence[Window], window: Window
 ) -> Iterator[tuple[Window, list[Window], bool]]:
-    """Yield what a new window merges to: the result, the open windows in it, and whether the new window is in it, too."""
+    """Yield what a new window merges to: the result, the open windows in it, and whether the new window is also in it."""
     known = [*opened] if window in opened else [*opened, window]
     for result, merged in assigner.merge_windows(known):
         others = sorted(other for other in merged if other in opened)

@@ -11,6 +11,7 @@ from streamrt.records import Headers, Tick
 from streamrt.state.spec import StoreSpec
 from streamrt.state.timed import NEVER, TimedTransaction
 from streamrt.topology import Node, Operator, OperatorContext, RecordHandler, SideOutput, WatermarkStrategy
+from streamrt.topology.node import numbers_of
 from streamrt.topology.tallies import LATE_RECORDS
 from streamrt.windows.aggregation import Aggregation
 from streamrt.windows.late import LATE, LateRecords, OnLate
@@ -28,6 +29,9 @@ __all__ = [
 ]
 
 ClosingStrategy = Literal["key", "partition", "watermark"]
+
+_FEW = 100
+"""Windows of a key that a record closes at once."""
 
 Close = Callable[[TimedTransaction, bytes, Any, Any, int], None]
 """Closes the due windows of one head: takes transaction, prefix, head, record key and the time."""
@@ -112,6 +116,14 @@ class WindowOperator(Operator):
     def stores(self) -> tuple[StoreSpec, ...]:  # noqa: D102
         return (self.store,)
 
+    def keeps(self) -> tuple[str, ...]:
+        """Return the kind of the windows with their lengths, and their aggregations."""
+        return (*super().keeps(), *numbers_of(self), *self.aggregation.keeps())
+
+    def multiplies(self) -> bool:
+        """One record may change several windows, and close others."""
+        return True
+
     @property
     def holds_back_ms(self) -> int | None:
         """Results have the start of their window as timestamp, with no bound on its age."""
@@ -161,8 +173,13 @@ class TimeWindowOperator(WindowOperator):
         return self.final
 
     @abc.abstractmethod
-    def closed_at(self, head: Any) -> int | None:
-        """Return the time at which all windows of a head are closed; None if none is open."""
+    def closes_at(self, head: Any) -> int | None:
+        """Return the time at which the next window of a head closes; None if none is open."""
+
+    @property
+    @abc.abstractmethod
+    def most_open(self) -> int:
+        """The number of windows of a key that one record may close at most."""
 
     def late_records(self, context: OperatorContext) -> LateRecords:
         """Return what late records are reported to."""
@@ -171,11 +188,33 @@ class TimeWindowOperator(WindowOperator):
         return late
 
     def resumes(self) -> bool:  # noqa: D102
-        # With one clock per key, a record only closes windows of its own key.
-        return not self.closing.by_key
+        # With one clock per key, a record only closes windows of its own key; few of them close at once.
+        return not self.closing.by_key or (self.final and self.most_open > _FEW)
 
     def timed(self) -> bool:  # noqa: D102
         return self.closing.watermark is not None
+
+    def key_closer(self, close: Close, node: Node, context: OperatorContext) -> Close:
+        """Return the function that closes the windows of a key that are due at the clock of the key.
+
+        If they may be many, it stops at the end of the task's time slice. The head then has a deadline, which ticks find.
+        """
+        if not self.resumes():
+            return close
+        begin_portion, closes_at = context.begin_portion, self.closes_at
+
+        def close_key(transaction: TimedTransaction, prefix: bytes, head: Any, key: Any, clock: int) -> None:
+            must_stop: Callable[[], bool] | None = None
+            while (time := closes_at(head)) is not None and time < clock:
+                if must_stop is None:
+                    must_stop = begin_portion(node)
+                if must_stop():
+                    transaction.set_head(prefix, head, time)
+                    return
+                close(transaction, prefix, head, key, time)
+            close(transaction, prefix, head, key, clock)
+
+        return close_key
 
     def settle(
         self, close: Close, running: Callable[[], TimedTransaction], node: Node, context: OperatorContext
@@ -183,10 +222,10 @@ class TimeWindowOperator(WindowOperator):
         """Return the function that closes all windows due at stream time, in the order of deadlines.
 
         It stops at the end of the task's time slice; ticks continue with the rest. With watermarks, each new watermark
-        also calls it.
+        also calls it. If a record reaches the operator several times, windows close after the last time.
         """
-        name, resumes = self.store.name, self.resumes()
-        begin_portion = context.begin_portion
+        name, resumes, by_key, closes_at = self.store.name, self.resumes(), self.closing.by_key, self.closes_at
+        begin_portion, when_complete = context.begin_portion, context.when_complete
 
         def close_all(transaction: TimedTransaction, due: Iterator[tuple[int, bytes, Any]]) -> None:
             must_stop: Callable[[], bool] | None = None
@@ -194,27 +233,35 @@ class TimeWindowOperator(WindowOperator):
             # order does not depend on how far time moves at once.
             for deadline, prefix, head in due:
                 if must_stop is None:
-                    must_stop = begin_portion()
-                elif must_stop():
+                    must_stop = begin_portion(node)
+                if must_stop():
                     break
                 close(transaction, prefix, head, transaction.key_of(prefix), deadline)
+                if by_key and (time := closes_at(head)) is not None and time <= head[0]:
+                    transaction.set_head(prefix, head, time)
 
-        def settle(transaction: TimedTransaction) -> None:
-            close_all(transaction, transaction.due(transaction.clock))
+        def close_due(*, _node: Node = node) -> None:
+            transaction = running()
+            # With one clock per key, only heads have deadlines that a portion has left.
+            close_all(transaction, transaction.due(NEVER if by_key else transaction.clock))
+
+        def settle(_transaction: TimedTransaction) -> None:
+            when_complete(node, close_due)
 
         def tick(moment: Tick, *, _node: Node = node) -> None:
             transaction = running()
             if moment.final:
-                close_all(transaction, self._open(transaction))
+                close_all(transaction, self._open_heads(transaction))
             elif resumes:
-                hear(transaction, name, moment)
-                settle(transaction)
+                if not by_key:
+                    hear(transaction, name, moment)
+                close_due()
 
         if resumes or self.ends():
             context.on_tick(node, tick)
         return settle
 
-    def _open(self, transaction: TimedTransaction) -> Iterator[tuple[int, bytes, Any]]:
+    def _open_heads(self, transaction: TimedTransaction) -> Iterator[tuple[int, bytes, Any]]:
         """Yield all heads with open windows, each with a time that closes them.
 
         No clock moves there: windows of a later run would be late for ever.
@@ -223,9 +270,8 @@ class TimeWindowOperator(WindowOperator):
             yield from transaction.due(NEVER)
             return
         for prefix, head in transaction.heads():
-            closed_at = self.closed_at(head)
-            if closed_at is not None:
-                yield closed_at, prefix, head
+            while (time := self.closes_at(head)) is not None:
+                yield time, prefix, head
 
     def executor(
         self, windows: KeyedWindows, child: RecordHandler, node: Node, context: OperatorContext
@@ -233,6 +279,7 @@ class TimeWindowOperator(WindowOperator):
         """Return the closure that counts records in the windows of their key, and closes due windows."""
         running = self.running(context)
         settle = self.settle(windows.close, running, node, context)
+        close_key = self.key_closer(windows.close, node, context)
         no_key = log_no_key(self.store.name)
         by_key, by_partition = self.closing.by_key, self.closing.by_partition
         observe, wrap = observer(self.closing.watermark, settle)
@@ -254,7 +301,7 @@ class TimeWindowOperator(WindowOperator):
             if by_key:
                 head = transaction.head(prefix)
                 if head is not None:
-                    windows.close(transaction, prefix, head, key, clock)
+                    close_key(transaction, prefix, head, key, clock)
             elif by_partition:
                 transaction.advance(clock)
                 if transaction.due_from <= clock:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from streamrt.records import Headers
+from streamrt.state.journal import due
 from streamrt.state.timed import TimedTransaction
 from streamrt.topology import Node, OperatorContext, RecordHandler
 from streamrt.windows.closing import WindowOperator, log_no_key
@@ -73,8 +74,10 @@ class CountWindowOperator(WindowOperator):
             else:
                 transaction.delete_head(prefix)
             outputs = [(low, output(low, high, state, items, transaction)) for _, low, high, state in emitted]
+            # A window that is full is one of several records.
+            emit = due(transaction.journal, child) if final else child
             for start, out in outputs:
-                child(out, key, start, None)
+                emit(out, key, start, None)
 
         return run
 

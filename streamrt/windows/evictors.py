@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from streamrt.errors import argument_error
+from streamrt.arguments import checked
 from streamrt.operators.durations import milliseconds
 from streamrt.operators.functions import require_callable
 from streamrt.windows.pane_contexts import EvictorContext
@@ -56,17 +56,17 @@ class Evictor(abc.ABC):  # noqa: B024 - both methods have a meaning of their own
 @dataclass(frozen=True)
 class _OneSidedEvictor(Evictor):
     def evict_before(self, elements: list[Element], window: Window, ctx: EvictorContext) -> list[Element]:
-        return elements if self._late or not elements else self._kept(elements)
+        return elements if self._evicts_after or not elements else self._keep_elements(elements)
 
     def evict_after(self, elements: list[Element], window: Window, ctx: EvictorContext) -> list[Element]:
-        return self._kept(elements) if self._late and elements else elements
+        return self._keep_elements(elements) if self._evicts_after and elements else elements
 
     @property
-    def _late(self) -> bool:
+    def _evicts_after(self) -> bool:
         return bool(getattr(self, "after", False))
 
     @abc.abstractmethod
-    def _kept(self, elements: list[Element]) -> list[Element]:
+    def _keep_elements(self, elements: list[Element]) -> list[Element]:
         """Return what is kept of at least one element."""
 
 
@@ -83,13 +83,10 @@ class CountEvictor(_OneSidedEvictor):
     after: bool = False
 
     def __post_init__(self) -> None:
-        if not isinstance(self.count, int) or isinstance(self.count, bool) or self.count < 1:
-            raise argument_error(
-                f"CountEvictor(count=...) must be a number of records, at least 1, got {self.count!r}",
-                of_type=isinstance(self.count, int) and not isinstance(self.count, bool),
-            )
+        wanted = "a number of records, at least 1"
+        checked("CountEvictor(count=...)", self.count, int, wanted, lambda count: count >= 1)
 
-    def _kept(self, elements: list[Element]) -> list[Element]:
+    def _keep_elements(self, elements: list[Element]) -> list[Element]:
         return elements[-self.count :]
 
 
@@ -108,7 +105,7 @@ class TimeEvictor(_OneSidedEvictor):
     def __post_init__(self) -> None:
         object.__setattr__(self, "size", milliseconds("TimeEvictor(size=...)", self.size, least=1))
 
-    def _kept(self, elements: list[Element]) -> list[Element]:
+    def _keep_elements(self, elements: list[Element]) -> list[Element]:
         newest = max(time for time, _ in elements)
         return [element for element in elements if element[0] > newest - self.size]  # type: ignore[operator]
 
@@ -130,6 +127,6 @@ class DeltaEvictor(_OneSidedEvictor):
     def __post_init__(self) -> None:
         require_callable("DeltaEvictor(delta=...)", self.delta)
 
-    def _kept(self, elements: list[Element]) -> list[Element]:
+    def _keep_elements(self, elements: list[Element]) -> list[Element]:
         last = elements[-1][1]
         return [element for element in elements if self.delta(element[1], last) < self.threshold]

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from streamrt.records import Headers
+from streamrt.state.journal import due
 from streamrt.state.timed import TimedTransaction
 from streamrt.topology import Node, OperatorContext, RecordHandler
 from streamrt.windows.closing import TimeWindowOperator, checked_time, log_no_key
@@ -70,8 +71,18 @@ class FixedWindow(TimeWindowOperator):
         """A result has the start of its window as timestamp, and is emitted after the grace period."""
         return self.duration_ms + self.grace_ms
 
-    def closed_at(self, head: Any) -> int | None:  # noqa: D102
-        return head[1][-1][0] + self.duration_ms + self.grace_ms if head[1] else None
+    @property
+    def passes_once(self) -> bool:
+        """Whether it passes on a record at most once, as the last thing that it does."""
+        triggers = self.before_update is not None or self.after_update is not None
+        return self.closing.by_key and not (self.final or triggers) and self.step_ms == self.duration_ms
+
+    def closes_at(self, head: Any) -> int | None:  # noqa: D102
+        return head[1][0][0] + self.duration_ms + self.grace_ms if head[1] else None
+
+    @property
+    def most_open(self) -> int:  # noqa: D102
+        return (self.duration_ms + self.grace_ms) // self.step_ms + 1
 
     def build(self, child: RecordHandler, node: Node, context: OperatorContext) -> RecordHandler:  # noqa: D102
         running = self.running(context)
@@ -79,6 +90,7 @@ class FixedWindow(TimeWindowOperator):
             child = _from_1970(child)
         windows = _Windows(self, child, self.late_records(context))
         settle = self.settle(windows.close, running, node, context)
+        close_key = self.key_closer(windows.close, node, context)
         no_key = log_no_key(self.store.name)
         plan, final = windows.plan, self.final
         by_key, by_partition = self.closing.by_key, self.closing.by_partition
@@ -113,7 +125,9 @@ class FixedWindow(TimeWindowOperator):
             if final:
                 head = transaction.head(prefix)
                 if head is not None:
-                    windows.close(transaction, prefix, head, key, head[0])
+                    # Those of a trigger come after all that are due.
+                    close = windows.close if outputs else close_key
+                    close(transaction, prefix, head, key, head[0])
             for start, out in outputs:
                 child(out, key, start, None)
 
@@ -147,7 +161,7 @@ class FixedWindow(TimeWindowOperator):
                 observe(transaction, timestamp)
                 clock = transaction.clock
             if final and outputs and transaction.due_from <= clock:
-                # The time slice may have ended before this key was settled: emit its closed windows first.
+                # The due windows of this key may still be open: emit them first.
                 head = transaction.head(prefix)
                 if head is not None:
                     windows.close(transaction, prefix, head, key, clock)
@@ -223,7 +237,7 @@ class _Windows:
         if self.simple and last + self._open_for > clock and (not windows or windows[-1][0] < last):
             # The first record of a new window: the common case if windows have few records.
             changes.append((last, fold.step(fold.initial(transaction), value_in, timestamp, transaction)))
-            return self._apply(transaction, prefix, head, windows, timestamp, clock, changes)
+            return self._apply_record(transaction, prefix, head, windows, timestamp, clock, changes)
         item = plan.item_of(value) if self.collects else None
         triggered: list[int] = []
         outputs: list[Output] = []
@@ -233,10 +247,10 @@ class _Windows:
             if start + self._open_for <= clock:
                 self._late(value, key, timestamp, clock - self._grace - timestamp, max(start, 0), start + duration)
                 continue
-            window = _find(windows, start)
+            window = _find_window(windows, start)
             state = fold.initial(transaction) if window is None else window[1]
             if before is not None:
-                items = self._items(transaction, prefix, start, window)
+                items = self._collect_items(transaction, prefix, start, window)
                 if before(plan.aggregate(state, items, transaction), value, key, timestamp, headers):
                     triggered.append(start)
                     outputs.append((start, self.output(start, start + duration, state, items, transaction)))
@@ -244,7 +258,7 @@ class _Windows:
             state = fold.step(state, value_in, timestamp, transaction)
             counted = True
             if after is not None:
-                items = self._items(transaction, prefix, start, window, (timestamp, item))
+                items = self._collect_items(transaction, prefix, start, window, (timestamp, item))
                 if after(plan.aggregate(state, items, transaction), value, key, timestamp, headers):
                     triggered.append(start)
                     outputs.append((start, self.output(start, start + duration, state, items, transaction)))
@@ -256,11 +270,11 @@ class _Windows:
         if self.collects and counted:
             transaction.timelines.add(prefix, timestamp, item)
         for start in triggered:
-            self._empty(transaction, prefix, windows, start)
-        updated = self._apply(transaction, prefix, head, windows, timestamp, clock, changes)
+            self._empty_window(transaction, prefix, windows, start)
+        updated = self._apply_record(transaction, prefix, head, windows, timestamp, clock, changes)
         return outputs if self._final else updated
 
-    def _apply(
+    def _apply_record(
         self,
         transaction: TimedTransaction,
         prefix: bytes,
@@ -276,13 +290,13 @@ class _Windows:
         elif timestamp > head[0]:
             head[0] = timestamp
         for start, state in changes:
-            self._put(windows, start, state)
+            self._put_window(windows, start, state)
         if self._final:
-            self._keep(transaction, prefix, head)
+            self._keep_head(transaction, prefix, head)
             return []
         del windows[: bisect_left(windows, [clock - self._open_for + 1])]
-        self._keep(transaction, prefix, head)
-        # Last, because users' functions may raise: all changes are stored by then.
+        self._keep_head(transaction, prefix, head)
+        # Last, because users' functions may raise: all changes are already stored.
         output, duration = self.output, self._duration
         return [(start, output(start, start + duration, state, (), transaction)) for start, state in changes]
 
@@ -295,23 +309,23 @@ class _Windows:
         while windows and windows[0][0] + self._open_for <= clock:
             window = windows[0]
             start = window[0]
-            items = self._items(transaction, prefix, start, window)
+            items = self._collect_items(transaction, prefix, start, window)
             # One at a time: if an operator below fails on a window, the next windows are still stored.
             del windows[0]
             if self.collects:
                 # Later items are also in later windows.
                 transaction.timelines.delete(prefix, max(start, 0), start + self._step)
-            self._keep(transaction, prefix, head)
+            self._keep_head(transaction, prefix, head)
             if len(window) == 2 or not window[3]:
                 output = self.output(start, start + self._duration, window[1], items, transaction)
-                self._child(output, key, start, None)
+                due(transaction.journal, self._child)(output, key, start, None)
 
     def read(self, transaction: TimedTransaction, prefix: bytes, windows: list[list[Any]]) -> Iterator[dict[str, Any]]:
         """Yield the open windows of a key."""
         for window in windows:
             if len(window) == 2 or not window[3]:
                 start = window[0]
-                items = self._items(transaction, prefix, start, window)
+                items = self._collect_items(transaction, prefix, start, window)
                 yield self.output(start, start + self._duration, window[1], items, transaction)
 
     def _output_from_1970(
@@ -319,7 +333,7 @@ class _Windows:
     ) -> dict[str, Any]:
         return self.plan.output(max(start, 0), end, state, items, packing)
 
-    def _keep(self, transaction: TimedTransaction, prefix: bytes, head: Any) -> None:
+    def _keep_head(self, transaction: TimedTransaction, prefix: bytes, head: Any) -> None:
         windows = head[1]
         if self._by_key:
             # A key needs its clock also without windows, to recognize late records.
@@ -334,7 +348,7 @@ class _Windows:
         else:
             transaction.delete_head(prefix)
 
-    def _put(self, windows: list[list[Any]], start: int, state: Any) -> None:
+    def _put_window(self, windows: list[list[Any]], start: int, state: Any) -> None:
         at = bisect_left(windows, [start])
         if at < len(windows) and windows[at][0] == start:
             windows[at][1] = state
@@ -343,12 +357,12 @@ class _Windows:
         else:
             windows.insert(at, [start, state, 0, False] if self._marked else [start, state])
 
-    def _empty(self, transaction: TimedTransaction, prefix: bytes, windows: list[list[Any]], start: int) -> None:
+    def _empty_window(self, transaction: TimedTransaction, prefix: bytes, windows: list[list[Any]], start: int) -> None:
         """Empty a window that was emitted early."""
         at = bisect_left(windows, [start])
         known = at < len(windows) and windows[at][0] == start
         if self._marked:
-            # Other windows contain its items, too. Those that have arrived so far no longer count here.
+            # Other windows also contain its items. Those that have arrived so far no longer count here.
             items = transaction.timelines.items_with_arrival(prefix, max(start, 0), start + self._duration)
             mark = max((arrival for _, arrival, _ in items), default=-1) + 1
             windows[at : at + known] = [[start, self.plan.fold.initial(transaction), mark, True]]
@@ -357,7 +371,7 @@ class _Windows:
             if self.collects:
                 transaction.timelines.delete(prefix, max(start, 0), start + self._duration)
 
-    def _items(
+    def _collect_items(
         self,
         transaction: TimedTransaction,
         prefix: bytes,
@@ -377,6 +391,6 @@ class _Windows:
         return items
 
 
-def _find(windows: list[list[Any]], start: int) -> list[Any] | None:
+def _find_window(windows: list[list[Any]], start: int) -> list[Any] | None:
     at = bisect_left(windows, [start])
     return windows[at] if at < len(windows) and windows[at][0] == start else None

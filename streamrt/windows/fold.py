@@ -27,6 +27,10 @@ class Packing(Protocol):
     def unpack(self) -> Callable[[Any], Any]:
         """Converts a cell to its value, a new object each time."""
 
+    @property
+    def arrival(self) -> Callable[[], int]:
+        """Returns a number that increases with each call, for all keys of the store together."""
+
 
 class Fold(NamedTuple):
     """An aggregation, ready to run.

@@ -60,7 +60,7 @@ def checked_results(results: Any, function: str) -> list[Any]:
     """Return the results of a window function; refuse a dict and a text, which would be taken apart.
 
     Raises:
-        TypeError: if they are no iterable of results.
+        TypeError: if they are not an iterable of results.
     """
     if results is None:
         return []

@@ -1,4 +1,4 @@
-"""What happens to late records: warnings, a function of the user, a side output."""
+"""Late records: warnings, a function of the user, a side output."""
 
 import logging
 import time
@@ -32,7 +32,7 @@ class LateRecords:
     Args:
         store: name of the window's store.
         on_late: the user's function; a true result logs the record. None: all late records are logged.
-        side: takes the records that are in no window; nothing is logged then. None: nobody does.
+        side: takes the records that are in no window; then nothing is logged. None: nothing takes them.
         clock: clock in seconds.
 
     Attributes:

@@ -15,7 +15,7 @@ from streamrt.topology import Node, RecordHandler, WatermarkStrategy
 __all__ = ["Observe", "hear", "observer"]
 
 Observe = Callable[[TimedTransaction, int], None]
-"""Notes the timestamp of a record that was processed, and settles what is due then."""
+"""Notes the timestamp of a record that was processed, and settles what is then due."""
 
 
 def observer(
@@ -41,7 +41,7 @@ def observer(
                     settle(transaction)
 
     def observe_lagging(transaction: TimedTransaction, timestamp: int) -> None:
-        # Event times begin at 0; out_of_orderness may be longer than the time since then.
+        # Event times begin at 0; out_of_orderness may be longer than the time since 0.
         observe(transaction, max(0, timestamp - lag))
 
     lag = 0 if strategy is None else strategy.out_of_orderness_ms

@@ -1,4 +1,4 @@
-"""What triggers, window functions and evictors learn of their call, and can do in it."""
+"""The contexts of triggers, window functions and evictors: facts about the call, and actions."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -23,7 +23,7 @@ def watermark_of(transaction: PaneTransaction) -> int:
 
 
 class _Moment:
-    """What all contexts have; valid during one call."""
+    """The common part of all contexts; valid during one call."""
 
     __slots__ = ("_metrics", "_states", "_transaction")
 
@@ -47,14 +47,14 @@ class _Moment:
     @property
     def current_watermark(self) -> int:
         """Event time in milliseconds: windows that end up to it are over. -(1 << 63) before the first record."""
-        return watermark_of(self._running())
+        return watermark_of(self._running_transaction())
 
     @property
     def current_processing_time(self) -> int:
         """The wall clock, in milliseconds since the Unix epoch; the clock of the test driver in tests."""
-        return self._running().now()
+        return self._running_transaction().now()
 
-    def _running(self) -> PaneTransaction:
+    def _running_transaction(self) -> PaneTransaction:
         transaction = self._transaction
         if transaction is None:
             raise StateError(
@@ -63,11 +63,11 @@ class _Moment:
             )
         return transaction
 
-    def _given(self, state: KeyedState) -> State:
+    def _give_state(self, state: KeyedState) -> State:
         self._states.append(state)
         return state
 
-    def _end(self) -> None:
+    def _end_moment(self) -> None:
         self._transaction = None
         for state in self._states:
             state.end()
@@ -99,11 +99,11 @@ class TriggerContext(_Moment):
     @property
     def state(self) -> State:
         """The trigger's state of the key and the window; it is deleted when the window is over."""
-        transaction = self._running()
+        transaction = self._running_transaction()
         self.used = True
         state = self._state
         if state is None:
-            state = self._state = self._given(transaction.pane_state(self._pane_prefix(), self._timestamp))
+            state = self._state = self._give_state(transaction.pane_state(self._pane_prefix(), self._timestamp))
         return state
 
     def register_event_time_timer(self, time: int) -> None:
@@ -114,10 +114,10 @@ class TriggerContext(_Moment):
                 window that never ends does not come.
 
         Raises:
-            InvalidOperationError: if the time is no int, or below 0.
+            InvalidOperationError: if the time is not an int, or is below 0.
         """
         if checked_timer_time(time, END_OF_TIME) < LATEST_EXPIRY:
-            self._running().event_timers.register(self._pane_prefix(), time)
+            self._running_transaction().event_timers.register(self._pane_prefix(), time)
 
     def register_processing_time_timer(self, time: int) -> None:
         """Have `on_processing_time` called when the wall clock has passed a time; once for each window and time.
@@ -126,20 +126,20 @@ class TriggerContext(_Moment):
             time: milliseconds since the Unix epoch.
 
         Raises:
-            InvalidOperationError: if the time is no int, or below 0.
+            InvalidOperationError: if the time is not an int, or is below 0.
         """
         if checked_timer_time(time, END_OF_TIME) < LATEST_EXPIRY:
-            self._running().processing_timers.register(self._pane_prefix(), time)
+            self._running_transaction().processing_timers.register(self._pane_prefix(), time)
 
     def delete_event_time_timer(self, time: int) -> None:
         """Delete a timer of the window; a missing one is not an error."""
         if checked_timer_time(time, END_OF_TIME) < LATEST_EXPIRY:
-            self._running().event_timers.delete(self._pane_prefix(), time)
+            self._running_transaction().event_timers.delete(self._pane_prefix(), time)
 
     def delete_processing_time_timer(self, time: int) -> None:
         """Delete a timer of the window; a missing one is not an error."""
         if checked_timer_time(time, END_OF_TIME) < LATEST_EXPIRY:
-            self._running().processing_timers.delete(self._pane_prefix(), time)
+            self._running_transaction().processing_timers.delete(self._pane_prefix(), time)
 
     def _pane_prefix(self) -> bytes:
         pane = self._pane
@@ -173,9 +173,9 @@ class MergeContext(TriggerContext):
     @property
     def merged_states(self) -> list[State]:
         """The trigger's states of the windows that were merged; they are deleted after this call."""
-        transaction = self._running()
+        transaction = self._running_transaction()
         return [
-            self._given(
+            self._give_state(
                 transaction.pane_state(pane_prefix(self._prefix, TRIGGER, window.start, window.end), self._timestamp)
             )
             for window in self.merged
@@ -211,7 +211,7 @@ class WindowContext(_Moment):
         Raises:
             StateError: if windows may merge.
         """
-        transaction = self._running()
+        transaction = self._running_transaction()
         if self._call.merging:
             raise StateError(
                 f"{self._call.function} asked for the state of a window, but its windows merge, and their states cannot: use "
@@ -220,12 +220,12 @@ class WindowContext(_Moment):
         self.used = True
         window = self.window
         pane = pane_prefix(self._prefix, WINDOW, window.start, window.end)
-        return self._given(transaction.pane_state(pane, self._timestamp))
+        return self._give_state(transaction.pane_state(pane, self._timestamp))
 
     @property
     def global_state(self) -> State:
         """The state of the key, for all windows."""
-        return self._given(self._running().state_at(self._prefix, self._timestamp))
+        return self._give_state(self._running_transaction().state_at(self._prefix, self._timestamp))
 
     def output(self, tag: str, value: Any) -> None:
         """Put a value out to a side output, with the key, and the timestamp that results of the window have.
@@ -237,14 +237,14 @@ class WindowContext(_Moment):
         Raises:
             InvalidOperationError: if the function does not declare the tag.
         """
-        self._running()
+        self._running_transaction()
         handler = side_output_of(self._call.outputs, tag, self._call.function)
         if handler is not None:
             handler(value, self._key, self._timestamp, None)
 
 
 class WindowCall:
-    """What all calls of a window function have in common.
+    """The common part of all calls of a window function.
 
     Args:
         function: its name, for errors.

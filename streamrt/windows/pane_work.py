@@ -1,4 +1,4 @@
-"""What windows with triggers do with a record and with a timer."""
+"""The work of windows with triggers, for a record and for a timer."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -94,7 +94,8 @@ class Panes:
         self._tidy = clears_state(operator.trigger)
         self._trigger_name = type(operator.trigger).__name__
         self._grace = operator.grace_ms
-        self._plan = None if operator.aggregation is None else operator.aggregation.plan()
+        merges = self._merging is not None
+        self._plan = None if operator.aggregation is None else operator.aggregation.plan(by_arrival=merges)
         self._keeps = operator.keeps_elements
         self._contents = Contents(self._plan, keeps=self._keeps, stays=self._merging is not None)
         self._evictor = operator.evictor
@@ -118,7 +119,7 @@ class Panes:
         prefix = transaction.prefix_of(key)
         windows = [*self._assigner.assign_windows(value, timestamp, transaction.now())]
         for window in windows:
-            self._check(window)
+            self._check_window(window)
         watermark = watermark_of(transaction)
         if self._merging is not None:
             return self._add_merging(transaction, prefix, windows, value, key, timestamp, headers)
@@ -128,7 +129,7 @@ class Panes:
         # All aggregates before any change: an exception leaves the windows unchanged.
         for window in windows:
             if self._is_late(window, watermark):
-                self._tell(window, value, key, timestamp, watermark)
+                self._report_late(window, value, key, timestamp, watermark)
                 continue
             pane = contents.read(transaction, prefix, window)
             added.append((window, pane, contents.next_state(transaction, pane, value_in, timestamp)))
@@ -140,7 +141,7 @@ class Panes:
             if known is None:
                 self._register_end(transaction, prefix, window)
             pane = Pane(lists=[]) if known is None else known
-            outputs += self._added(transaction, prefix, window, pane, state, element, value, key, timestamp)
+            outputs += self._add_element(transaction, prefix, window, pane, state, element, value, key, timestamp)
         return outputs
 
     def _add_merging(
@@ -160,10 +161,10 @@ class Panes:
         counted = False
         for window in windows:
             opened = [Window(*each) for each in transaction.opened(prefix)]
-            found = self._merge(transaction, prefix, opened, window, timestamp)
+            found = self._merge_window(transaction, prefix, opened, window, timestamp)
             if found not in opened:
                 if self._is_late(found, watermark):
-                    self._tell(found, value, key, timestamp, watermark)
+                    self._report_late(found, value, key, timestamp, watermark)
                     continue
                 opened.append(found)
             counted = True
@@ -173,12 +174,12 @@ class Panes:
                 self._register_end(transaction, prefix, found)
             state = contents.next_state(transaction, pane, value_in, timestamp)
             transaction.set_opened(prefix, [[each.start, each.end] for each in sorted(opened)])
-            outputs += self._added(transaction, prefix, found, pane, state, element, value, key, timestamp)
+            outputs += self._add_element(transaction, prefix, found, pane, state, element, value, key, timestamp)
         if not counted:
             self._leave_out(windows, value, key, timestamp, headers, watermark)
         return outputs
 
-    def _merge(
+    def _merge_window(
         self, transaction: PaneTransaction, prefix: bytes, opened: list[Window], window: Window, timestamp: int
     ) -> Window:
         """Merge a new window with those that are open, which are changed; return the window that the new one became."""
@@ -187,7 +188,7 @@ class Panes:
             raise TypeError("these windows do not merge")
         became = window
         for result, others, concerned in merged_groups(assigner, tuple(opened), window):
-            self._check(result)
+            self._check_window(result)
             if concerned:
                 became = result
             if others == [result]:
@@ -215,7 +216,7 @@ class Panes:
         try:
             self._trigger.on_merge(result, context)
         finally:
-            context._end()
+            context._end_moment()
         for window, pane in zip(others, panes, strict=True):
             if window == result:
                 merged.used |= pane.used & TRIGGER_STATE if pane is not None else 0
@@ -223,13 +224,13 @@ class Panes:
             self._clear_trigger(transaction, prefix, window, timestamp, pane)
             end = self._end_of(window)
             if end < LATEST_EXPIRY:
-                self._timers(transaction).delete(pane_prefix(prefix, TRIGGER, window.start, window.end), end)
+                self._timers_of(transaction).delete(pane_prefix(prefix, TRIGGER, window.start, window.end), end)
             transaction.set_content(prefix, window.start, window.end, None)
         merged.used |= TRIGGER_STATE if context.used else 0
         self._register_end(transaction, prefix, result)
         contents.write(transaction, prefix, result, merged)
 
-    def _added(
+    def _add_element(
         self,
         transaction: PaneTransaction,
         prefix: bytes,
@@ -246,15 +247,15 @@ class Panes:
         try:
             result = self._trigger.on_element(value, timestamp, window, context)
         finally:
-            context._end()
+            context._end_moment()
         if context.used:
             pane.used |= TRIGGER_STATE
         self._contents.add(transaction, prefix, pane, state, timestamp, element)
-        fires = self._checked(result, "on_element").is_fire
+        fires = self._check_result(result, "on_element").is_fire
         if fires and self._call is not None:
             # The function may raise: the record is counted all the same.
             self._contents.write(transaction, prefix, window, pane)
-        outputs = self._emit(transaction, prefix, key, window, pane, timestamp) if fires else []
+        outputs = self._emit_window(transaction, prefix, key, window, pane, timestamp) if fires else []
         if result.is_purge:
             self._contents.purge(transaction, prefix, pane)
         self._contents.write(transaction, prefix, window, pane)
@@ -302,32 +303,32 @@ class Panes:
         pane = Pane(lists=[]) if known is None else known
         context = TriggerContext(transaction, self._metrics, prefix, window, time)
         try:
-            result = self._checked(ask(time, window, context), ask.__name__)
+            result = self._check_result(ask(time, window, context), ask.__name__)
         finally:
-            context._end()
+            context._end_moment()
         before = pane.used
         if context.used:
             pane.used |= TRIGGER_STATE
-        outputs = self._emit(transaction, prefix, key, window, pane, time) if result.is_fire else []
+        outputs = self._emit_window(transaction, prefix, key, window, pane, time) if result.is_fire else []
         if over:
-            self._delete(transaction, prefix, key, window, pane, time)
+            self._delete_window(transaction, prefix, key, window, pane, time)
         elif result.is_purge or pane.used != before or (result.is_fire and self._evictor is not None):
             if result.is_purge:
                 contents.purge(transaction, prefix, pane)
             contents.write(transaction, prefix, window, pane)
         return outputs
 
-    def _delete(
+    def _delete_window(
         self, transaction: PaneTransaction, prefix: bytes, key: Any, window: Window, pane: Pane, time: int
     ) -> None:
         """Delete a window that is over, with all that belongs to it."""
         call = self._call
         if call is not None and call.clear is not None:
-            context = WindowContext(call, transaction, prefix, key, window, _timestamp(window, pane, time))
+            context = WindowContext(call, transaction, prefix, key, window, _result_timestamp(window, pane, time))
             try:
                 call.clear(context)
             finally:
-                context._end()
+                context._end_moment()
             pane.used |= WINDOW_STATE if context.used else 0
         if pane.used & WINDOW_STATE:
             transaction.clear_pane(pane_prefix(prefix, WINDOW, window.start, window.end))
@@ -345,19 +346,19 @@ class Panes:
         try:
             self._trigger.clear(window, context)
         finally:
-            context._end()
+            context._end_moment()
         if not self._tidy and (context.used or (pane is not None and pane.used & TRIGGER_STATE)):
             transaction.clear_pane(pane_prefix(prefix, TRIGGER, window.start, window.end))
 
     # -- Results -------------------------------------------------------------------------------------------------------
 
-    def _emit(
+    def _emit_window(
         self, transaction: PaneTransaction, prefix: bytes, key: Any, window: Window, pane: Pane, time: int
     ) -> list[Output]:
         """Return the results of a window that fires; nothing if it has no records."""
         if not pane.count:
             return []
-        timestamp = _timestamp(window, pane, time)
+        timestamp = _result_timestamp(window, pane, time)
         evictor, eviction, values = self._evictor, None, []
         if evictor is not None:
             moment = EvictorContext(transaction, self._metrics)
@@ -365,13 +366,13 @@ class Panes:
             values = [value for _, value in eviction.elements]
         elif self._keeps:
             values = [value for _, value in self._contents.elements(transaction, prefix, pane)]
-        results = self._results(transaction, prefix, key, window, pane, values, timestamp)
+        results = self._make_results(transaction, prefix, key, window, pane, values, timestamp)
         if eviction is not None:
             self._contents.keep(transaction, prefix, pane, eviction)
-            moment._end()
+            moment._end_moment()
         return [(result, timestamp) for result in results]
 
-    def _results(
+    def _make_results(
         self,
         transaction: PaneTransaction,
         prefix: bytes,
@@ -394,7 +395,7 @@ class Panes:
         try:
             return checked_results(call.call(key, context, elements), call.function)
         finally:
-            context._end()
+            context._end_moment()
             pane.used |= WINDOW_STATE if context.used else 0
 
     # -- Ends ----------------------------------------------------------------------------------------------------------
@@ -406,15 +407,15 @@ class Panes:
     def _is_late(self, window: Window, watermark: int) -> bool:
         return self._by_event_time and window.max_timestamp + self._grace <= watermark
 
-    def _timers(self, transaction: PaneTransaction) -> Timers:
+    def _timers_of(self, transaction: PaneTransaction) -> Timers:
         return transaction.event_timers if self._by_event_time else transaction.processing_timers
 
     def _register_end(self, transaction: PaneTransaction, prefix: bytes, window: Window) -> None:
         end = self._end_of(window)
         if end < LATEST_EXPIRY:
-            self._timers(transaction).register(pane_prefix(prefix, TRIGGER, window.start, window.end), end)
+            self._timers_of(transaction).register(pane_prefix(prefix, TRIGGER, window.start, window.end), end)
 
-    def _tell(self, window: Window, value: Any, key: Any, timestamp: int, watermark: int) -> None:
+    def _report_late(self, window: Window, value: Any, key: Any, timestamp: int, watermark: int) -> None:
         self._late(value, key, timestamp, watermark + 1 - self._grace - timestamp, window.start, window.end)
 
     def _leave_out(
@@ -429,14 +430,14 @@ class Panes:
         if windows or (self._by_event_time and timestamp + self._grace <= watermark):
             self._late.leave_out(value, key, timestamp, headers)
 
-    def _check(self, window: Any) -> None:
+    def _check_window(self, window: Any) -> None:
         if not isinstance(window, Window) or not 0 <= window.start < window.end <= END_OF_TIME:
             raise StateError(
                 f"{type(self._assigner).__name__} has returned {window!r}: a window must be a Window with a start of 0 or "
                 "more and a later end"
             )
 
-    def _checked(self, result: Any, method: str) -> TriggerResult:
+    def _check_result(self, result: Any, method: str) -> TriggerResult:
         if not isinstance(result, TriggerResult):
             raise TypeError(
                 f"{self._trigger_name}.{method} must return a TriggerResult, such as TriggerResult.CONTINUE, but returned "
@@ -445,7 +446,7 @@ class Panes:
         return result
 
 
-def _timestamp(window: Window, pane: Pane, time: int) -> int:
+def _result_timestamp(window: Window, pane: Pane, time: int) -> int:
     """Return the timestamp of results: the start of the window; the lowest event time in one that never ends."""
     if window.end < END_OF_TIME:
         return window.start

@@ -1,7 +1,7 @@
 """The content of panes: the state of the aggregation, and the elements.
 
 The stored content of a pane is `[state, count, lowest time, highest time, lists, used]`: the state of the fold, the number
-of records and the bounds of their event times, the numbers of the lists with the elements, and which states exist beside
+of records and the bounds of their event times, the numbers of the lists with the elements, and which states also exist
 (1: that of the trigger, 2: that of the window function).
 """
 
@@ -30,7 +30,7 @@ class Pane:
         low: lowest event time of its records.
         high: the highest one.
         lists: numbers of the lists with its elements.
-        used: which states exist beside.
+        used: which states also exist.
     """
 
     __slots__ = ("count", "high", "lists", "low", "state", "used")
@@ -145,7 +145,7 @@ class Contents:
 
     def elements(self, transaction: PaneTransaction, prefix: bytes, pane: Pane) -> list[tuple[int, Any]]:
         """Return event time and value of all elements of a pane, in the order of their arrival."""
-        return [(time, value) for _, _, time, value in self._stored(transaction, prefix, pane)]
+        return [(time, value) for _, _, time, value in self._stored_elements(transaction, prefix, pane)]
 
     def evicted(
         self,
@@ -157,7 +157,7 @@ class Contents:
         pane: Pane,
     ) -> "Eviction":
         """Return the elements that an evictor leaves for the window function."""
-        return Eviction(evictor, context, self._stored(transaction, prefix, pane), window)
+        return Eviction(evictor, context, self._stored_elements(transaction, prefix, pane), window)
 
     def keep(self, transaction: PaneTransaction, prefix: bytes, pane: Pane, eviction: "Eviction") -> bool:
         """Delete the elements that were evicted; return whether there were any."""
@@ -174,7 +174,7 @@ class Contents:
             if not gone:
                 return False
         else:
-            # Other objects: the evictor has made the list anew.
+            # Other objects: the evictor has made the list again.
             encoded = [transaction.encode_element(time, value) for time, value in kept]
             self.purge(transaction, prefix, pane)
             for data in encoded:
@@ -185,7 +185,9 @@ class Contents:
             self.purge(transaction, prefix, pane)
         return True
 
-    def _stored(self, transaction: PaneTransaction, prefix: bytes, pane: Pane) -> list[tuple[int, bytes, int, Any]]:
+    def _stored_elements(
+        self, transaction: PaneTransaction, prefix: bytes, pane: Pane
+    ) -> list[tuple[int, bytes, int, Any]]:
         """Return list, key, event time and value of the elements of a pane, in the order of their arrival."""
         found = [
             (number, key, time, value)
@@ -219,15 +221,15 @@ class Eviction:
         self._window = window
         self.stored = stored
         self.all = [(time, value) for _, _, time, value in stored]
-        self.elements = _checked(evictor, "evict_before", evictor.evict_before([*self.all], window, context))
+        self.elements = _check_elements(evictor, "evict_before", evictor.evict_before([*self.all], window, context))
 
     def after(self) -> list[tuple[int, Any]]:
         """Return the elements that stay."""
         kept = self._evictor.evict_after([*self.elements], self._window, self._context)
-        return _checked(self._evictor, "evict_after", kept)
+        return _check_elements(self._evictor, "evict_after", kept)
 
 
-def _checked(evictor: Evictor, method: str, elements: Any) -> list[tuple[int, Any]]:
+def _check_elements(evictor: Evictor, method: str, elements: Any) -> list[tuple[int, Any]]:
     if not isinstance(elements, list) or not all(isinstance(item, tuple) and len(item) == 2 for item in elements):
         raise TypeError(
             f"{type(evictor).__name__}.{method} must return a list of elements (time, value), got {type(elements).__name__}: "

@@ -17,6 +17,7 @@ from operator import itemgetter
 from typing import Any
 
 from streamrt.records import Headers
+from streamrt.state.journal import due
 from streamrt.state.timed import NEVER, TimedTransaction
 from streamrt.topology import Node, OperatorContext, RecordHandler
 from streamrt.windows.closing import TimeWindowOperator
@@ -42,8 +43,12 @@ class SlidingWindow(TimeWindowOperator):
         """A result has the start of its window as timestamp, and is emitted after its end and the grace period."""
         return self.duration_ms + self.grace_ms + 1
 
-    def closed_at(self, head: Any) -> int | None:  # noqa: D102
-        return max(head[1][-1][0], self.duration_ms) + self.grace_ms + 1 if head[1] else None
+    def closes_at(self, head: Any) -> int | None:  # noqa: D102
+        return max(head[1][0][0], self.duration_ms) + self.grace_ms + 1 if head[1] else None
+
+    @property
+    def most_open(self) -> int:  # noqa: D102
+        return self.grace_ms + 2
 
     def build(self, child: RecordHandler, node: Node, context: OperatorContext) -> RecordHandler:  # noqa: D102
         return self.executor(_Windows(self, child, self.late_records(context)), child, node, context)
@@ -108,7 +113,7 @@ class _Windows:
         states = [step(window[1], item, timestamp, transaction) for window in windows[low:high]]
         fresh: list[Any] | None = None
         if own and (low == len(windows) or windows[low][0] != timestamp):
-            fresh = [timestamp, self._fold(transaction, prefix, head, timestamp, item)]
+            fresh = [timestamp, self._fold_window(transaction, prefix, head, timestamp, item)]
         transaction.timelines.add(prefix, timestamp, item)
         if head is None:
             head = [timestamp, windows, -1, 0]
@@ -125,9 +130,9 @@ class _Windows:
         if not self._final:
             changed = windows[low:high]
             del windows[: bisect_left(windows, [closed])]
-        self._keep(transaction, prefix, head, clock)
-        # Last, because users' functions may raise: all changes are stored by then.
-        return [self._output(transaction, end, state, ()) for end, state in changed]
+        self._keep_head(transaction, prefix, head, clock)
+        # Last, because users' functions may raise: all changes are already stored.
+        return [self._make_output(transaction, end, state, ()) for end, state in changed]
 
     def close(self, transaction: TimedTransaction, prefix: bytes, head: Any, key: Any, clock: int) -> None:
         """Close the due windows of a head, the earliest first, and emit them; drop records that no window needs."""
@@ -144,12 +149,12 @@ class _Windows:
                 items = [item for _, _, item in found]
             # One at a time: if an operator below fails on a window, the next windows are still stored.
             del windows[0]
-            self._keep(transaction, prefix, head, clock)
+            self._keep_head(transaction, prefix, head, clock)
             kept = True
-            start, output = self._output(transaction, end, state, items)
-            self._child(output, key, start, None)
+            start, output = self._make_output(transaction, end, state, items)
+            due(transaction.journal, self._child)(output, key, start, None)
         if not kept:
-            self._keep(transaction, prefix, head, clock)
+            self._keep_head(transaction, prefix, head, clock)
 
     def _closed_before(self, clock: int) -> int:
         """Return the time such that all windows that end before it are closed.
@@ -159,7 +164,7 @@ class _Windows:
         bound = clock - self._grace
         return bound if bound > self._duration else 0
 
-    def _fold(self, transaction: TimedTransaction, prefix: bytes, head: Any, timestamp: int, item: Any) -> Any:
+    def _fold_window(self, transaction: TimedTransaction, prefix: bytes, head: Any, timestamp: int, item: Any) -> Any:
         """Return the state of a new window that ends at a record."""
         if head is None:
             return self._plan.fold_all([(timestamp, 0, item)], transaction)
@@ -170,7 +175,7 @@ class _Windows:
         found.append((timestamp, 0, item))
         return self._plan.fold_all(found, transaction)
 
-    def _keep(self, transaction: TimedTransaction, prefix: bytes, head: Any, clock: int) -> None:
+    def _keep_head(self, transaction: TimedTransaction, prefix: bytes, head: Any, clock: int) -> None:
         """Store a head, and delete the records that no window needs."""
         windows, duration, grace = head[1], self._duration, self._grace
         purge_at = head[0] + duration + grace + 1
@@ -193,6 +198,8 @@ class _Windows:
         else:
             transaction.set_head(prefix, head, purge_at)
 
-    def _output(self, transaction: TimedTransaction, end: int, state: Any, items: Any) -> tuple[int, dict[str, Any]]:
+    def _make_output(
+        self, transaction: TimedTransaction, end: int, state: Any, items: Any
+    ) -> tuple[int, dict[str, Any]]:
         start = max(0, end - self._duration)
         return start, self._plan.output(start, end, state, items, transaction)

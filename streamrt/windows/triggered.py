@@ -12,11 +12,13 @@ from typing import Any, ClassVar, Final, cast
 
 from streamrt.operators.endings import Endings
 from streamrt.records import Headers, Tick
+from streamrt.state.journal import due
 from streamrt.state.layout import split_pane
 from streamrt.state.panes import PaneTransaction
 from streamrt.state.spec import ProcessStoreSpec
 from streamrt.state.timers import NEVER, Timers
 from streamrt.topology import Node, Operator, OperatorContext, RecordHandler, SideOutput, WatermarkStrategy
+from streamrt.topology.node import numbers_of
 from streamrt.topology.tallies import LATE_RECORDS, TIMERS
 from streamrt.windows.closing import Closing, checked_time, log_no_key
 from streamrt.windows.late import LATE, LateRecords, OnLate
@@ -58,6 +60,11 @@ class TriggeredWindow(PaneRules, Operator):
     def stores(self) -> tuple[ProcessStoreSpec, ...]:  # noqa: D102
         return (self.store,)
 
+    def keeps(self) -> tuple[str, ...]:
+        """Return the kind of the windows with their lengths, and what is kept of their elements."""
+        kept = ("elements",) if self.aggregation is None else self.aggregation.keeps()
+        return (*super().keeps(), type(self.assigner).__name__, *numbers_of(self.assigner), *numbers_of(self), *kept)
+
     def watermarks(self) -> tuple[tuple[str, WatermarkStrategy], ...]:  # noqa: D102
         return () if self.closing.watermark is None else ((self.store.name, self.closing.watermark),)
 
@@ -92,7 +99,7 @@ class TriggeredWindow(PaneRules, Operator):
             The window, for a global window the bounds of its records, and the aggregate; without an aggregation a list of
             the values. None if the window has no records.
         """
-        plan = None if self.aggregation is None else self.aggregation.plan()
+        plan = None if self.aggregation is None else self.aggregation.plan(by_arrival=True)
         contents = Contents(plan, keeps=self.collects, stays=False)
         pane = contents.read(transaction, prefix, window)
         if pane is None or not pane.count:
@@ -101,6 +108,9 @@ class TriggeredWindow(PaneRules, Operator):
         if window.end == END_OF_TIME:
             window = Window(pane.low or 0, pane.high or 0)
         return window, values if plan is None else plan.aggregate(pane.state, values, transaction.packing)
+
+    def multiplies(self) -> bool:  # noqa: D102
+        return True
 
     def resumes(self) -> bool:  # noqa: D102
         return True
@@ -123,7 +133,7 @@ class _Execution:
         self._by_partition = operator.closing.by_partition
         self._strategy = operator.closing.watermark
         self._running = cast("Callable[[], PaneTransaction]", context.store(operator.store))
-        self._begin_portion = context.begin_portion
+        self._begin_portion, self._when_complete = context.begin_portion, context.when_complete
         outputs: Mapping[str, RecordHandler | None] = {tag: context.side_output(tag) for tag in operator.tags}
         side = context.side_output(LATE.tag) if operator.by_event_time else None
         self._endings = Endings(operator.trigger.describe(), self._store)
@@ -134,7 +144,7 @@ class _Execution:
         context.watch(TIMERS, self._store, lambda: self._fired)
         self._panes = Panes(operator, late, outputs, context.access(operator.store).metrics)
         self.process: RecordHandler = self._process_of(node)
-        self.tick: Callable[[Tick], None] = self._tick
+        self.tick: Callable[[Tick], None] = self._handle_tick
 
     def _process_of(self, node: Node) -> RecordHandler:
         running, panes, child, by_partition = self._running, self._panes, self._child, self._by_partition
@@ -156,14 +166,13 @@ class _Execution:
             elif timestamp > transaction.moves_from:
                 transaction.move(timestamp)
             # Also if time has not moved: the record may have registered a timer that is due at once.
-            bound = transaction.event_time - DELAY_MS
-            if transaction.event_timers.due_from <= bound:
-                self._fire(transaction, transaction.event_timers, bound, panes.on_event_time)
+            if transaction.event_timers.due_from <= transaction.event_time - DELAY_MS:
+                self._when_complete(node, self._fire_due)
 
         generator = None if self._strategy is None else self._strategy.generator
-        return process if generator is None else self._generating(process, node)
+        return process if generator is None else self._with_generator(process, node)
 
-    def _generating(self, process: RecordHandler, node: Node) -> RecordHandler:
+    def _with_generator(self, process: RecordHandler, node: Node) -> RecordHandler:
         """Return the handler of records for a strategy with a generator."""
         marks = cast("WatermarkStrategy", self._strategy).marks()
 
@@ -171,30 +180,35 @@ class _Execution:
             # First: if the generator fails, the record has no effect.
             mark = marks(value, timestamp)
             process(value, key, timestamp, headers)
-            if key is not None:
-                transaction = self._running()
-                if transaction.note_mark(mark):
-                    bound = transaction.event_time - DELAY_MS
-                    self._fire(transaction, transaction.event_timers, bound, self._panes.on_event_time)
+            if key is not None and self._running().note_mark(mark):
+                self._when_complete(node, self._fire_due)
 
         return generate
 
-    def _tick(self, moment: Tick) -> None:
+    def _fire_due(self) -> None:
+        """Fire the timers of event time that records have made due."""
+        # For errors.
+        _node = self._node
+        transaction = self._running()
+        bound = transaction.event_time - DELAY_MS
+        self._fire_timers(transaction, transaction.event_timers, bound, self._panes.on_event_time)
+
+    def _handle_tick(self, moment: Tick) -> None:
         _node = self._node
         transaction = self._running()
         if moment.final:
-            self._end(transaction)
+            self._fire_remaining(transaction)
             return
         if not self._by_partition:
             others, watermark = moment.others.get(self._store), moment.watermarks.get(self._store)
             transaction.hear(others, watermark, still=moment.still)
         bound = transaction.event_time - DELAY_MS
-        if self._fire(transaction, transaction.event_timers, bound, self._panes.on_event_time):
+        if self._fire_timers(transaction, transaction.event_timers, bound, self._panes.on_event_time):
             # A window by the wall clock ends when its last millisecond is over.
             bound = moment.now - DELAY_MS
-            self._fire(transaction, transaction.processing_timers, bound, self._panes.on_processing_time)
+            self._fire_timers(transaction, transaction.processing_timers, bound, self._panes.on_processing_time)
 
-    def _fire(
+    def _fire_timers(
         self,
         transaction: PaneTransaction,
         timers: Timers,
@@ -205,8 +219,8 @@ class _Execution:
         must_stop: Callable[[], bool] | None = None
         while (timer := timers.due(bound)) is not None:
             if must_stop is None:
-                must_stop = self._begin_portion()
-            elif must_stop():
+                must_stop = self._begin_portion(self._node)
+            if must_stop():
                 return False
             timers.fire(timer)
             self._fired += 1
@@ -214,20 +228,20 @@ class _Execution:
             prefix, _, start, end = split_pane(pane)
             key = transaction.key_of(prefix)
             for result, timestamp in fire(transaction, prefix, key, Window(start, end), time):
-                self._child(result, key, timestamp, None)
+                due(transaction.journal, self._child)(result, key, timestamp, None)
             if self._at_end and end == END_OF_TIME:
                 # No other window outlives the timer of its end.
                 self._endings.note(timers, pane, key)
         return True
 
-    def _end(self, transaction: PaneTransaction) -> None:
+    def _fire_remaining(self, transaction: PaneTransaction) -> None:
         """Fire all timers of event time, and drop those of processing time; no clock moves."""
         clock = transaction.event_time
         # Windows are over, and triggers see it. The stamp must not: records of the next run would be late.
         self._at_end, transaction.event_time = True, END_OF_TIME
         try:
-            over = self._fire(transaction, transaction.event_timers, NEVER, self._panes.on_event_time)
+            over = self._fire_timers(transaction, transaction.event_timers, NEVER, self._panes.on_event_time)
         finally:
             self._at_end, transaction.event_time = False, clock
         if over:
-            self._endings.drop(transaction.processing_timers, self._begin_portion())
+            self._endings.drop(transaction.processing_timers, self._begin_portion(self._node))

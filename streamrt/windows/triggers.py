@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, ClassVar
 
-from streamrt.errors import ArgumentTypeError, argument_error
+from streamrt.arguments import checked
+from streamrt.errors import ArgumentTypeError
 from streamrt.operators.durations import milliseconds
 from streamrt.operators.functions import require_callable
 from streamrt.windows.pane_contexts import MergeContext, TriggerContext
@@ -31,7 +32,7 @@ __all__ = [
 
 
 class TriggerResult(enum.Enum):
-    """What happens to a window: whether it is emitted, and whether its content is deleted then."""
+    """The effect on a window: whether it is emitted, and whether its content is then deleted."""
 
     CONTINUE = (False, False)
     FIRE = (True, False)
@@ -158,11 +159,8 @@ class CountTrigger(Trigger):
     count: int
 
     def __post_init__(self) -> None:
-        if not isinstance(self.count, int) or isinstance(self.count, bool) or self.count < 1:
-            raise argument_error(
-                f"CountTrigger(count=...) must be a number of records, at least 1, got {self.count!r}",
-                of_type=isinstance(self.count, int) and not isinstance(self.count, bool),
-            )
+        wanted = "a number of records, at least 1"
+        checked("CountTrigger(count=...)", self.count, int, wanted, lambda count: count >= 1)
 
     def on_element(self, value: Any, timestamp: int, window: Window, ctx: TriggerContext) -> TriggerResult:  # noqa: D102
         count = ctx.state.get("count", 0) + 1
@@ -199,14 +197,14 @@ class _ContinuousTrigger(Trigger):
         interval = milliseconds(f"{type(self).__name__}(interval=...)", self.interval, least=1)
         object.__setattr__(self, "interval", interval)
 
-    def _first(self, time: int, window: Window, ctx: TriggerContext) -> None:
+    def _register_first(self, time: int, window: Window, ctx: TriggerContext) -> None:
         """Register the first timer of a window."""
         if ctx.state.get("next") is None:
             # The last millisecond of the window may be a multiple itself, and no other one comes after it.
             multiple = time - time % self.interval  # type: ignore[operator]
-            self._next(min(multiple, window.max_timestamp - 1), window, ctx)
+            self._register_next(min(multiple, window.max_timestamp - 1), window, ctx)
 
-    def _next(self, time: int, window: Window, ctx: TriggerContext) -> None:
+    def _register_next(self, time: int, window: Window, ctx: TriggerContext) -> None:
         following: int = time + self.interval  # type: ignore[operator]
         if time < window.max_timestamp < following:
             following = window.max_timestamp
@@ -214,10 +212,10 @@ class _ContinuousTrigger(Trigger):
             # The inputs of a bounded run have ended, and a window without an end would go on for ever.
             return
         ctx.state.set("next", following)
-        self._register(following, ctx)
+        self._register_timer(following, ctx)
 
     @abc.abstractmethod
-    def _register(self, time: int, ctx: TriggerContext) -> None:
+    def _register_timer(self, time: int, ctx: TriggerContext) -> None:
         """Register a timer."""
 
     def describe(self) -> str:
@@ -236,7 +234,7 @@ class ContinuousEventTimeTrigger(_ContinuousTrigger):
         if window.max_timestamp <= ctx.current_watermark:
             return TriggerResult.FIRE
         ctx.register_event_time_timer(window.max_timestamp)
-        self._first(timestamp, window, ctx)
+        self._register_first(timestamp, window, ctx)
         return TriggerResult.CONTINUE
 
     def on_event_time(self, time: int, window: Window, ctx: TriggerContext) -> TriggerResult:  # noqa: D102
@@ -244,7 +242,7 @@ class ContinuousEventTimeTrigger(_ContinuousTrigger):
             return TriggerResult.FIRE
         if ctx.state.get("next") != time:
             return TriggerResult.CONTINUE
-        self._next(time, window, ctx)
+        self._register_next(time, window, ctx)
         return TriggerResult.FIRE
 
     def on_merge(self, window: Window, ctx: MergeContext) -> None:  # noqa: D102
@@ -259,7 +257,7 @@ class ContinuousEventTimeTrigger(_ContinuousTrigger):
             ctx.delete_event_time_timer(following)
             ctx.state.delete("next")
 
-    def _register(self, time: int, ctx: TriggerContext) -> None:
+    def _register_timer(self, time: int, ctx: TriggerContext) -> None:
         ctx.register_event_time_timer(time)
 
 
@@ -272,13 +270,13 @@ class ContinuousProcessingTimeTrigger(_ContinuousTrigger):
     """
 
     def on_element(self, value: Any, timestamp: int, window: Window, ctx: TriggerContext) -> TriggerResult:  # noqa: D102
-        self._first(ctx.current_processing_time, window, ctx)
+        self._register_first(ctx.current_processing_time, window, ctx)
         return TriggerResult.CONTINUE
 
     def on_processing_time(self, time: int, window: Window, ctx: TriggerContext) -> TriggerResult:  # noqa: D102
         if ctx.state.get("next") != time:
             return TriggerResult.CONTINUE
-        self._next(time, window, ctx)
+        self._register_next(time, window, ctx)
         return TriggerResult.FIRE
 
     def on_merge(self, window: Window, ctx: MergeContext) -> None:  # noqa: D102
@@ -290,7 +288,7 @@ class ContinuousProcessingTimeTrigger(_ContinuousTrigger):
             ctx.delete_processing_time_timer(following)
             ctx.state.delete("next")
 
-    def _register(self, time: int, ctx: TriggerContext) -> None:
+    def _register_timer(self, time: int, ctx: TriggerContext) -> None:
         ctx.register_processing_time_timer(time)
 
 
@@ -311,13 +309,13 @@ class PurgingTrigger(Trigger):
             )
 
     def on_element(self, value: Any, timestamp: int, window: Window, ctx: TriggerContext) -> TriggerResult:  # noqa: D102
-        return _purging(self.trigger.on_element(value, timestamp, window, ctx))
+        return _add_purge(self.trigger.on_element(value, timestamp, window, ctx))
 
     def on_event_time(self, time: int, window: Window, ctx: TriggerContext) -> TriggerResult:  # noqa: D102
-        return _purging(self.trigger.on_event_time(time, window, ctx))
+        return _add_purge(self.trigger.on_event_time(time, window, ctx))
 
     def on_processing_time(self, time: int, window: Window, ctx: TriggerContext) -> TriggerResult:  # noqa: D102
-        return _purging(self.trigger.on_processing_time(time, window, ctx))
+        return _add_purge(self.trigger.on_processing_time(time, window, ctx))
 
     def on_merge(self, window: Window, ctx: MergeContext) -> None:  # noqa: D102
         self.trigger.on_merge(window, ctx)
@@ -426,7 +424,7 @@ def clears_state(trigger: Trigger) -> bool:
     return clears_state(trigger.trigger) if isinstance(trigger, PurgingTrigger) else trigger._clears_state
 
 
-def _purging(result: TriggerResult) -> TriggerResult:
+def _add_purge(result: TriggerResult) -> TriggerResult:
     return TriggerResult.FIRE_AND_PURGE if result.is_fire else result
 
 

@@ -23,6 +23,7 @@ from streamrt.serializers import (
     StringDeserializer,
     StringSerializer,
 )
+from streamrt.serializers.csv import CSVDeserializer, CSVSerializer
 from streamrt.testing.serializers import DeserializerConformance, SerializerConformance
 
 INT_MAX, INT_MIN = 2**31 - 1, -(2**31)
@@ -109,7 +110,7 @@ class TestUTF16Deserializer(DeserializerConformance):
 
 
 class TestIDNASerializer(SerializerConformance):
-    """A codec whose errors are no UnicodeEncodeErrors."""
+    """A codec whose errors are not UnicodeEncodeErrors."""
 
     accepted = (("bücher", b"xn--bcher-kva"),)
     refused = ("a..b",)
@@ -119,7 +120,7 @@ class TestIDNASerializer(SerializerConformance):
 
 
 class TestIDNADeserializer(DeserializerConformance):
-    """A codec whose errors are no UnicodeDecodeErrors."""
+    """A codec whose errors are not UnicodeDecodeErrors."""
 
     accepted = ((b"xn--bcher-kva", "bücher"),)
     refused = (b"\xff", b"xn--\xff")
@@ -213,6 +214,82 @@ class TestJSONDeserializer(DeserializerConformance):
 
     def make_serializer(self) -> Serializer:
         return JSONSerializer()
+
+
+CSV_COLUMNS = "id BIGINT NOT NULL, name STRING, ok BOOLEAN, share DOUBLE, raw BINARY"
+CSV_ROW = {"id": 7, "name": "Lyon, 2", "ok": True, "share": 0.5, "raw": b"\0\xff"}
+CSV_NULLS = {"id": -8, "name": None, "ok": None, "share": None, "raw": None}
+
+
+@pytest.mark.rows("PF-N3")
+class TestCSVSerializer(SerializerConformance):
+    accepted = (
+        (CSV_ROW, b'7,"Lyon, 2",true,0.5,AP8='),
+        (CSV_NULLS, b"-8,,,,"),
+        ({"id": 1, "name": 'a "b"\r\n', "share": math.inf}, b'1,"a ""b""\r\n",,Infinity,'),
+        ([1, "\xe4", False, 2, None], b"1,\xc3\xa4,false,2.0,"),
+    )
+    refused = (
+        5,
+        [],
+        {},
+        "a",
+        {"id": None},
+        {"id": 1.5},
+        {"id": 2**63},
+        {"id": 1, "name": ""},
+        {"id": 1, "name": "\0"},
+        {"id": 1, "name": "\ud800"},
+        {"id": 1, "more": 1},
+    )
+
+    def make(self) -> Serializer:
+        return CSVSerializer(CSV_COLUMNS)
+
+
+@pytest.mark.rows("PF-N3")
+class TestCSVDeserializer(DeserializerConformance):
+    accepted = (
+        (b'7,"Lyon, 2",true,0.5,AP8=', CSV_ROW),
+        (b"-8,,,,\r\n", CSV_NULLS),
+        (b'7,"Lyon, 2",TRUE,5e-1,"AP8="\n', CSV_ROW),
+    )
+    refused = (
+        b"",
+        b"7",
+        b"7,a,true,0.5,AP8=,",
+        b",,,,",
+        b"seven,,,,",
+        b"\xd9\xa7,,,,",
+        b"7_0,,,,",
+        b"9223372036854775808,,,,",
+        b"7,,yes,,",
+        b"7,,,1e999,",
+        b"7,,,,A",
+        b'7,"a,,,',
+        b'7,"a"b,,,',
+        b"7,a,,,\n8,b,,,",
+        b"7,a\nb,,,",
+        b"7,\xff,,,",
+        b"7,\0,,,",
+    )
+    values = st.fixed_dictionaries(
+        {
+            "id": st.integers(-(2**63), 2**63 - 1),
+            "name": st.none()
+            | st.text(st.characters(exclude_categories=SURROGATES, exclude_characters="\0"), min_size=1),
+            "ok": st.none() | st.booleans(),
+            "share": st.none() | st.floats(),
+            # A value without bytes has no text: it is null.
+            "raw": st.none() | st.binary(min_size=1),
+        }
+    )
+
+    def make(self) -> Deserializer:
+        return CSVDeserializer(CSV_COLUMNS)
+
+    def make_serializer(self) -> Serializer:
+        return CSVSerializer(CSV_COLUMNS)
 
 
 def spaced(value: Any) -> str:

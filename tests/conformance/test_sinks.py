@@ -23,6 +23,10 @@ class TestCSVSink(BatchingSinkConformance):
     def make(self) -> CSVSink:
         return CSVSink(self.path)
 
+    def break_destination(self, sink: BatchingSink) -> None:
+        self.path.unlink(missing_ok=True)
+        self.path.mkdir()
+
     def written(self) -> list[Written]:
         if not self.path.exists():
             return []
@@ -66,13 +70,13 @@ class DriverSinkConformance(BatchingSinkConformance):
         sink, before = self.started(), self.written()
         assert isinstance(sink, DriverSink)
         copy: DriverSink = pickle.loads(cloudpickle.dumps(sink))
-        self._add(copy, 0, 2)
-        self._add(copy, 0, 2, partition=1)
+        self._add_values(copy, 0, 2)
+        self._add_values(copy, 0, 2, partition=1)
         batches: list[SinkBatch] = pickle.loads(pickle.dumps(copy.take_batches()))
         assert copy.take_batches() == []
         assert self.written() == before
         sink.write_batches(batches)
-        self._same(self.written()[len(before) :], [(0, 0), (0, 1), (1, 0), (1, 1)])
+        self._check_same(self.written()[len(before) :], [(0, 0), (0, 1), (1, 0), (1, 1)])
 
     def test_empty_batches_are_passed_over(self) -> None:
         sink, before = self.started(), self.written()

@@ -49,7 +49,7 @@ class BigQueryDouble:
             def answer(self) -> None:
                 body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
                 if double._server is None:
-                    # Connections that were open break, too.
+                    # Connections that were open break as well.
                     self.close_connection = True
                     return
                 match = self.headers.get("If-Match")

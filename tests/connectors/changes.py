@@ -64,7 +64,7 @@ class Store(MemorySourceStore):
         self.covered = 0
         """Number of records that the committed position covers."""
         self.begun = 0
-        """Number of records of earlier lives; parts of them may come again."""
+        """Number of records of earlier lives; parts of them may be delivered again."""
         self._point = point
         self._producer = producer
 
@@ -80,7 +80,7 @@ class Store(MemorySourceStore):
 
 
 class Connection(Protocol):
-    """What a writer needs of a database."""
+    """Connection to a database, as a writer needs it."""
 
     def execute(self, statement: str, arguments: Sequence[Any] = ()) -> list[tuple[Any, ...]]: ...
 

@@ -1,6 +1,6 @@
 """gcp-storage-emulator with what it leaves out of Google Cloud Storage: `ifGenerationMatch`, generations of downloads.
 
-Names of buckets choose a behaviour: `plain-...` has none of this, `refused-...` gives access to nobody, and `busy-...`
+Names of buckets choose a behaviour: `plain-...` has none of this, `refused-...` gives access to no one, and `busy-...`
 gets too many requests. Run as a program, in a process that has nothing but the emulator.
 """
 
@@ -58,7 +58,7 @@ def generation(storage: Any, bucket: str, name: str) -> str:
 
 
 def download(request: Any, response: Any, storage: Any, *args: Any, **kwargs: Any) -> None:
-    """Answer with the generation of an object, too."""
+    """Answer with the generation of an object as well."""
     bucket = request.params["bucket_name"]
     if not bucket.startswith("plain-"):
         response["X-Goog-Generation"] = generation(storage, bucket, request.params["object_id"])

@@ -1,11 +1,17 @@
-"""What all tests of connectors have."""
+"""Setup of all tests of connectors."""
 
+import functools
 import threading
 import time
 import warnings
 from collections.abc import Iterator
 
+import botocore.session
 import pytest
+from botocore.loaders import create_loader
+
+# Each session would find and parse the models of AWS's services again, which is most of what a client costs.
+botocore.session.create_loader = functools.cache(create_loader)
 
 _ABANDONED = "streamrt-request"
 _LONGEST_S = 10.0

@@ -1,4 +1,4 @@
-"""What tests of sinks of files share."""
+"""Common parts of tests of sinks of files."""
 
 import io
 from pathlib import Path
@@ -6,8 +6,8 @@ from typing import Any, ClassVar
 
 import pytest
 
+from streamrt.connectors.file_sinks.file_stores import LocalStore
 from streamrt.connectors.files import JSONFormat
-from streamrt.connectors.sinks.file_stores import LocalStore
 from streamrt.testing.connectors import TransactionalSinkConformance, Written
 
 

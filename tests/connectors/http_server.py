@@ -24,7 +24,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Answer:
-    """What the server answers."""
+    """Answer of the server."""
 
     status: int = 200
     body: bytes = b""

@@ -1,4 +1,4 @@
-"""What tests of sinks for tables of files share."""
+"""Common parts of tests of sinks for tables of files."""
 
 import datetime
 from collections.abc import Iterable, Mapping
@@ -17,7 +17,7 @@ _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
 
 
 def written(rows: Iterable[Mapping[str, Any]]) -> list[Written]:
-    """Return rows as the values that were written. Null is no value, but for `text`, which says so in the first value."""
+    """Return rows as the values that were written. Null is not a value, but for `text`, which says so in the first value."""
     found = []
     for row in rows:
         fields = dict(row)

@@ -23,7 +23,7 @@ def neo4j_server() -> Iterator[int]:
     """Run a server until the block ends; return its port."""
     import neo4j
 
-    # Its own start script opens these, too.
+    # Its own start script also opens these.
     opened = [f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in ("java.nio", "java.lang")]
     with workspace("neo4j") as directory, java_server("neo4j", directory, "-Xmx400m", *opened) as jvm:
         port = free_port()

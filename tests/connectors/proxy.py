@@ -47,7 +47,7 @@ class Proxy:
         """Cut all connections, and refuse new ones."""
         listener, self._listener = self._listener, None
         if listener is not None:
-            # Closing alone does not wake the thread that accepts.
+            # Closing by itself does not wake the thread that accepts.
             with contextlib.suppress(OSError):
                 listener.shutdown(socket.SHUT_RDWR)
             listener.close()

@@ -1,4 +1,4 @@
-"""What tests of sinks share: values in sinks and batches, and impatient retries."""
+"""Common parts of tests of sinks: values in sinks and batches, and impatient retries."""
 
 from typing import Any, TypeVar
 

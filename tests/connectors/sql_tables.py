@@ -1,4 +1,4 @@
-"""What tests of sinks for SQL databases share."""
+"""Common parts of tests of sinks for SQL databases."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -17,7 +17,7 @@ JSON_COLUMNS = ("items", "nested")
 
 
 def written(columns: Iterable[str], rows: Iterable[tuple[Any, ...]], to_ms: Any = int) -> list[Written]:
-    """Return rows as the values that were written. Null is no value, but for `text`, which says so in the first value."""
+    """Return rows as the values that were written. Null is not a value, but for `text`, which says so in the first value."""
     names = tuple(columns)
     found = []
     for row in rows:

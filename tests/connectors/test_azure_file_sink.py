@@ -10,13 +10,13 @@ import pytest
 from azure.storage.blob import BlobServiceClient
 
 from streamrt.connectors import AzureFileSink, SinkPosition
-from streamrt.connectors.retries import Retries
-from streamrt.connectors.sinks.azure_files import (
+from streamrt.connectors.file_sinks.azure_file_sink import (
     AzureContainerAccessDeniedError,
     AzureContainerNotFoundError,
     _AzureStore,
 )
-from streamrt.connectors.sinks.files import FileSink
+from streamrt.connectors.file_sinks.file_sink import FileSink
+from streamrt.connectors.retries import Retries
 from streamrt.errors import ConfigurationError, SinkBackpressureError, SinkError, SinkFencedError
 from tests.connectors.file_sinks import FileSinkConformance
 from tests.connectors.lake_values import commit_of

@@ -8,7 +8,7 @@ from azure.core.exceptions import ResourceExistsError
 from azure.storage.blob import BlobServiceClient
 
 from streamrt.connectors import AzureFileSource, Source
-from streamrt.connectors.sources.azure_files import MissingAzureContainer
+from streamrt.connectors.file_sources.azure_file_source import MissingAzureContainer
 from streamrt.errors import ConfigurationError, SourceError
 from tests.connectors.file_sources import ObjectStoreConformance, lines, numbers
 from tests.connectors.object_stores import azurite

@@ -11,7 +11,7 @@ import pytest
 from google.auth.credentials import AnonymousCredentials
 
 from streamrt.connectors import SinkBackpressureError
-from streamrt.connectors.sinks.bigquery import BigQuerySink, BigQuerySinkException
+from streamrt.connectors.google.bigquery_sink import BigQuerySink, BigQuerySinkException
 from streamrt.errors import ConfigurationError, SinkError
 from streamrt.testing.connectors import BatchingSinkConformance, Written
 from tests.connectors.bigquery_double import BigQueryDouble, problem

@@ -46,7 +46,7 @@ class House:
     def sink(self, table: str = "orders", **settings: Any) -> Any:
         given = {"username": USER, "password": PASSWORD, **settings}
         sink = ClickHouseSink("127.0.0.1", table, self.way.port, **given)
-        sink._retries = Retries(first_wait_s=0.001, retry_after_s=3)  # type: ignore[misc]
+        sink._retries = Retries(first_wait_s=0.001, retry_after_s=3)
         return sink
 
 
@@ -175,7 +175,7 @@ def test_a_block_that_is_sent_again_is_stored_once(house: House) -> None:
     house.table("n Int64", "MergeTree ORDER BY n SETTINGS non_replicated_deduplication_window = 100")
     for _ in range(2):
         house.sink(chunk_size=2).write(batch_of(*({"n": n} for n in range(5))))
-    # Other content and other origins are no repetitions.
+    # Other content and other origins are not repetitions.
     house.sink(chunk_size=2).write(batch_of({"n": 7}, {"n": 8}))
     house.sink(chunk_size=2).write(batch_of({"n": 0}, {"n": 1}, first=140))
     assert [int(row["n"]) for row in house.rows("n")] == [0, 0, 1, 1, 2, 3, 4, 7, 8]
@@ -337,3 +337,11 @@ def test_at_the_end_of_a_dataframe(house: House) -> None:
     with TopologyTestDriver(app) as driver:
         driver.pipe(orders, {"sku": "piano"}, key="ada")
     assert house.rows() == [{"sku": "piano"}]
+
+
+def test_c6_a_row_that_the_server_does_not_name_is_found(house: House) -> None:
+    house.table("n Int64, CONSTRAINT small CHECK n < 100", "Memory")
+    sink = house.sink()
+    with pytest.raises(SinkError, match=r"orders\[0\] at offset 45 into .*VIOLATED_CONSTRAINT") as caught:
+        sink.write(batch_of(*({"n": 500 if n == 5 else n} for n in range(9))))
+    assert caught.value.record == ("orders", 0, 45)

@@ -111,7 +111,7 @@ def rows(path: Path) -> list[dict[str, Any]]:
 def test_columns_are_added_when_they_come(tmp_path: Path) -> None:
     sink, path = sink_of(tmp_path / "t"), tmp_path / "t"
     sink.write(batch_of({"a": 1, "empty": {}, "none": []}))
-    sink.write(batch_of({"a": 2, "b": 1}, {"b": 0.5, "s": {"x": 1}, "d": decimal.Decimal("1.10")}))
+    sink.write(batch_of({"a": 2, "b": 1.0}, {"b": 0.5, "s": {"x": 1}, "d": decimal.Decimal("1.10")}))
     when = datetime.datetime(2026, 1, 2, 3, 4, 5, tzinfo=datetime.timezone.utc)
     sink.write(batch_of({"when": when, "s": {"y": [{"z": "text"}]}, "day": when.date(), "bytes": b"\0\xff", "b": 3}))
     # Without its time zone, a time is one of UTC.
@@ -240,14 +240,14 @@ def test_writers_of_one_table_do_not_hinder_each_other(tmp_path: Path) -> None:
 def test_a_zombie_between_its_check_and_its_commit_is_fenced(tmp_path: Path) -> None:
     sink_of(tmp_path / "t").write(batch_of({"n": 0}))
     zombie, successor = sink_of(tmp_path / "t"), sink_of(tmp_path / "t")
-    check = zombie._check
+    check = zombie._check_table
 
     def check_and_be_suspended(table: Any, commit: SinkCommit) -> None:
         check(table, commit)
         if successor is not None and not dict(successor.positions("shop", [("orders", 0)])):
             successor.write_transaction([batch_of({"n": 1})], commit_of((0, None, SinkPosition(1, 1))))
 
-    zombie._check = check_and_be_suspended  # type: ignore[method-assign]
+    zombie._check_table = check_and_be_suspended  # type: ignore[method-assign]
     with pytest.raises(SinkFencedError, match=r"another position of orders\[0\]"):
         zombie.write_transaction([batch_of({"n": 1})], commit_of((0, None, SinkPosition(1, 1))))
     assert sorted(row["n"] for row in rows(tmp_path / "t")) == [0, 1]

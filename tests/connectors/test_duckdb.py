@@ -5,8 +5,10 @@ import decimal
 import importlib.util
 import logging
 import multiprocessing
+import os
 import subprocess
 import sys
+import tempfile
 import uuid
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -18,13 +20,16 @@ import pytest
 
 from streamrt import Application
 from streamrt.connectors import DuckDBSink, PositionChange, SinkCommit, SinkPosition
-from streamrt.connectors.retries import Retries
 from streamrt.errors import ConfigurationError, SinkBackpressureError, SinkError
 from streamrt.testing import TopologyTestDriver
 from streamrt.testing.connectors import TransactionalSinkConformance, Written
+from tests.connectors import sql_statements
+from tests.connectors.duckdb_writer import FAST, write_many
+from tests.connectors.sql_matrix import Database
 from tests.connectors.sql_tables import VALUES, batch_of, table_by_kind, written
 
-FAST = Retries(attempts=2, first_wait_s=0.01, retry_after_s=7)
+CONFIG = {"autoinstall_known_extensions": "false", "autoload_known_extensions": "false"}
+"""How the sink opens a database; a process that has it open with other settings cannot open it again."""
 
 
 def rows(path: Path, query: str) -> list[Any]:
@@ -316,17 +321,9 @@ def test_a_process_that_is_killed_leaves_the_database_usable(tmp_path: Path) -> 
     assert rows(tmp_path / "db", "SELECT n FROM orders") == [(1,), (2,)]
 
 
-def _write_many(path: Path, number: int) -> None:
-    sink = sink_of(path, timeout=30)
-    for n in range(10):
-        before = SinkPosition(n, n) if n else None
-        change = {("orders", number): PositionChange(before, SinkPosition(n + 1, n + 1))}
-        sink.write_transaction([batch_of({"n": n, f"c{number}": 1}, partition=number)], SinkCommit("g", change))
-
-
 def test_processes_take_turns(tmp_path: Path) -> None:
     context = multiprocessing.get_context("spawn")
-    processes = [context.Process(target=_write_many, args=(tmp_path / "db", number)) for number in range(2)]
+    processes = [context.Process(target=write_many, args=(tmp_path / "db", number)) for number in range(2)]
     for process in processes:
         process.start()
     for process in processes:
@@ -339,18 +336,17 @@ def test_transactions_of_one_process_that_meet_are_repeated(tmp_path: Path, capl
     caplog.set_level(logging.DEBUG)
     sink = sink_of(tmp_path / "db", primary_key_columns="id", on_conflict_do_nothing=True)
     sink.write(batch_of({"id": "first"}))
-    config = {"autoinstall_known_extensions": "false", "autoload_known_extensions": "false"}
-    with closing(duckdb.connect(str(tmp_path / "db"), config=config)) as other:
+    with closing(duckdb.connect(str(tmp_path / "db"), config=CONFIG)) as other:
         other.execute("BEGIN")
         other.execute("INSERT INTO orders VALUES ('canary')")
-        insert = sink._insert
+        insert = sink._insert_rows
 
         def meet(rows: Any, columns: Any) -> None:
             insert(rows, columns)
             if "failed" not in caplog.text:
                 other.execute("COMMIT")
 
-        sink._insert = meet  # type: ignore[method-assign]
+        sink._insert_rows = meet  # type: ignore[method-assign]
         sink.write(batch_of({"id": "canary"}))
     assert "another transaction of this process was faster" in caplog.text
     assert "canary" not in caplog.text
@@ -420,3 +416,104 @@ def test_without_duckdb_an_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(ConfigurationError, match=r"DuckDBSink needs the package duckdb: run pip install .*\[duckdb\]"):
         DuckDBSink("db", "t")
+
+
+@pytest.fixture
+def memory_path(tmp_path: Path) -> Iterator[Path]:
+    """A directory in memory, if there is one: the sink opens the database for each transaction, and waits for the disk."""
+    memory = Path("/dev/shm")
+    if not os.access(memory, os.W_OK):
+        yield tmp_path
+        return
+    with tempfile.TemporaryDirectory(prefix="streamrt-duckdb-", dir=memory) as directory:
+        yield Path(directory)
+
+
+@pytest.mark.slow
+def test_c4_each_value_is_stored_exactly_or_refused_by_name(memory_path: Path) -> None:
+    path = memory_path / "db"
+    types = [
+        "INT",
+        "BIGINT",
+        "DOUBLE",
+        "REAL",
+        "NUMERIC(8, 2)",
+        "VARCHAR",
+        "BOOLEAN",
+        "BLOB",
+        "DATE",
+        "TIME",
+        "TIMESTAMP",
+    ]
+    keys: list[tuple[str, list[Any]]] = [
+        ("INT", ["7", "07", 7]),
+        ("DECIMAL(8, 2)", [1.5, "1.50", decimal.Decimal("1.500")]),
+        ("UUID", ["A0EEBC99-9C0B-4EF8-BB6D-6BB9BD380A11", "a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11"]),
+        ("TIMESTAMPTZ", ["2026-01-02 03:00+02", "2026-01-02 01:00Z"]),
+        ("VARCHAR COLLATE NOCASE", ["a", "a"]),
+    ]
+    found: dict[str, list[Any]] = {}
+
+    def define(*statements: str) -> None:
+        for statement in statements:
+            held.execute(statement)
+
+    def query(text: str) -> list[Any]:
+        found[text] = held.execute(text).fetchall()
+        return found[text]
+
+    # As long as the process has the database open, each commit opens it in a tenth of the time.
+    with closing(duckdb.connect(str(path), config=CONFIG)) as held:
+        database = Database(
+            "DuckDB",
+            lambda table, **options: sink_of(path, **{"table_name": table, "position_table": None, **options}),
+            define,
+            query,
+            [*types, "TIMESTAMP_S", "TIMESTAMPTZ", "UUID", "JSON", "INTEGER[]", "STRUCT(a INT)"],
+            keys,
+            # As docs/connectors/duckdb.md says.
+            {"REAL": ("1e22",)},
+            sparseness=16,
+        )
+        print(database.judge())
+    # It is the same in the file.
+    with closing(duckdb.connect(str(path))) as connection:
+        assert repr({text: connection.execute(text).fetchall() for text in found}) == repr(found)
+
+
+def test_c1_a_collation_that_the_index_does_not_know_merges_no_keys(tmp_path: Path) -> None:
+    # In DuckDB, NOCASE is only for comparisons: the primary key takes both.
+    execute(tmp_path / "db", "CREATE TABLE orders (id VARCHAR COLLATE NOCASE PRIMARY KEY, n INT)")
+    sink = sink_of(tmp_path / "db", primary_key_columns="id", upsert_on_primary_key=True)
+    sink.write(batch_of({"id": "a", "n": 1}, {"id": "A", "n": 2}))
+    sink.write(batch_of({"id": "A", "n": 3}))
+    assert sorted(rows(tmp_path / "db", "SELECT id, n FROM orders")) == [("A", 3), ("a", 1)]
+
+
+def test_c10_rows_with_many_sets_of_fields_go_in_few_statements(tmp_path: Path) -> None:
+    sink = sink_of(tmp_path / "db", primary_key_columns="id", upsert_on_primary_key=True)
+    values = [{"id": n % 600, **{f"c{n * k % 41}": n for k in range(1, 4)}} for n in range(700)]
+    sink.write(batch_of(*values))
+    expected: dict[int, dict[str, int]] = {}
+    for value in values:
+        expected.setdefault(value["id"], {}).update(value)
+    names = [f"c{n}" for n in range(41)]
+    for row in rows(tmp_path / "db", f"SELECT id, {', '.join(names)} FROM orders"):
+        assert {name: value for name, value in zip(("id", *names), row, strict=True) if value is not None} == expected[
+            row[0]
+        ]
+
+
+@pytest.mark.rows("PF-M10")
+@pytest.mark.slow
+def test_d6_statements_in_duckdb(tmp_path: Path) -> None:
+    path = tmp_path / "db"
+
+    def started(**options: Any) -> DuckDBSink:
+        sink = DuckDBSink(path, **options)
+        sink.start()
+        return sink
+
+    sql_statements.judge(
+        started, lambda text: execute(path, text), lambda text: rows(path, text), ["x", float("nan"), [1]]
+    )

@@ -10,8 +10,8 @@ from streamrt import Application
 from streamrt.app import definition_of
 from streamrt.errors import ConfigurationError, InvalidOperationError, SinkError, SourceError
 from streamrt.secret import SecretRef
-from streamrt.tables.connections import AWSConnection
-from streamrt.tables.connectors import HTTPSSE, SQSQueue
+from streamrt.tables.descriptions.connections import AWSConnection
+from streamrt.tables.descriptions.connectors import HTTPSSE, SQSQueue
 from streamrt.testing import TopologyTestDriver
 from streamrt.testing.connectors import MemorySourceStore, SourceRecord
 from tests.connectors.aws_server import KEY_ID, REGION, SECRET, AWSServer, aws

@@ -246,7 +246,7 @@ def test_keys_of_any_bytes_with_a_serializer() -> None:
         lambda: resolve_format(JSONFormat(), "gzip"),
         lambda: resolve_batch_format("xml"),  # type: ignore[arg-type]
         lambda: JSONBatchFormat("a/b"),
-        lambda: JSONBatchFormat(compress="gzip"),  # type: ignore[arg-type]
+        lambda: JSONBatchFormat(compress="zip"),  # type: ignore[arg-type]
         lambda: JSONBatchFormat(dumps=5),  # type: ignore[arg-type]
         lambda: JSONBatchFormat(key_serializer=5),  # type: ignore[arg-type]
         lambda: ParquetBatchFormat(compression="xz"),  # type: ignore[arg-type]

@@ -4,6 +4,7 @@ import gzip
 import io
 import json
 import os
+import shutil
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -12,10 +13,10 @@ import pytest
 
 from streamrt import Application
 from streamrt.connectors import LocalFileSink, PositionChange, SinkCommit, SinkPosition
+from streamrt.connectors.file_sinks.file_sink import FileSink
+from streamrt.connectors.file_sinks.local_file_sink import AppendNotSupported
 from streamrt.connectors.files import BatchFormat, CSVBatchFormat, CSVFormat, JSONBatchFormat, ParquetBatchFormat
 from streamrt.connectors.retries import Retries
-from streamrt.connectors.sinks.files import FileSink
-from streamrt.connectors.sinks.local_files import AppendNotSupported
 from streamrt.errors import ConfigurationError, SinkBackpressureError, SinkError
 from streamrt.testing import TopologyTestDriver
 from streamrt.testing.connectors import Written
@@ -31,6 +32,11 @@ class TestLocalFileSink(FileSinkConformance):
 
     def make(self) -> FileSink:
         return LocalFileSink(directory=self.path)
+
+    def break_destination(self, sink: Any) -> None:
+        sink._retries = Retries(attempts=1)
+        shutil.rmtree(self.path)
+        self.path.write_text("a file")
 
     def files(self) -> list[str]:
         return visible(self.path)
@@ -136,7 +142,7 @@ def test_a_damaged_position_stops_the_application(tmp_path: Path) -> None:
         b"",
         b"{}\n",
         path.read_bytes() + b"more",
-        path.read_bytes().replace(b'"format": 1', b'"format": 2'),
+        path.read_bytes().replace(b'"format": 1', b'"format": 3'),
     ):
         path.write_bytes(content)
         with pytest.raises(SinkError, match=r"damaged|newer version"):

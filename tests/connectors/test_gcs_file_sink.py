@@ -13,10 +13,10 @@ from google.cloud import storage
 
 from streamrt.connectors import GCSFileSink, SinkPosition
 from streamrt.connectors.failures import PassingError
+from streamrt.connectors.file_sinks.file_sink import FileSink
+from streamrt.connectors.file_sinks.file_stores import ChangedError
+from streamrt.connectors.file_sinks.gcs_file_sink import GCSBucketAccessDeniedError, GCSBucketNotFoundError, _GCSStore
 from streamrt.connectors.retries import Retries
-from streamrt.connectors.sinks.file_stores import ChangedError
-from streamrt.connectors.sinks.files import FileSink
-from streamrt.connectors.sinks.gcs_files import GCSBucketAccessDeniedError, GCSBucketNotFoundError, _GCSStore
 from streamrt.errors import ConfigurationError, SinkBackpressureError, SinkError, SinkFencedError
 from tests.connectors.file_sinks import FileSinkConformance
 from tests.connectors.lake_values import commit_of

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import pytest
 
 from streamrt.connectors import GCSFileSource, Source
-from streamrt.connectors.sources.gcs_files import MissingGCSBucket
+from streamrt.connectors.file_sources.gcs_file_source import MissingGCSBucket
 from streamrt.errors import ConfigurationError, SourceError
 from tests.connectors.file_sources import ObjectStoreConformance, lines, numbers
 from tests.connectors.object_stores import cloud_storage

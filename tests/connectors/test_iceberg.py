@@ -21,8 +21,8 @@ from pyiceberg.types import DoubleType, LongType, NestedField, TimestamptzType
 
 from streamrt import Application
 from streamrt.connectors import AWSIcebergConfig, IcebergSink, SinkPosition
+from streamrt.connectors.lakes import iceberg_sink as iceberg
 from streamrt.connectors.retries import Retries
-from streamrt.connectors.sinks import iceberg
 from streamrt.errors import ConfigurationError, SinkBackpressureError, SinkError, SinkFencedError
 from streamrt.testing import TopologyTestDriver
 from streamrt.testing.connectors import TransactionalSinkConformance, Written
@@ -105,7 +105,7 @@ WITH_GLUE = {
     "test_two_sinks_may_write_to_one_destination",
     "test_values_and_positions_are_written_together",
 }
-"""What ordinary runs show with Glue, too: what goes through the catalog, and to S3."""
+"""Tests that ordinary runs also run with Glue: what goes through the catalog, and to S3."""
 
 
 class TestIcebergSinkWithGlue(TransactionalSinkConformance):
@@ -132,7 +132,7 @@ class TestIcebergSinkWithGlue(TransactionalSinkConformance):
 
     def test_the_table_is_at_its_location(self) -> None:
         sink = self.transactional()
-        sink.write(self._batch(0, 1))
+        sink.write(self._make_batch(0, 1))
         keys = self.service.keys(self.bucket)
         assert {key.split("/")[0] for key in keys} == {"orders"}
 
@@ -158,7 +158,7 @@ def rows(path: Path) -> list[dict[str, Any]]:
 def test_columns_are_added_when_they_come(tmp_path: Path) -> None:
     sink = sink_of(tmp_path)
     sink.write(batch_of({"a": 1, "empty": {}, "none": []}))
-    sink.write(batch_of({"a": 2, "b": 1}, {"b": 0.5, "s": {"x": 1}}))
+    sink.write(batch_of({"a": 2, "b": 1.0}, {"b": 0.5, "s": {"x": 1}}))
     when = datetime.datetime(2026, 1, 2, 3, 4, 5, tzinfo=datetime.timezone.utc)
     sink.write(batch_of({"when": when, "s": {"y": [{"z": "text"}]}, "time": when.time(), "bytes": b"\0\xff", "b": 3}))
     sink.write(batch_of({"s": {"x": 2, "y": [{"w": 1}]}}, {}))
@@ -268,14 +268,14 @@ def test_writers_of_one_table_do_not_hinder_each_other(tmp_path: Path) -> None:
 def test_a_zombie_between_its_check_and_its_commit_is_fenced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sink_of(tmp_path).write(batch_of({"n": 0}))
     zombie, successor = sink_of(tmp_path), sink_of(tmp_path)
-    commit = iceberg._commit
+    commit = iceberg._commit_rows
 
     def be_suspended_and_commit(*arguments: Any, **options: Any) -> None:
-        monkeypatch.setattr(iceberg, "_commit", commit)
+        monkeypatch.setattr(iceberg, "_commit_rows", commit)
         successor.write_transaction([batch_of({"n": 1})], commit_of((0, None, SinkPosition(1, 1))))
         commit(*arguments, **options)
 
-    monkeypatch.setattr(iceberg, "_commit", be_suspended_and_commit)
+    monkeypatch.setattr(iceberg, "_commit_rows", be_suspended_and_commit)
     with pytest.raises(SinkFencedError, match=r"another position of orders\[0\]"):
         zombie.write_transaction([batch_of({"n": 1})], commit_of((0, None, SinkPosition(1, 1))))
     assert sorted(row["n"] for row in rows(tmp_path)) == [0, 1]

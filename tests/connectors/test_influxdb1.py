@@ -71,7 +71,7 @@ class TestInfluxDB1Sink(BatchingSinkConformance):
         """Points with the same tags and time are one point."""
         made = self.started()
         for _ in range(3):
-            self._add(made, 5, 6)
+            self._add_values(made, 5, 6)
         made.flush()
         assert len(self.written()) == 1
 

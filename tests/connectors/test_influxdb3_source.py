@@ -15,7 +15,7 @@ import pytest
 from pyarrow import flight
 
 from streamrt.connectors import InfluxDB3Source
-from streamrt.connectors.sources.influxdb3 import _filled
+from streamrt.connectors.time_series.influxdb3_source import _fill_placeholders
 from streamrt.errors import ArgumentTypeError, ArgumentValueError, ConfigurationError, SourceError
 from streamrt.testing.connectors import MemorySourceStore, StatefulSourceConformance
 from tests.connectors.sources import DyingProducer, Run, crashed
@@ -140,7 +140,7 @@ def test_a_query_of_ones_own(double: InfluxFlightDouble) -> None:
     with Run(source(double, sql_query=query)) as run:
         run.to_end()
     assert numbers(run) == list(range(12))
-    assert _filled("{a} {start_time}", {"start_time": "{end_time}", "end_time": "x"}) == "{a} {end_time}"
+    assert _fill_placeholders("{a} {start_time}", {"start_time": "{end_time}", "end_time": "x"}) == "{a} {end_time}"
 
 
 def test_the_position_survives_a_restart(double: InfluxFlightDouble) -> None:

@@ -75,7 +75,7 @@ def test_records_are_copied_as_they_are(kafka: Kafka) -> None:
     kafka.produce(topic, [b"x"], key=None, partition=0, raw=True)
     run = Run(source(kafka, topic)).start()
     run.has(4)
-    assert run.stop() < 2
+    assert run.stop() < 8
     found = sorted(run.records, key=lambda record: record.partition or 0)
     assert (found[0].value, found[0].key, found[0].headers, found[0].partition) == (b"x", None, None, 0)
     assert (found[0].timestamp or 0) > 1_700_000_000_000
@@ -193,13 +193,13 @@ def test_a_topic_of_the_same_name_is_copied_from_its_beginning(kafka: Kafka) -> 
 def test_partitions_that_are_added(kafka: Kafka, monkeypatch: pytest.MonkeyPatch) -> None:
     from confluent_kafka.admin import AdminClient, NewPartitions
 
-    monkeypatch.setattr("streamrt.connectors.sources.kafka_replicator._LOOK_FOR_PARTITIONS_S", 0.1)
+    monkeypatch.setattr("streamrt.connectors.kafka.replicator_source._LOOK_FOR_PARTITIONS_S", 0.1)
     topic = kafka.topic()
     run = Run(source(kafka, topic, "latest")).start()
     wait_until(lambda: run.store.commits)
     client = AdminClient({"bootstrap.servers": kafka.address})
     client.create_partitions([NewPartitions(topic, 2)])[topic].result(30)
-    wait_until(lambda: (kafka.admin.inspect_topics([topic])[topic] or TopicConfig(0, 1)).num_partitions == 2)
+    wait_until(lambda: (kafka.admin.inspect_topics([topic])[topic] or TopicConfig(None, 1)).num_partitions == 2)
     kafka.produce(topic, ["new"], partition=1)
     run.has(1)
     run.stop()
@@ -255,29 +255,29 @@ def test_names_of_headers_that_are_not_utf_8(kafka: Kafka) -> None:
 
 
 def test_a_topic_that_is_deleted(kafka: Kafka, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("streamrt.connectors.sources.kafka_replicator._LOOK_FOR_PARTITIONS_S", 0.1)
+    monkeypatch.setattr("streamrt.connectors.kafka.replicator_source._LOOK_FOR_PARTITIONS_S", 0.1)
     topic = kafka.topic()
     kafka.produce(topic, [1, 2, 3])
     run = Run(source(kafka, topic)).start()
     run.has(3)
     kafka.admin.delete_topics([topic])
-    wait_until(lambda: run.error, 60)
+    wait_until(lambda: run.error)
     assert str(run.error) == f"the cluster at {kafka.address} has no topic {topic} for the source copy"
 
 
 def test_errors_of_the_consumer() -> None:
     error = KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)
     with pytest.raises(SourceError, match="the source copy failed at c:1: records cannot be read: Broker: Topic auth"):
-        source("c:1", "orders")._refuse(error)
+        source("c:1", "orders")._refuse_error(error)
     heard: list[Any] = []
 
     def go_on(*arguments: Any) -> bool:
         heard.append(arguments)
         return True
 
-    source("c:1", "orders", on_consumer_error=go_on)._refuse(error)
+    source("c:1", "orders", on_consumer_error=go_on)._refuse_error(error)
     assert heard[0][1] is None
-    source("c:1", "orders")._refuse(KafkaError(KafkaError.NOT_LEADER_FOR_PARTITION))
+    source("c:1", "orders")._refuse_error(KafkaError(KafkaError.NOT_LEADER_FOR_PARTITION))
 
 
 @pytest.fixture(scope="module")
@@ -322,6 +322,8 @@ class TestOtherCluster:
         assert time.monotonic() - begun < 30
         sink.on_paused()
         other.start()
+        # A busy machine may take longer than that for what succeeds.
+        sink._flush_timeout = 120.0
         write(5, 10)
         assert [json.loads(record.value or b"") for record in there.receive_exactly(topic, 10)] == list(range(10))
 
@@ -337,13 +339,13 @@ def hanging(kafka: Kafka) -> Iterator[str]:
 def test_stop_while_the_cluster_hangs(hanging: str) -> None:
     run = Run(source(hanging, "orders")).start()
     time.sleep(0.2)
-    assert run.stop() < 2
+    assert run.stop() < 8
     assert run.error is None
 
 
 def test_wrong_hosts_and_topics(kafka: Kafka, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("sources", "sinks"):
-        monkeypatch.setattr(f"streamrt.connectors.{module}.kafka_replicator._REQUEST_S", 1.0)
+    for module in ("replicator_source", "replicator_sink"):
+        monkeypatch.setattr(f"streamrt.connectors.kafka.{module}._REQUEST_S", 1.0)
     nowhere = f"127.0.0.1:{free_port()}"
     message = str(Run(source(nowhere, "orders")).failure())
     assert message.startswith(f"the source copy gets no answer from the cluster at {nowhere}: ")

@@ -330,14 +330,14 @@ def test_a_killed_application_writes_each_value_once(
     code, _ = running.end()
     assert code == 0, running.err
     found = destination.rows()
-    # What comes again is what has come before.
+    # Records that are delivered again equal those delivered before.
     values = list(dict.fromkeys((row["id"], row["k"], row["n"]) for row in found))
     repeats, lost = len(found) - len(values), RECORDS - len({number for number, _, _ in values})
     took = f"{time.monotonic() - begun:.0f} s"
     print(f"{name}, {mode}: {KILLS} kills, {RECORDS} records, {took}, {repeats} repeats, {lost} lost")
     assert sorted(number for number, _, _ in values) == list(range(RECORDS))
     assert destination.repeats or len(found) == RECORDS
-    # State has counted each record once, too: the values of a key are numbered without a gap.
+    # State has also counted each record once: the values of a key are numbered without a gap.
     numbers: dict[str, list[int]] = {}
     for _, k, n in values if destination.ordered else sorted(values):
         numbers.setdefault(k, []).append(n)

@@ -9,9 +9,9 @@ import pytest
 from werkzeug.wrappers import Response
 
 from streamrt.connectors import SinkBackpressureError
+from streamrt.connectors.amazon import kinesis_sink as kinesis
+from streamrt.connectors.amazon.kinesis_sink import KinesisSink, KinesisStreamNotFoundError
 from streamrt.connectors.retries import Retries
-from streamrt.connectors.sinks import kinesis
-from streamrt.connectors.sinks.kinesis import KinesisSink, KinesisStreamNotFoundError
 from streamrt.errors import ConfigurationError, SinkError
 from streamrt.testing.connectors import BatchingSinkConformance, Written
 from tests.connectors.aws_server import KEY_ID, REGION, SECRET, TOKEN, AWSServer, Forward, aws, unavailable

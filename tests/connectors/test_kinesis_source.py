@@ -10,7 +10,7 @@ import cloudpickle
 import pytest
 from werkzeug.wrappers import Response
 
-from streamrt.connectors.sources.kinesis import KinesisSource, KinesisStreamShardsNotFound
+from streamrt.connectors.amazon.kinesis_source import KinesisSource, KinesisStreamShardsNotFound
 from streamrt.errors import ConfigurationError, SourceError
 from streamrt.testing.connectors import MemorySourceStore, RecordingProducer, StatefulSourceConformance
 from tests.connectors.aws_server import (
@@ -158,7 +158,7 @@ def test_children_are_read_after_their_parents(aws: AWSServer, stream: str) -> N
     store, producer = MemorySourceStore(), RecordingProducer()
     with running(source_of(aws, stream, max_records_per_shard=4), producer, store):
         wait_until(lambda: len(producer.records) == 30)
-        # While it runs, too.
+        # Also while it runs.
         client.split_shard(StreamName=stream, ShardToSplit="shardId-000000000003", NewStartingHashKey=HALF)
         put(aws, stream, range(30, 40))
         wait_until(lambda: len(producer.records) == 40)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from streamrt.connectors import InfluxDB1Sink, InfluxDB3Sink, SinkBatch, TDengineSink
-from streamrt.connectors.sinks.line_protocol import LineProtocol, explained
+from streamrt.connectors.time_series.line_protocol import LineProtocol, explained
 from streamrt.errors import ArgumentTypeError, ArgumentValueError, SinkError
 
 

@@ -229,7 +229,7 @@ def test_a_message_that_the_broker_refuses_is_named(broker: Mosquitto) -> None:
         SinkError, match=r"orders\[3\] offset 0 to 127.0.0.1:\d+: the broker answers: Not authorized"
     ) as caught:
         made.flush()
-    # The broker refuses the next ones, too.
+    # The broker also refuses the next ones.
     assert caught.value.record is None
     made.on_paused()
 

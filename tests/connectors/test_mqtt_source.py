@@ -15,7 +15,7 @@ from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.reasoncodes import ReasonCode
 
 from streamrt.connectors import MQTTSource, Source
-from streamrt.connectors.mqtt import MQTTConnection
+from streamrt.connectors.mqtt.mqtt_connection import MQTTConnection
 from streamrt.errors import (
     ArgumentTypeError,
     ArgumentValueError,
@@ -121,7 +121,7 @@ def test_what_comes_while_it_is_away_is_not_lost(broker: Mosquitto, root: str, p
         run.wait_for(5)
     peer.publish(f"{root}/a", *numbers(5, 40))
     with Run(source(broker, root, version=version)) as run:
-        # What was produced is acknowledged, and does not come again.
+        # What was produced is acknowledged, and not delivered again.
         assert run.wait_for(35) == list(range(5, 40))
 
 
@@ -147,7 +147,7 @@ def test_a_broker_that_restarts_is_found_again() -> None:
         peer.wait_subscribed(2)
         # The broker has stored the session, so these wait for the source if it is not there yet.
         peer.publish("shop/a/b", *numbers(5, 10))
-        # Acknowledgements that the broker had not got come too late, so that some messages may come again.
+        # Acknowledgements that the broker had not got come too late, so that some messages may be delivered again.
         wait_until(lambda: set(run.values) == set(range(10)), what="all messages")
         peer.close()
 

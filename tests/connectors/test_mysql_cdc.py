@@ -14,7 +14,7 @@ import pytest
 from pydantic import SecretStr
 
 from streamrt.connectors import MySqlCdcLiteSource, MySQLCdcSource, StatefulSource
-from streamrt.connectors.sources.mysql_binlog import truncated_table
+from streamrt.connectors.mysql.mysql_binlog import truncated_table
 from streamrt.errors import ConfigurationError
 from streamrt.secret import collect_secrets
 from streamrt.testing.connectors import MemorySourceStore, StatefulSourceConformance
@@ -95,6 +95,11 @@ def started(records: Any) -> None:
 
 
 class TestConformance(StatefulSourceConformance):
+    def identity(self, record: Any) -> Any:
+        # Without times and names.
+        value = json.loads(record.value or b"null")
+        return record.key, value["op"], str(value["after"])
+
     @pytest.fixture(autouse=True)
     def place(self, server: MariaDB, table: str) -> None:
         self.server, self.table, self.name = server, table, unique("cdc")
@@ -352,6 +357,69 @@ def test_lite(server: MariaDB, table: str, certificate: Path) -> None:
     # The system does not trust the certificate.
     refused(source(True), "certificate verify failed")
     refused(source("/absent.pem"), "cannot read certificates from /absent.pem")
+
+
+def test_c13_a_server_without_tls_is_refused_by_default(table: str) -> None:
+    with mariadb() as plain:
+        refused(
+            MySQLCdcSource("127.0.0.1", USER, plain.password, DATABASE, [table], plain.port),
+            "the server has no TLS: give it a certificate, or use tls=False",
+        )
+    with pytest.raises(ConfigurationError, match=r"no parameter 'ssl_ca': TLS is tls=True, the path of a file"):
+        MySQLCdcSource("127.0.0.1", USER, "x", DATABASE, [table], ssl_ca="/x.pem")
+
+
+def test_c9_texts_of_all_character_sets_are_the_same_in_snapshot_and_log(server: MariaDB) -> None:
+    charsets = ("utf16", "utf16le", "ucs2", "utf32", "utf8mb4", "utf8mb3", "latin1", "latin2", "cp1251", "sjis", "gbk")
+    name = unique("t").replace("-", "_")
+    columns = ", ".join(f"c{n} VARCHAR(20) CHARACTER SET {charset}" for n, charset in enumerate(charsets))
+    members = (
+        "e ENUM('a', 'b c') CHARACTER SET utf16, s SET('x', 'y z') CHARACTER SET latin1, l LONGTEXT CHARACTER SET utf16"
+    )
+    server.execute(f"CREATE TABLE {name} (id INT PRIMARY KEY, {columns}, {members})")
+    texts = [
+        "größer 🚆",
+        "größer 🚆",
+        "größer",
+        "größer 🚆",
+        "größer 🚆",
+        "größer",
+        "größer",
+        "größer",
+        "привет",
+        "テスト",
+        "中文",
+    ]
+    values = ", ".join(f"_utf8mb4'{text}'" for text in texts)
+    server.execute(f"INSERT INTO {name} VALUES (1, {values}, 'b c', 'x,y z', _utf8mb4'größer 🚆')")
+    try:
+        with living(make(server, name)) as records:
+            wait_for(records, 1)
+            server.execute(
+                f"INSERT INTO {name} SELECT 2, {', '.join(f'c{n}' for n in range(len(texts)))}, e, s, l FROM {name}"
+            )
+            first, second = (record["after"] for record in wait_for(records, 2))
+        assert [first[f"c{n}"] for n in range(len(texts))] == texts
+        assert (first["e"], first["s"], first["l"]) == ("b c", ["x", "y z"], "größer 🚆")
+        assert second == {**first, "id": 2}
+    finally:
+        server.execute(f"DROP TABLE {name}")
+
+
+@pytest.mark.parametrize("column", ["c VARCHAR(9) CHARACTER SET dec8", "c ENUM('a', 'größer') CHARACTER SET latin1"])
+def test_c9_texts_that_the_log_has_in_no_readable_form_are_refused(server: MariaDB, column: str) -> None:
+    name = unique("t").replace("-", "_")
+    with server.connect(charset="utf8mb4") as connection, connection.cursor() as cursor:
+        cursor.execute(f"CREATE TABLE {name} (id INT PRIMARY KEY, {column})")
+
+    def follow() -> None:
+        with living(make(server, name, snapshot="never")) as records:
+            started(records)
+            server.execute(f"INSERT INTO {name} VALUES (1, 'a')")
+            wait_for(records, 1)
+
+    with pytest.raises(Exception, match="convert it to utf8mb4"):
+        follow()
 
 
 def test_what_cannot_be_reached(server: MariaDB, table: str) -> None:

@@ -14,7 +14,7 @@ import pytest
 from streamrt import Application
 from streamrt.connectors import BatchingSink, Neo4jSink, SinkBackpressureError
 from streamrt.connectors.retries import Retries
-from streamrt.connectors.sinks import neo4j as neo4j_sink
+from streamrt.connectors.stores import neo4j_sink
 from streamrt.errors import ConfigurationError, SinkError
 from streamrt.secret import collect_secrets
 from streamrt.testing import TopologyTestDriver
@@ -39,7 +39,7 @@ class Graph:
     def sink(self, query: str = MERGE, **settings: Any) -> Any:
         given = {"username": "neo4j", "password": PASSWORD, **settings}
         sink = Neo4jSink("127.0.0.1", self.way.port, cypher_query=query, **given)
-        sink._retries = Retries(first_wait_s=0.001, retry_after_s=3)  # type: ignore[misc]
+        sink._retries = Retries(first_wait_s=0.001, retry_after_s=3)
         return sink
 
     def rows(self, query: str) -> list[Any]:

@@ -5,7 +5,7 @@ import time
 import pytest
 
 from streamrt.connectors import Neo4jSink, SinkBackpressureError
-from streamrt.connectors.sinks import neo4j
+from streamrt.connectors.stores import neo4j_sink as neo4j
 from streamrt.errors import ConfigurationError, SinkError
 from tests.connectors.proxy import silent_port
 from tests.connectors.sinks import fill

@@ -90,7 +90,9 @@ def test_an_outage_of_the_database_delays_values_and_loses_none(
     )
     assert code == 0, running.err
     (told, *_) = [line for line in running.err if "a sink paused" in line]
-    assert "the sink public.orders: writing to 'orders' failed, also when it was repeated: OperationalError" in told
+    assert (
+        "the sink public.orders: writing to table 'orders' failed, also when it was repeated: OperationalError" in told
+    )
     assert server.password not in "".join(running.err)
 
 

@@ -19,6 +19,8 @@ from streamrt.connectors import PositionChange, PostgreSQLSink, SinkBatch, SinkC
 from streamrt.connectors.retries import Retries
 from streamrt.errors import ConfigurationError, SinkBackpressureError, SinkError
 from streamrt.testing.connectors import TransactionalSinkConformance, Written
+from tests.connectors import sql_statements
+from tests.connectors.sql_matrix import Database, skip_refused
 from tests.connectors.sql_tables import VALUES, batch_of, table_by_kind, written
 from tests.postgres import Postgres, postgres
 from tests.support import wait_until
@@ -313,3 +315,224 @@ def test_without_psycopg_an_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> N
         ConfigurationError, match=r"PostgreSQLSink needs the package psycopg: run pip install .*\[postgres\]"
     ):
         PostgreSQLSink("h", 1, "d", "u", "p", "t")
+
+
+@pytest.mark.slow
+def test_c4_each_value_is_stored_exactly_or_refused_by_name(server: Postgres, schema: str) -> None:
+    types = ["INT", "BIGINT", "DOUBLE PRECISION", "REAL", "NUMERIC", "NUMERIC(8, 2)", "TEXT", "VARCHAR(5)", "CHAR(5)"]
+    types += ["BOOLEAN", "BYTEA", "DATE", "TIME", "TIMETZ", "TIMESTAMP", "TIMESTAMP(0)", "TIMESTAMPTZ", "UUID", "JSON"]
+    keys: list[tuple[str, list[Any]]] = [
+        ("INT", ["7", "07", 7]),
+        ("NUMERIC(8, 2)", [1.5, "1.50", decimal.Decimal("1.500")]),
+        ("DOUBLE PRECISION", [1.5, "1.50"]),
+        ("CHAR(5)", ["a", "a "]),
+        ("UUID", ["A0EEBC99-9C0B-4EF8-BB6D-6BB9BD380A11", "a0eebc999c0b4ef8bb6d6bb9bd380a11"]),
+        ("TIMESTAMPTZ", ["2026-01-02 03:00+02", "2026-01-02 01:00Z"]),
+        ("TIMESTAMP", ["2026-01-02 03:00+02", "2026-01-02 01:00Z"]),
+        ("DATE", ["2026-01-02", "2026-1-2"]),
+        ("BYTEA", ["a", b"a"]),
+        ("TEXT", [7, "7"]),
+    ]
+
+    def execute(*statements: str) -> None:
+        with psycopg.connect(**server.settings, options=f"-c search_path={schema}") as connection:
+            for statement in statements:
+                connection.execute(statement)
+
+    def query(text: str) -> list[Any]:
+        with psycopg.connect(**server.settings, options=f"-c search_path={schema} -c timezone=UTC") as connection:
+            return connection.execute(text).fetchall()
+
+    database = Database(
+        "PostgreSQL",
+        lambda table, **options: sink_of(server, schema, **{"table_name": table, "position_table": None, **options}),
+        execute,
+        query,
+        [*types, "JSONB", "INT[]", "DATE[]"],
+        keys,
+        sparseness=10,
+    )
+    print(database.judge())
+
+
+@pytest.mark.parametrize("upsert", [False, True])
+def test_c6_poison_among_good_rows_is_named_with_its_column(server: Postgres, schema: str, upsert: bool) -> None:
+    keys: dict[str, Any] = {"primary_key_columns": ["id"], "upsert_on_primary_key": True} if upsert else {}
+    sink = sink_of(server, schema, **keys)
+    poison: list[dict[str, Any]] = [
+        {"text": "a\0b"},
+        {"text": "\ud800"},
+        {"nested": {"text": "\0"}},
+        {"nested": {"data": b"\0"}},
+        {"nested": {"when": datetime.datetime(2026, 1, 2), "n": decimal.Decimal(1), "id": uuid.UUID(int=1)}},
+        {"list": [object()]},
+        {"ctid": "x"},
+        {f"c{n}": 1 for n in range(1_700)},
+        {"text": "x", "n": "no number"},
+        {"\0": 1},
+    ]
+    rows_by_offset: dict[int, Any] = {n * 2: {"id": n * 2, "n": n, "text": "good"} for n in range(len(poison) + 1)}
+    rows_by_offset |= {n * 2 + 1: {"id": n * 2 + 1, **value} for n, value in enumerate(poison)}
+    refused = skip_refused(sink, dict(sorted(rows_by_offset.items())))
+    # Nested times, numbers and ids have forms in JSON.
+    assert refused.keys() == {n * 2 + 1 for n in range(len(poison))} - {9}
+    found = rows(server, f"SELECT id FROM {schema}.orders ORDER BY id")
+    assert [row[0] for row in found] == sorted(rows_by_offset.keys() - refused.keys())
+    with pytest.raises(
+        SinkError, match=r"column 'text' of table 'orders' rejects the value of orders\[0\] at offset 7"
+    ):
+        sink.write(batch_of({"id": 100}, {"id": 101, "text": "a\0b"}, start=6))
+
+
+def test_c6_a_row_that_a_constraint_rejects_is_found_behind_others(server: Postgres, schema: str) -> None:
+    server.execute(
+        f"CREATE TABLE {schema}.orders (id INT PRIMARY KEY, n INT CHECK (n > 0),"
+        " mail TEXT UNIQUE DEFERRABLE INITIALLY DEFERRED)"
+    )
+    sink = sink_of(server, schema, primary_key_columns="id", upsert_on_primary_key=True)
+    values = [{"id": n, "n": 1 + n % 7, "mail": str(n)} for n in range(200)]
+    for poison in ({"id": 500, "n": -1}, {"id": 501, "mail": "17"}):
+        with pytest.raises(SinkError, match=r"table 'orders' rejects the value of orders\[0\] at offset 150") as caught:
+            sink.write(batch_of(*values[:150], poison, *values[150:]))
+        assert caught.value.record == ("orders", 0, 150)
+    sink.write(batch_of(*values))
+    assert rows(server, f"SELECT count(*) FROM {schema}.orders") == [(200,)]
+
+
+def test_c6_missing_rights_blame_no_record(server: Postgres, schema: str) -> None:
+    server.execute(f"CREATE TABLE {schema}.orders (n INT)", f"CREATE ROLE {schema}_w LOGIN PASSWORD 'p'")
+    server.execute(f"GRANT USAGE ON SCHEMA {schema} TO {schema}_w", f"GRANT SELECT ON {schema}.orders TO {schema}_w")
+    sink = sink_of(server, schema, user=f"{schema}_w", password="p", position_table=None)
+    with pytest.raises(SinkError, match="table 'orders' cannot be written: InsufficientPrivilege") as caught:
+        sink.write(batch_of({"n": 1}, {"n": 2}))
+    assert caught.value.record is None
+
+
+def test_c2_keys_that_are_bytes_stay_bytes_in_a_column_of_bytes(server: Postgres, schema: str) -> None:
+    server.execute(f'CREATE TABLE {schema}.orders ("__key" BYTEA PRIMARY KEY, n INT, timestamp TIMESTAMP)')
+    sink = sink_of(server, schema, include_metadata=True, primary_key_columns="__key", upsert_on_primary_key=True)
+    keys: list[Any] = [b"\\x41", b"A", b"\xff\0", "\\x42", "\\134"]
+    for start in (0, 100):
+        batch = SinkBatch("orders", 0)
+        for number, key in enumerate(keys, start):
+            batch.append({"n": number}, key, 0, None, number)
+        sink.write(batch)
+    stored = [key if isinstance(key, bytes) else key.encode() for key in keys]
+    found = rows(server, f'SELECT "__key", n FROM {schema}.orders ORDER BY n')
+    assert [tuple(row) for row in found] == list(zip(stored, range(100, 105), strict=True))
+
+
+def test_c1_the_first_spelling_of_a_key_stays_and_the_newest_row_wins(server: Postgres, schema: str) -> None:
+    for table, cuts in (("one", [6]), ("many", [1, 2, 3, 4, 5, 6])):
+        server.execute(f"CREATE TABLE {schema}.{table} (id CHAR(4) PRIMARY KEY, a INT, b INT DEFAULT 5, c INT[])")
+        sink = sink_of(server, schema, table_name=table, primary_key_columns="id", upsert_on_primary_key=True)
+        values: list[dict[str, Any]] = [
+            {"id": "x", "a": 1, "c": [1]},
+            {"id": "x ", "b": 7},
+            {"id": "y", "b": None},
+            {"id": "x", "a": 2},
+            {"id": "x  ", "a": None, "c": [1, 2, 3]},
+            {"id": "y ", "a": 3},
+        ]
+        start = 0
+        for end in cuts:
+            sink.write(batch_of(*values[start:end], start=start))
+            start = end
+        found = rows(server, f"SELECT id, a, b, c FROM {schema}.{table} ORDER BY id")
+        assert found == [("x   ", None, 7, [1, 2, 3]), ("y   ", 3, None, None)]
+
+
+@pytest.mark.slow
+def test_c10_rows_with_many_sets_of_fields_go_in_few_statements(server: Postgres, schema: str) -> None:
+    sink = sink_of(server, schema, primary_key_columns="id", upsert_on_primary_key=True)
+    values = [{"id": n % 600, **{f"c{n * k % 41}": n for k in range(1, 6)}} for n in range(700)]
+    sink.write(batch_of(*values))
+    expected: dict[int, dict[str, int]] = {}
+    for value in values:
+        expected.setdefault(value["id"], {}).update(value)
+    names = [f"c{n}" for n in range(41)]
+    for row in rows(server, f"SELECT id, {', '.join(names)} FROM {schema}.orders"):
+        assert {name: value for name, value in zip(("id", *names), row, strict=True) if value is not None} == expected[
+            row[0]
+        ]
+
+
+def test_c7_no_record_names_the_table_of_positions(server: Postgres, schema: str) -> None:
+    sink = sink_of(server, schema, table_name=table_by_kind, name="by kind")
+    for name in (
+        "streamrt_positions",
+        "Streamrt_Positions",
+        f'"{schema}"."streamrt_positions"',
+        "\u017ftreamrt_positions",
+    ):
+        with pytest.raises(SinkError, match=r"for orders\[0\] at offset 0: .* names a table of positions") as caught:
+            sink.write(batch_of({"kind": name, "consumer_group": "other", "next_offset": 9}))
+        assert caught.value.record == ("orders", 0, 0)
+
+
+def test_c13_tls_is_one_word(server: Postgres, schema: str) -> None:
+    sink_of(server, schema, tls=False).write(batch_of({"n": 1}))
+    # The server has none.
+    with pytest.raises(SinkError, match="server does not support SSL"):
+        sink_of(server, schema, tls=True)
+    for options in ({"tls": True, "sslmode": "require"}, {"tls": ""}, {"tls": 5}):
+        with pytest.raises(ConfigurationError, match="tls"):
+            sink_of(server, schema, **options)
+
+
+@pytest.mark.rows("PF-M10")
+@pytest.mark.slow
+def test_d6_statements_in_postgresql(server: Postgres, schema: str) -> None:
+    def execute(text: str) -> None:
+        server.execute(f"SET search_path = {schema}", text)
+
+    settings = {"options": f"-c search_path={schema}", "table_name": None}
+    sql_statements.judge(
+        lambda **options: sink_of(server, schema, **settings, **options),
+        execute,
+        lambda text: rows(server, text.replace("stock", f"{schema}.stock")),
+        # As in a table: an assignment would round the first one.
+        [1.5, "x", float("nan"), [1], "1.5", True, {"n": 1}, b"1"],
+    )
+
+
+@pytest.mark.parametrize(
+    ("kind", "kept", "refused"),
+    [
+        ("CHAR(3)", ["abc", 5], ["abcd", b"a"]),
+        ("BIT(3)", ["101"], ["1010"]),
+        ("DATE", [datetime.date(2026, 1, 2), datetime.datetime(2026, 1, 2)], ["2026-01-02 10:00", 1]),
+        ("TEXT[]", [["a", "b"], []], ["a", [b"a"]]),
+        ("JSONB", [{"a": [1, None]}, [1]], ["5", {"a": float("nan")}]),
+        ("BYTEA", [b"\0\xff"], [5]),
+        ("TIMESTAMPTZ", [datetime.datetime(2026, 1, 2, 3, tzinfo=datetime.timezone.utc)], ["soon"]),
+        ("NUMERIC", [decimal.Decimal("1.10"), 1 << 70, "2.5"], ["x", True]),
+    ],
+)
+def test_d6_parameters_are_values_of_the_columns(
+    server: Postgres, schema: str, kind: str, kept: list[Any], refused: list[Any]
+) -> None:
+    server.execute(f"CREATE TABLE {schema}.t (id INT PRIMARY KEY, v {kind} NOT NULL)")
+    statement = f"INSERT INTO {schema}.t VALUES (:id, :v)"
+    sink = sink_of(server, schema, table_name=None, statement=statement, name="t")
+    sink.write(batch_of(*({"id": number, "v": value} for number, value in enumerate(kept))))
+    found = [value for (value,) in rows(server, f"SELECT v FROM {schema}.t ORDER BY id")]
+    # A text in a column of fixed length comes back with blanks, and midnight as its day.
+    expected = [value.date() if kind == "DATE" and isinstance(value, datetime.datetime) else value for value in kept]
+    if kind == "CHAR(3)":
+        expected = ["abc", "5  "]
+    elif kind == "NUMERIC":
+        expected = [decimal.Decimal("1.10"), 1 << 70, decimal.Decimal("2.5")]
+    assert found == expected
+    for value in [*refused, None]:
+        with pytest.raises(SinkError, match="offset 1:") as caught:
+            sink.write(batch_of({"id": 8, "v": kept[0]}, {"id": 9, "v": value}))
+        assert caught.value.record == ("orders", 0, 1)
+    assert len(rows(server, f"SELECT 1 FROM {schema}.t")) == len(kept)
+
+
+def test_d6_a_parameter_whose_type_is_open_is_named_at_the_start(server: Postgres, schema: str) -> None:
+    server.execute(f"CREATE TABLE {schema}.t (v TEXT)")
+    statement = f"INSERT INTO {schema}.t SELECT pg_typeof(:v)"
+    with pytest.raises(SinkError, match="could not determine data type of parameter"):
+        sink_of(server, schema, table_name=None, statement=statement, name="t")

@@ -11,8 +11,8 @@ import grpc
 import pytest
 
 from streamrt.connectors import SinkBackpressureError
-from streamrt.connectors.sinks import pubsub as pubsub_sink
-from streamrt.connectors.sinks.pubsub import PubSubSink, PubSubTopicNotFoundError
+from streamrt.connectors.google import pubsub_sink
+from streamrt.connectors.google.pubsub_sink import PubSubSink, PubSubTopicNotFoundError
 from streamrt.errors import ConfigurationError, SinkError
 from streamrt.testing.connectors import BatchingSinkConformance, Written
 from tests.connectors.pubsub_emulator import PROJECT, PubSubServer, pubsub
@@ -106,8 +106,8 @@ class TestPubSubSink(BatchingSinkConformance):
         )
         return list(self.found)
 
-    def _same(self, found: Any, origins: Any) -> None:
-        super()._same(found, sorted(origins, key=lambda origin: (origin[1], origin[0])))
+    def _check_same(self, found: Any, origins: Any) -> None:
+        super()._check_same(found, sorted(origins, key=lambda origin: (origin[1], origin[0])))
 
 
 @pytest.mark.slow
@@ -232,7 +232,7 @@ def test_the_emulator_comes_from_the_environment(
 
 @pytest.fixture
 def mortal() -> Iterator[PubSubServer]:
-    """A server that a test may kill; it keeps nothing then."""
+    """A server that a test may kill, in which case it keeps nothing."""
     with workspace("pubsub") as directory:
         server = PubSubServer(directory)
         server.start()

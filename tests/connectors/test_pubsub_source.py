@@ -9,7 +9,7 @@ import cloudpickle
 import pytest
 
 from streamrt.connectors.failures import PassingError
-from streamrt.connectors.sources.pubsub import PubSubSource, PubSubSubscriptionNotFound
+from streamrt.connectors.google.pubsub_source import PubSubSource, PubSubSubscriptionNotFound
 from streamrt.errors import ConfigurationError, SourceError
 from streamrt.testing.connectors import RecordingProducer, SourceConformance
 from tests.connectors.proxy import Proxy, silent_port
@@ -117,7 +117,7 @@ def test_a_failure_loses_nothing(pubsub: PubSubServer, topic: str) -> None:
     begun = time.monotonic()
     with running(source_of(pubsub, topic), again):
         wait_until(lambda: len(again.records) == 5)
-    # They were given back, so nobody waited for the deadline.
+    # They were given back, so no one waited for the deadline.
     assert time.monotonic() - begun < 8
     assert sorted(values_of(again)) == list(range(5))
 
@@ -171,7 +171,7 @@ def test_a_message_that_comes_again_before_it_is_acknowledged_is_not_produced_ag
     def failing(handles: Any) -> None:
         seen.append(list(handles))
         if len(seen) == 1:
-            # The deadline runs out: the message comes again, and its old handle is worth nothing.
+            # The deadline runs out: the message is delivered again, and its old handle is worth nothing.
             source.extend(handles, 0)
         if len(seen) < 3:
             raise PassingError("it does not answer")

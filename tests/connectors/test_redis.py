@@ -7,6 +7,7 @@ import itertools
 import json
 import logging
 import pickle
+import time
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
@@ -286,3 +287,15 @@ def test_at_the_end_of_a_dataframe(server: RedisServer) -> None:
     with TopologyTestDriver(app) as driver, contextlib.closing(server.client) as client:
         driver.pipe(orders, {"sku": "piano"}, key="ada")
         assert client.get("ada") == b'{"sku": "piano"}'
+
+
+def test_c13_tls_at_a_port_without_it_is_said_at_once(server: RedisServer) -> None:
+    for options in ({"tls": True}, {"ssl": True}):
+        sink = sink_of(server, **options)
+        start = time.monotonic()
+        with pytest.raises(SinkError, match=r"the server has no TLS at this port: use tls=False"):
+            sink.setup()
+        assert time.monotonic() - start < 20
+    sink_of(server, tls=False).setup()
+    with pytest.raises(ConfigurationError, match="got tls and ssl, which say the same"):
+        sink_of(server, tls=True, ssl=True)

@@ -9,10 +9,10 @@ from typing import Any
 import cloudpickle
 import pytest
 
-from streamrt.connectors import S3FileSink, SinkPosition
+from streamrt.connectors import Rolling, S3FileSink, SinkPosition
+from streamrt.connectors.file_sinks.file_sink import FileSink
+from streamrt.connectors.file_sinks.s3_file_sink import S3BucketNotFoundError, _S3Store
 from streamrt.connectors.retries import Retries
-from streamrt.connectors.sinks.files import FileSink
-from streamrt.connectors.sinks.s3_files import S3BucketNotFoundError, _S3Store
 from streamrt.errors import ConfigurationError, SinkBackpressureError, SinkError, SinkFencedError
 from tests.connectors.file_sinks import FileSinkConformance
 from tests.connectors.lake_values import commit_of
@@ -48,6 +48,24 @@ class TestS3FileSink(FileSinkConformance):
 
     def content(self, name: str) -> bytes:
         return self.service.read(self.bucket, f"a/b/{name}")
+
+
+def test_c11_a_file_that_grows_over_commits(s3: S3Service) -> None:
+    bucket = f"bucket-{uuid.uuid4().hex}"
+    s3.make_bucket(bucket)
+    sink = s3_sink(s3, bucket, rolling=Rolling(max_records=3, max_age=3_600))
+    sink.start()
+    for number in range(4):
+        before = SinkPosition(number, number) if number else None
+        commit = commit_of((0, before, SinkPosition(number + 1, number + 1)))
+        sink.write_transaction([batch_of({"n": number}, start=number)], commit)
+    names = [key for key in s3.keys(bucket) if not key.startswith("_")]
+    assert [len(s3.read(bucket, name).splitlines()) for name in names] == [3]
+    assert sum("/parts/" in key for key in s3.keys(bucket)) == 1
+    sink.close()
+    names = sorted(key for key in s3.keys(bucket) if not key.startswith("_"))
+    assert [len(s3.read(bucket, name).splitlines()) for name in names] == [3, 1]
+    assert not any("/parts/" in key for key in s3.keys(bucket))
 
 
 def test_an_s3_service_that_is_away_pauses_the_partition_and_loses_nothing() -> None:

@@ -9,7 +9,7 @@ import pytest
 from botocore.config import Config
 
 from streamrt.connectors import S3FileSource, Source
-from streamrt.connectors.sources.s3_files import MissingS3Bucket
+from streamrt.connectors.file_sources.s3_file_source import MissingS3Bucket
 from streamrt.errors import ConfigurationError, SourceError
 from tests.connectors.file_sources import SECRET, ObjectStoreConformance, lines, numbers
 from tests.connectors.object_stores import moto

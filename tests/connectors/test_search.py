@@ -190,7 +190,7 @@ def test_the_index_is_made(search: Search, kind: str) -> None:
     # One that exists stays as it is, also if another task has just made it.
     search.sink(kind).start()
     sink = search.sink(kind)
-    sink._create(sink._connected())
+    sink._create_index(sink._connect_client())
     search.client.indices.delete(index="orders")
     sink = search.sink(kind, mapping={"properties": {"n": {"type": "no such type"}}})
     with pytest.raises(SinkError, match=r"cannot use index orders of .*: it answers 400"):
@@ -202,7 +202,9 @@ def test_the_index_is_made(search: Search, kind: str) -> None:
 def test_a_wrong_host(kind: str, url: str) -> None:
     sink = KINDS[kind](url, "orders")
     host = "no.such.host.invalid" if "invalid" in url else "127.0.0.1"
-    with pytest.raises(SinkError, match=rf"^{sink._name} cannot reach index orders of \w+ at {host}:1: Conn") as caught:
+    with pytest.raises(
+        SinkError, match=rf"^{type(sink).__name__} cannot reach index orders of \w+ at {host}:1: Conn"
+    ) as caught:
         sink.start()
     assert "top-secret" not in str(caught.value) + repr(sink)
 
@@ -313,7 +315,7 @@ def test_only_documents_that_failed_are_repeated(search: Search, kind: str) -> N
         ({}, {"n": 1}, "k\ud800", "contains half of a surrogate pair"),
         ({}, {"n": 1}, b"\xff", "has the type bytes, not str"),
         ({"document_id_setter": lambda item: item.value["id"]}, {"n": 1}, "k", "document_id_setter raised KeyError"),
-        ({"document_id_setter": lambda item: 5}, {"n": 1}, "k", "has the type int, not str"),
+        ({"document_id_setter": lambda item: item.value.get("id", 5)}, {"n": 1}, "k", "has the type int, not str"),
     ],
 )
 def test_what_cannot_be_written(search: Search, kind: str, settings: Any, value: Any, key: Any, words: str) -> None:
@@ -325,6 +327,8 @@ def test_what_cannot_be_written(search: Search, kind: str, settings: Any, value:
     batch.append(value, key, 0, None, 41)
     with pytest.raises(SinkError) as caught:
         sink.write(batch)
+    # So that `on_error` can skip it.
+    assert caught.value.record == ("orders", 0, 41)
     assert words in str(caught.value)
     assert "secret-value" not in str(caught.value)
     search.sink(kind).write(batch_of({"n": 1}))

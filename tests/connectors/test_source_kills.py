@@ -216,7 +216,7 @@ class Ledger:
         self._rows = {number: number + 1 for number in range(ROWS)}
         self.written: dict[bytes, list[Written]] = {}
         self.transactions = 0
-        # The last transaction whose commit was asked for: its number of the last write, its changes, and the rows then.
+        # The last transaction whose commit was asked for: its number of the last write, its changes, and the rows after it.
         self._doubtful: tuple[int, list[tuple[bytes, Written]], dict[int, int]] | None = None
         self._error: Exception | None = None
         values = ", ".join(f"({number}, {v})" for number, v in self._rows.items())
@@ -340,7 +340,7 @@ def _key(number: int) -> bytes:
 
 
 class Expected(NamedTuple):
-    """What must come out for a key, and what has.
+    """Records that must come out for a key, and those that have.
 
     Attributes:
         row: the row of the snapshot, if it has come.

@@ -16,6 +16,7 @@ from streamrt.connectors.retries import Retries
 from streamrt.errors import ConfigurationError, SinkBackpressureError, SinkError
 from streamrt.testing import TopologyTestDriver
 from streamrt.testing.connectors import TransactionalSinkConformance, Written
+from tests.connectors.sql_matrix import Database
 from tests.connectors.sql_tables import VALUES, batch_of, table_by_kind, written
 
 
@@ -247,3 +248,72 @@ def test_positions_can_be_left_out(tmp_path: Path) -> None:
     sink.write(batch_of({"n": 1}))
     assert sink.positions("group", [("orders", 0)]) == {}
     assert rows(tmp_path / "db", "SELECT name FROM sqlite_master") == [("orders",)]
+
+
+@pytest.mark.slow
+def test_c4_each_value_is_stored_exactly_or_refused_by_name(tmp_path: Path) -> None:
+    path = tmp_path / "db"
+
+    def execute(*statements: str) -> None:
+        with closing(sqlite3.connect(path)) as connection, connection:
+            for statement in statements:
+                connection.execute(statement)
+
+    types = ["INTEGER", "INT", "REAL", "NUMERIC(8, 2)", "TEXT", "VARCHAR(5)", "BLOB", "DATE", "TIMESTAMP"]
+    keys: list[tuple[str, list[Any]]] = [
+        ("INT", ["7", "07", 7]),
+        ("TEXT COLLATE NOCASE", ["a", "A"]),
+        ("NUMERIC", [1.5, "1.50"]),
+    ]
+    database = Database(
+        "SQLite",
+        lambda table, **options: sink_of(path, **{"table_name": table, "position_table": None, **options}),
+        execute,
+        lambda query: rows(path, query),
+        types,
+        keys,
+        sparseness=2,
+    )
+    print(database.judge())
+
+
+def test_c4_keys_of_columns_that_the_sink_has_made_do_not_merge(tmp_path: Path) -> None:
+    sink = sink_of(tmp_path / "db", primary_key_columns="id", upsert_on_primary_key=True)
+    sink.write(batch_of({"id": 123, "n": 1}))
+    for key in ("0123", "00123", "123.0 "):
+        with pytest.raises(SinkError, match=r"column 'id' .* offset 5: it is text") as caught:
+            sink.write(batch_of({"id": key, "n": 2}, start=5))
+        assert caught.value.record == ("orders", 0, 5)
+    assert rows(tmp_path / "db", "SELECT id, n FROM orders") == [(123, 1)]
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["streamrt_positions", "STREAMRT_POSITIONS", '"streamrt_positions"', "main.Streamrt_Positions", "own_positions"],
+)
+def test_c7_no_record_names_the_table_of_positions(tmp_path: Path, name: str) -> None:
+    sink = sink_of(tmp_path / "db", table_name=table_by_kind, name="by kind", position_table="own_positions")
+    with pytest.raises(SinkError, match=r"for orders\[0\] at offset 3: .* names a table of positions") as caught:
+        sink.write(batch_of({"kind": name, "consumer_group": "g"}, start=3))
+    assert caught.value.record == ("orders", 0, 3)
+    with pytest.raises(ConfigurationError, match="is a table of positions"):
+        SQLiteSink(tmp_path / "db", name, position_table="own_positions")
+
+
+def test_c7_a_table_of_positions_of_another_sink_is_recognized_by_its_columns(tmp_path: Path) -> None:
+    sink_of(tmp_path / "db", position_table="others")
+    sink = sink_of(tmp_path / "db", table_name=table_by_kind, name="by kind")
+    with pytest.raises(SinkError, match=r"table 'others' holds positions of consumer groups.*at offset 3") as caught:
+        sink.write(batch_of({"kind": "others", "consumer_group": "g"}, start=3))
+    assert caught.value.record == ("orders", 0, 3)
+
+
+def test_c6_a_record_with_too_many_fields_is_named_and_others_go_on(tmp_path: Path) -> None:
+    sink = sink_of(tmp_path / "db")
+    wide = {f"c{n}": n for n in range(2_100)}
+    for values in (({"n": 1}, wide), (wide, {"n": 1})):
+        with pytest.raises(SinkError, match=r"can have 2,000 columns") as caught:
+            sink.write(batch_of(*values))
+        assert caught.value.record == ("orders", 0, values.index(wide))
+    sink.write(batch_of({"n": 1}))
+    assert rows(tmp_path / "db", "SELECT n FROM orders WHERE n IS NOT NULL") == [(1,)]

@@ -8,9 +8,9 @@ import pytest
 from werkzeug.wrappers import Response
 
 from streamrt.connectors import SinkBackpressureError
+from streamrt.connectors.amazon import sqs_sink as sqs
+from streamrt.connectors.amazon.sqs_sink import SQSSink
 from streamrt.connectors.retries import Retries
-from streamrt.connectors.sinks import sqs
-from streamrt.connectors.sinks.sqs import SQSSink
 from streamrt.errors import ConfigurationError, SinkError
 from streamrt.testing.connectors import BatchingSinkConformance, Written
 from tests.connectors.aws_server import KEY_ID, REGION, SECRET, TOKEN, AWSServer, Forward, aws, unavailable

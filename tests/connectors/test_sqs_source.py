@@ -10,7 +10,7 @@ import cloudpickle
 import pytest
 from werkzeug.wrappers import Response
 
-from streamrt.connectors.sources.sqs import SQSSource
+from streamrt.connectors.amazon.sqs_source import SQSSource
 from streamrt.errors import ConfigurationError, SourceError
 from streamrt.testing.connectors import RecordingProducer, SourceConformance
 from tests.connectors.aws_server import KEY_ID, REGION, SECRET, TOKEN, AWSServer, Forward, aws, unavailable

@@ -16,7 +16,7 @@ import cloudpickle
 import pytest
 
 from streamrt.connectors import WebhookSink
-from streamrt.connectors.http import retry_after
+from streamrt.connectors.http.http_settings import retry_after
 from streamrt.errors import (
     ArgumentTypeError,
     ArgumentValueError,
@@ -268,6 +268,19 @@ def test_the_value_that_a_server_refuses_is_named(
     with pytest.raises(SinkError) as caught:
         sink.flush()
     assert caught.value.record == record
+
+
+def test_c6_the_value_of_a_batch_that_a_server_refuses_is_found(server: HTTPServer) -> None:
+    server.answer = lambda request: Answer(422 if b"5" in request.body else 200)
+    sink = fill(started(server.url), 8)
+    with pytest.raises(SinkError, match=r"orders\[3\] offsets 5 to 5: .*422") as caught:
+        sink.flush()
+    assert caught.value.record == ("orders", 3, 5)
+    taken = [request for request in server.requests if b"5" not in request.body]
+    # Those before it have arrived, under keys of their own, which are the same when they are delivered again.
+    keys = [request.headers["idempotency-key"] for request in server.requests]
+    assert len(set(keys)) == len(keys) == 1 + 2 + 2 + 2 - 1
+    assert [b"".join(request.body.split()) for request in taken] == [b'[{"n":0},{"n":1},{"n":2},{"n":3}]', b'[{"n":4}]']
 
 
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])

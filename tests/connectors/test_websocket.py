@@ -1,5 +1,6 @@
 """`WebSocketSource`: messages of a WebSocket."""
 
+import gc
 import importlib.util
 import json
 import logging
@@ -8,6 +9,7 @@ import ssl
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ import pytest
 from websockets.sync.server import Server, ServerConnection, serve
 
 from streamrt.connectors import WebSocketSource
+from streamrt.connectors.background import Interrupts
 from streamrt.errors import ArgumentTypeError, ArgumentValueError, ConfigurationError, SourceError
 from streamrt.testing.connectors import SourceConformance
 from tests.connectors.certificates import certify
@@ -23,6 +26,9 @@ from tests.connectors.http_server import Answer, HTTPServer
 from tests.connectors.sources import Run
 from tests.servers import free_port
 from tests.support import wait_until
+
+PATIENCE_S = 300.0
+"""Seconds for a handshake: threads of a busy machine may wait for long."""
 
 
 class SocketServer:
@@ -49,6 +55,7 @@ class SocketServer:
             "127.0.0.1",
             self.port,
             process_request=self._answer,
+            open_timeout=PATIENCE_S,
             close_timeout=0.2,
             max_size=None,
             ssl=self.tls,
@@ -101,7 +108,7 @@ def server() -> Iterator[SocketServer]:
 
 
 def source(server: SocketServer, **options: Any) -> WebSocketSource:
-    return WebSocketSource(**{"url": server.url, "name": "feed", **options})
+    return WebSocketSource(**{"url": server.url, "name": "feed", "timeout": PATIENCE_S, **options})
 
 
 class TestWebSocketSource(SourceConformance):
@@ -234,6 +241,19 @@ def test_certificates_are_verified(tmp_path: Path) -> None:
             assert "does not answer: SSLCertVerificationError" in str(run.failure())
 
 
+def test_session_tickets_do_not_hang_a_connection(tmp_path: Path) -> None:
+    certify(tmp_path)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(tmp_path / "certificate.pem", tmp_path / "key.pem")
+    context.num_tickets = 200
+    with SocketServer(context) as server:
+        server.greeting = ["1"]
+        for _ in range(5):
+            with ExitStack() as stack:
+                runs = [stack.enter_context(Run(source(server, verify=False))) for _ in range(8)]
+                assert [run.wait_for(1) for run in runs] == [[1]] * 8
+
+
 def test_a_server_that_speaks_http_only() -> None:
     with HTTPServer() as other, Run(WebSocketSource(f"ws://127.0.0.1:{other.port}", "feed")) as run:
         assert "answers 200" in str(run.failure())
@@ -269,6 +289,14 @@ def test_a_server_without_a_sign_of_life_is_left(server: SocketServer) -> None:
         silent.socket.close()
 
 
+def test_asyncio_reports_nothing_of_a_connection_that_was_closed(
+    server: SocketServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    source(server)._open_connection(Interrupts()).close()
+    gc.collect()
+    assert [record.getMessage() for record in caplog.records if record.name == "asyncio"] == []
+
+
 def test_secrets_are_nowhere(server: SocketServer, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     made = source(
@@ -281,7 +309,7 @@ def test_secrets_are_nowhere(server: SocketServer, caplog: pytest.LogCaptureFixt
         wait_until(lambda: server.received == ['{"a": "sesame"}'])
         server.close()
         run.wait_for(6)
-    # The server of the test runs in this process, too.
+    # The server of the test also runs in this process.
     own = [record.getMessage() for record in caplog.records if not record.name.startswith("websockets.server")]
     assert "sesame" not in "".join(own)
 

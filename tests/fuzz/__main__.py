@@ -1,6 +1,8 @@
 """Fuzzes the deserializers in a process with limits: `python -m tests.fuzz --count 1000000`, or `--seed 7` for one input.
 
-With `--of tables`, that is what tables read of others: schemas, statements, records of catalogues, tokens and states.
+With `--of tables`, that is what tables read of others: schemas, statements, records of catalogues, tokens and states. With
+`--of hostile`, it is what an application reads that others can write: headers of dead letters, metadata of commits,
+manifests, changelogs, stamps, entries of file commits, Parquet, assignments, addresses and paths of requests.
 
 Each input is made from its own seed, so that whatever goes wrong can be replayed. The process may take a few hundred
 megabytes and so much processor time; it may open no connection but to its own registry. A signal ends the process: then
@@ -22,6 +24,7 @@ from typing import Any
 
 from streamrt.errors import IgnoreMessage
 from streamrt.serializers import MessageField
+from tests.fuzz.hostile_targets import hostile_targets
 from tests.fuzz.table_targets import table_targets
 from tests.fuzz.targets import Target, start_registry, targets
 
@@ -42,7 +45,9 @@ def main(others: list[Target] | None = None) -> int:
         others: what to fuzz instead of the deserializers.
     """
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
-    parser.add_argument("--of", choices=("deserializers", "tables"), default="deserializers", help="what is fuzzed")
+    parser.add_argument(
+        "--of", choices=("deserializers", "tables", "hostile"), default="deserializers", help="what is fuzzed"
+    )
     parser.add_argument("--seed", type=int, help="the first seed; by default a random one")
     parser.add_argument("--count", type=int, help="how many inputs; 1 if a seed is given, else 50,000")
     parser.add_argument("--progress", type=Path, help="file that holds the seed of the input that is being read")
@@ -52,11 +57,16 @@ def main(others: list[Target] | None = None) -> int:
     first = random.SystemRandom().randrange(1 << 32) if options.seed is None else options.seed
     count = options.count or (50_000 if options.seed is None else 1)
     address = start_registry()
-    of_tables = options.of == "tables"
     # Some inputs are worth a warning.
     logging.disable()
-    everything = others or (table_targets() if of_tables else targets(f"http://{address[0]}:{address[1]}"))
-    chosen = f" --of {options.of}" if of_tables else ""
+    chosen = "" if options.of == "deserializers" else f" --of {options.of}"
+    if others is None:
+        others = {
+            "deserializers": lambda: targets(f"http://{address[0]}:{address[1]}"),
+            "tables": table_targets,
+            "hostile": hostile_targets,
+        }[options.of]()
+    everything = others
     if options.describe:
         print(_description(first, *_input(first, everything)) + chosen)
         return 0

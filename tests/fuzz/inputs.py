@@ -1,4 +1,4 @@
-"""Bytes that nobody sends on purpose: random, damaged, almost right, and made to do harm. All from one seed."""
+"""Bytes that no one sends on purpose: random, damaged, almost right, and made to do harm. All from one seed."""
 
 import gzip
 import json
@@ -175,7 +175,7 @@ def _gzip_bomb() -> bytes:
 
 
 def quix_text(rng: random.Random) -> bytes:
-    """Return time series data or events, with something wrong now and then."""
+    """Return time series data or events, sometimes with something wrong."""
     if not rng.randrange(3):
         return json_text(rng)
     count = rng.randrange(4)
@@ -298,7 +298,7 @@ def protobuf_bomb(rng: random.Random) -> bytes:
 
 
 def avro_numbers(rng: random.Random) -> bytes:
-    """Return zigzag numbers and short texts, as Avro's encodings are made of."""
+    """Return zigzag numbers and short strings, as Avro's encodings are made of."""
     parts = []
     for _ in range(rng.randrange(12)):
         kind = rng.randrange(6)

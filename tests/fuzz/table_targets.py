@@ -1,4 +1,4 @@
-"""What is fuzzed of tables: texts and documents that users, files and topics give, and what is declared to refuse them."""
+"""Fuzzed parts of tables: text and documents that users, files and topics give, and what is declared to refuse them."""
 
 import contextlib
 import copy
@@ -30,8 +30,8 @@ from streamrt.schema import Schema
 from streamrt.secret import SecretRef
 from streamrt.serializers import Deserializer, SerializationContext
 from streamrt.tables import AWSConnection, Catalog, MemoryCatalog
-from streamrt.tables.records import read_application, read_connection, read_database, read_table
-from streamrt.tables.writer_states import WRITERS_TOPIC, WriterStates
+from streamrt.tables.catalogue.records import read_application, read_connection, read_database, read_table
+from streamrt.tables.writing.writer_states import WRITERS_TOPIC, WriterStates
 from streamrt.testing.memory_topics import MemoryLinks
 from streamrt.topics import Topic
 from tests.fuzz import inputs
@@ -111,7 +111,7 @@ def _words(rng: random.Random) -> bytes:
 
 
 def _sentence(valid: Sequence[bytes]) -> Source:
-    """Return a source of texts in which words stand that do not belong there."""
+    """Return a source of sentences with words that do not belong there."""
 
     def make(rng: random.Random) -> bytes:
         words = rng.choice(valid).decode().split(" ")
@@ -124,7 +124,7 @@ def _sentence(valid: Sequence[bytes]) -> Source:
 
 
 def _sql_bomb(prefix: bytes) -> Source:
-    """Return a source of texts that are deep, long, or without an end."""
+    """Return a source of SQL that is deep, long, or without an end."""
 
     def make(rng: random.Random) -> bytes:
         n = rng.choice((100, 1_000, 20_000))
@@ -232,8 +232,9 @@ def _import(data: bytes) -> Any:
 
 def _state(data: bytes) -> Any:
     links = MemoryLinks()
-    links.admin().create_topics([Topic(WRITERS_TOPIC, TopicConfig(1, 1))])
-    with contextlib.closing(links.sender()) as sender:
+    # Some inputs are larger than brokers take by default.
+    links.admin().create_topics([Topic(WRITERS_TOPIC, TopicConfig(1, 1, {"max.message.bytes": "100000000"}))])
+    with contextlib.closing(links.sender({"message.max.bytes": 100_000_000})) as sender:
         sender.produce(WRITERS_TOPIC, data, b"shop.orders/loader")
     return WriterStates(links, "shop.orders", "loader", "shop.orders", "id", 5.0).read()
 

@@ -1,4 +1,4 @@
-"""What is fuzzed: every deserializer, with the bytes that it should read and those that it should refuse."""
+"""Targets of fuzzing: every deserializer, with the bytes that it should read and those that it should refuse."""
 
 import base64
 import gzip
@@ -32,6 +32,7 @@ from streamrt.serializers import (
     StringDeserializer,
 )
 from streamrt.serializers.avro import AvroDeserializer
+from streamrt.serializers.csv import CSVDeserializer
 from streamrt.serializers.registry import SchemaRegistryClientConfig
 from streamrt.serializers.row_formats import RowFormat, row_format
 from tests.fuzz import inputs
@@ -190,7 +191,7 @@ _KINDS = (b"TimeseriesData", b"ParameterData", b"EventData", b"EventData[]", b"S
 
 
 class _Rows(Deserializer):
-    """Reads rows, some of them as batches, too."""
+    """Reads rows, some of them also as batches."""
 
     def __init__(self, made: RowFormat) -> None:
         self._made = made
@@ -206,6 +207,7 @@ _ROWS = Schema(
     "id BIGINT NOT NULL, day DATE, at TIMESTAMP_LTZ, price DECIMAL(10, 2), mac BINARY(2), tags ARRAY<STRING>, "
     "lines ARRAY<STRUCT<n: TINYINT, t: TIME>>, counts MAP<STRING, DOUBLE>"
 )
+_FIELDS = "id BIGINT NOT NULL, day DATE, name STRING, code VARCHAR(3), share FLOAT, raw BINARY"
 
 
 def _rows(name: str, *sources: Source, bombs: Sequence[Source]) -> Target:
@@ -252,6 +254,7 @@ def targets(registry_url: str) -> list[Target]:
         Target("utf-16", StringDeserializer("utf-16"), ["aä€\U0001f600".encode("utf-16")]),
         Target("int", IntegerDeserializer(), [b"\0\0\0\1"]),
         Target("double", DoubleDeserializer(), [b"\x3f\xf8" + b"\0" * 6]),
+        Target("csv", CSVDeserializer(_FIELDS, escape="\\"), [b'7,2026-03-29,"a ""b""",\\\\,0.5,', b"8,,,,1e9,AP8="]),
         Target("json", JSONDeserializer(), **json_input),
         Target("json of the standard library", JSONDeserializer(json.loads), **json_input),
         Target("json with a schema", JSONDeserializer(schema=SCHEMA), **json_input),

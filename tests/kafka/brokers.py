@@ -1,4 +1,4 @@
-"""What tests ask of brokers beside the product, and a broker that answers what real ones answer for a moment only."""
+"""Requests to brokers from tests themselves, and a broker that answers what real ones answer for a moment only."""
 
 import contextlib
 import ctypes

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from streamrt.errors import CatalogConflictError
 from streamrt.tables import KafkaCatalog
-from streamrt.tables.kafka_links import KafkaLinks
+from streamrt.tables.access.kafka_links import KafkaLinks
 
 KEY = "table/shop.number"
 

@@ -4,8 +4,8 @@ import random
 import time
 
 from streamrt.kafka import ConnectionConfig, Producer
-from streamrt.kafka.feed import PartitionFeed
-from streamrt.kafka.transactions import KafkaTransactionalWriter
+from streamrt.kafka.reading.partition_feed import PartitionFeed
+from streamrt.kafka.writing.transactions import KafkaTransactionalWriter
 from streamrt.models import TopicPartition
 from tests.support import Kafka, unique, wait_until
 
@@ -18,7 +18,7 @@ def assign(feed: PartitionFeed, positions: dict[TopicPartition, int]) -> None:
 
 
 class World:
-    """A feed beside what it has to return: the values of committed records by offset, and the next offset to look at."""
+    """A feed with what it has to return: the values of committed records by offset, and the next offset to look at."""
 
     def __init__(self, kafka: Kafka, feed: PartitionFeed, places: list[TopicPartition], seed: int) -> None:
         self.feed = feed

@@ -101,7 +101,11 @@ class Shop:
     def work(self, *, grouped: bool = True) -> None:
         """Process all that there is, by an instance that begins and ends."""
         self._runs += 1
-        Instance(self, str(self._runs % 2)).run(grouped=grouped)
+        self.instance()(self, str(self._runs % 2)).run(grouped=grouped)
+
+    def instance(self) -> "type[Instance]":
+        """Return what runs the tasks."""
+        return Instance
 
     def outputs(self, number: int) -> dict[int, dict[str, Any]]:
         found = [json.loads(record.value or b"") for record in self.kafka.receive_exactly(self.output, number, 60)]
@@ -121,7 +125,7 @@ class Remind(ProcessFunction):
 
 
 class TimedShop(Shop):
-    """One with timers, a triggered window and a closed one for each key, too."""
+    """One that also has timers, a triggered window and a closed one for each key."""
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
@@ -170,7 +174,7 @@ class Rules(BroadcastProcessFunction):
 
 
 class OwnRules(Rules):
-    """Keeps what depends on the task, too."""
+    """Also keeps what depends on the task."""
 
     calls = 0
 
@@ -233,6 +237,6 @@ class Instance(Version):
             assert batch.report.failure is None, batch.report.failure
             report = self.settle(batch)
             assert report.interrupted == {}
-            # Tasks of several inputs have records of the others, too.
+            # Tasks of several inputs also have records of the others.
             positions.update((each, done.end) for each, done in report.ranges.items())
         self.close()

@@ -10,7 +10,7 @@ from typing import Any
 from streamrt.connectors import BaseSource, Instances, Source, StatefulSource
 from streamrt.errors import SourceError
 from streamrt.kafka import ConnectionConfig
-from streamrt.runtime.driver.sources import SourceManager
+from streamrt.runtime.sources.manager import SourceManager
 from streamrt.topics import Topic
 from tests.support import Kafka, unique, wait_until
 
@@ -81,15 +81,16 @@ def managers(kafka: Kafka) -> Iterator[Make]:
             manager.stop()
 
 
-def failure(manager: SourceManager) -> str:
-    """Wait until a source has failed; return what is said about it."""
+def failure(*managers: SourceManager) -> str:
+    """Wait until a source of any of these managers has failed; return what is said about it."""
     messages: list[str] = []
 
     def failed() -> bool:
-        try:
-            manager.check()
-        except SourceError as error:
-            messages.append(str(error))
+        for manager in managers:
+            try:
+                manager.check()
+            except SourceError as error:
+                messages.append(str(error))
         return bool(messages)
 
     wait_until(failed, what="the failure of a source")

@@ -3,7 +3,7 @@
 Run as a program, it reads lines `<point> <checkpoint> <seed>`, and for each lets a child of its own load until it is killed:
 
 - `rows-produced`: in that checkpoint, when all rows are with the brokers, and the state is not,
-- `state-produced`: when the state is there, too, and the transaction open,
+- `state-produced`: when the state is also there, and the transaction open,
 - `committed`: when the transaction is committed, and the loader does not know,
 - `any`: at a moment of the seed, from that checkpoint on.
 
@@ -18,10 +18,10 @@ import threading
 import traceback
 from typing import Any
 
-from streamrt.kafka.sender import TransactionalSender
-from streamrt.tables.kafka_links import KafkaLinks
+from streamrt.kafka.writing.sender import TransactionalSender
+from streamrt.tables.access.kafka_links import KafkaLinks
 from streamrt.tables.table import Table
-from streamrt.tables.writer_states import WRITERS_TOPIC
+from streamrt.tables.writing.writer_states import WRITERS_TOPIC
 from tests.table_home import Home, table_info
 
 POINTS = ("rows-produced", "state-produced", "committed", "any")

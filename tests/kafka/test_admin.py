@@ -13,11 +13,12 @@ from typing import Any
 import pytest
 from confluent_kafka import ConsumerGroupState
 
+from streamrt import Application
 from streamrt.errors import KafkaBrokerUnavailableError, TopicCreationError
 from streamrt.kafka import ConnectionConfig, Consumer, KafkaError, KafkaRequestError, Producer, TopicAdmin, TopicConfig
 from streamrt.kafka.client import partition_offsets
-from streamrt.kafka.committed import CommittedOffset
-from streamrt.kafka.group import GroupMember
+from streamrt.kafka.cluster.committed import CommittedOffset, GroupOffsets
+from streamrt.kafka.membership.group_member import GroupMember
 from streamrt.models import TopicPartition
 from streamrt.testing.kafka import EmbeddedKafka
 from streamrt.testing.plugin import KafkaBroker
@@ -140,6 +141,8 @@ def test_an_open_transaction_holds_back_what_is_committed(
     assert producer.flush(10) == 0
     assert admin.offset_bounds([place], isolation_level="read_uncommitted") == {place: (0, 1)}
     assert admin.offset_bounds([place], isolation_level="read_committed") == {place: (0, 0)}
+    assert admin.offset_ends([place], [place]) == ({place: 0}, {place: 1})
+    assert admin.offset_ends([], [place]) == ({}, {place: 1})
     producer.abort_transaction(30)
     # The abort marker takes an offset too; the broker writes it after it has answered the producer.
     wait_until(lambda: admin.offset_bounds([place], isolation_level="read_committed") == {place: (0, 2)})
@@ -210,6 +213,29 @@ def test_stable_offsets_name_the_open_transaction(admin: TopicAdmin, name: str, 
     assert admin.committed_stable(name, [place]) == {place: CommittedOffset(None)}
 
 
+def test_a_coordinator_that_forgets_the_end_of_a_transaction_holds_nothing_back(
+    admin: TopicAdmin, name: str, kafka_broker: KafkaBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    # Brokers that are fenced for a moment do so, which no request provokes: the first answer is made up.
+    admin.create_topics([Definition(name)])
+    place = TopicPartition(name, 0)
+    admin.set_committed(name, {place: 4})
+    offsets = admin._groups
+
+    class Forgetful(GroupOffsets):
+        def read(self, group: str, partitions: Any, require_stable: bool, deadline: float) -> Any:
+            if require_stable:
+                raise KafkaRequestError("held back", KafkaError.UNSTABLE_OFFSET_COMMIT, retriable=True)
+            return offsets.read(group, partitions, require_stable, deadline)
+
+    admin._groups = Forgetful({})
+    # A coordinator may have accepted offsets, and not appended them yet.
+    with pytest.raises(KafkaRequestError, match="held back"):
+        admin.committed_stable(name, [place], timeout=0.25)
+    assert admin.committed_stable(name, [place]) == {place: CommittedOffset(4)}
+    assert f"the coordinator of group {name} holds offsets back" in caplog.text
+
+
 def test_a_group_member_commits_metadata(admin: TopicAdmin, name: str, kafka_broker: KafkaBroker) -> None:
     admin.create_topics([Definition(name)])
     place = TopicPartition(name, 0)
@@ -237,7 +263,8 @@ def test_ids(admin: TopicAdmin, name: str) -> None:
     assert first == {name: first[name], f"{name}-absent": None}
     assert first[name]
     admin.delete_topics([name])
-    wait_until(lambda: admin.inspect_topics([name]) == {name: None})
+    # It is gone, so that it can be created again.
+    assert admin.topic_ids([name]) == {name: None}
     admin.create_topics([Definition(name)])
     assert admin.topic_ids([name])[name] not in (None, first[name])
     assert admin.topic_ids([]) == {}
@@ -398,3 +425,17 @@ def test_requests_to_a_broker_that_is_away_end_in_time(dead_address: str) -> Non
         admin.create_topics([Definition("t")], timeout=0.5)
     # Those that do not say so wait for 30 s or longer.
     assert time.monotonic() - started < 25
+
+
+def test_n1_an_input_topic_that_is_misspelt(
+    kafka_broker: KafkaBroker, admin: TopicAdmin, name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    meant, misspelt = f"{name}-orders", f"{name}-ordrs"
+    admin.create_topics([Definition(meant, TopicConfig(1, 1))])
+    for topics in ([meant, misspelt], [misspelt]):
+        app = Application(kafka_broker.bootstrap_servers, consumer_group=name, loglevel=None)
+        for topic in topics:
+            app.dataframe(app.topic(topic)).to_topic(app.topic(f"{name}-out"))
+        app.setup_topics()
+    [text] = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+    assert f"the input topic {misspelt} did not exist and was created (did you mean {meant}?)" in text

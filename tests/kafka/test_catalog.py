@@ -26,8 +26,8 @@ from streamrt import Catalog, ConnectionConfig
 from streamrt.errors import CatalogError, KafkaBrokerUnavailableError, SchemaEvolutionError, TopicConfigurationError
 from streamrt.serializers.registry import SchemaRegistryClientConfig, open_registry
 from streamrt.tables import CatalogStore, KafkaCatalog, MemoryCatalog
-from streamrt.tables.kafka_catalog import CATALOG_TOPIC
-from streamrt.tables.kafka_links import KafkaLinks
+from streamrt.tables.access.kafka_links import KafkaLinks
+from streamrt.tables.catalogue.kafka_catalog import CATALOG_TOPIC
 from streamrt.testing.catalogs import CatalogStoreConformance
 from streamrt.testing.kafka import EmbeddedKafka
 from streamrt.testing.memory_topics import MemoryLinks
@@ -198,7 +198,7 @@ def test_the_registry_decides_whether_a_schema_may_change(schema_registry: Embed
     catalog.alter_table(table.name, add="name STRING")
     table.refresh()
     table.append([{"id": 1, "name": "ann"}])
-    # Programs that have not been upgraded shall read new rows, too.
+    # Programs that have not been upgraded shall also read new rows.
     level = ServerConfig(compatibility=ConfigCompatibilityLevel.FULL)
     open_registry(registry).client.set_config(f"{table.info.topic}-value", level)
     for force in (False, True):

@@ -10,8 +10,8 @@ import pytest
 
 from streamrt.errors import ChangelogError, InvalidOperationError
 from streamrt.kafka import ConnectionConfig, Producer
-from streamrt.kafka.changelog import ChangelogBatch, ChangelogReader
-from streamrt.kafka.transactions import KafkaTransactionalWriter
+from streamrt.kafka.reading.changelog_reader import ChangelogBatch, ChangelogReader
+from streamrt.kafka.writing.transactions import KafkaTransactionalWriter
 from streamrt.models import TopicPartition
 from streamrt.testing.kafka import EmbeddedKafka
 from tests.support import Kafka, unique, wait_until
@@ -172,7 +172,7 @@ def test_a_compacted_changelog(own_broker: EmbeddedKafka, tmp_path: Path) -> Non
         end += 1
         return sum(len(batch.keys) for batch in reader.read(place, 0, end, timeout_s=10))
 
-    wait_until(lambda: offsets_left() < 20, 60, "compaction")
+    wait_until(lambda: offsets_left() < 20, what="compaction")
     batches = list(reader.read(place, 0, end, timeout_s=10))
     state: dict[bytes, bytes | None] = {}
     for batch in batches:

@@ -132,7 +132,7 @@ two.dataframe(two.topic("{repair}"))
     )
     assert "reads no topic" in str(dlq.run("replay", "--through", f"{module}:none").exception)
     assert dlq.run("replay", "--through", f"{module}:one", "--to", repair).exit_code == 2
-    # The topic of its group_by is no input.
+    # The topic of its group_by is not an input.
     handled = dlq.json("replay", "--through", f"{module}:one", "--error", "KeyError", "--yes")
     assert (handled["done"], handled["topics"]) == (2, {repair: 2})
     assert [record.value for record in dlq.kafka.receive_exactly(repair, 2)] == [b'{"n": 1}', b'{"n": 2}']

@@ -8,9 +8,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from streamrt.cli import findings_cluster, findings_machine
-from streamrt.cli.findings import Status
-from streamrt.cli.findings_machine import check_machine
+from streamrt.cli.diagnosis import findings_cluster, findings_machine
+from streamrt.cli.diagnosis.findings import Status
+from streamrt.cli.diagnosis.findings_machine import check_machine
 from streamrt.models import TopicPartition
 from streamrt.testing.kafka import EmbeddedKafka
 from tests.command_line import streamrt
@@ -32,7 +32,8 @@ def test_a_machine_with_a_broker_is_well(kafka: Kafka, tmp_path: Path) -> None:
     assert {"Python", "system", "Java", "jars", "disk space"} <= statuses.keys()
     assert found["problems"] == 0
     details = {finding["name"]: finding["detail"] for finding in found["findings"]}
-    assert details["broker version"] == "Kafka 4.1"
+    assert details["broker version"] == "Kafka 4.4 or newer"
+    assert details["group protocol"] == "classic and consumer"
     assert kafka.admin.cluster_id() in details["broker"]
     created = set(kafka.admin.list_topics(30)) - before
     assert not any(name.startswith("streamrt") for name in created), "the topic is only checked"

@@ -176,7 +176,7 @@ def test_ranges_of_offsets_times_and_keys(kafka: Kafka) -> None:
     assert f"topic {topic} has no partition 2" in consume(kafka, topic, "--partition", 2).sentence
     wrong = consume(kafka, topic, "--partition", 1, "--format", "json", "--key-format", "json")
     assert f"the key of {topic}[1] at offset 0 does not have the format json" in wrong.sentence
-    # A time in the future ends the command then.
+    # A time in the future ends the command at that time.
     until = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() + 2))
     assert values(kafka, topic, *one, "--until", until) == list("012345")
 
@@ -198,7 +198,7 @@ def test_transactions_are_read_when_they_are_committed(kafka: Kafka) -> None:
         assert f"{topic}[0] ends at 5, but an open transaction holds back records from offset 4 on" in shown.err
         assert values(kafka, topic, "--isolation", "read_uncommitted") == ["aborted", "committed", "open"]
         producer.commit_transaction(30)
-    # The end is a marker, which is no record.
+    # The end is a marker, which is not a record.
     assert values(kafka, topic) == ["committed", "open"]
 
 

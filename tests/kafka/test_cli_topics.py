@@ -3,7 +3,6 @@
 import contextlib
 
 import pytest
-from confluent_kafka import Consumer as ConfluentConsumer
 
 from streamrt.kafka import Consumer, Producer, TopicConfig
 from streamrt.models import TopicPartition
@@ -114,14 +113,15 @@ def test_groups_and_their_lag(kafka: Kafka) -> None:
         assert f"{topic}[0], {topic}[1], {topic}[2]" in streamrt("groups", "show", group, *broker).out
 
 
-def test_members_of_the_new_protocol_are_not_shown(kafka: Kafka) -> None:
+def test_members_of_the_new_protocol_are_shown(kafka: Kafka) -> None:
     group, topic = unique("group"), kafka.topic()
     kafka.produce(topic, [1])
-    # StreamRT's consumer has options that this protocol refuses.
-    options = {"bootstrap.servers": kafka.address, "group.id": group, "group.protocol": "consumer"}
-    with contextlib.closing(ConfluentConsumer({**options, "auto.offset.reset": "earliest"})) as consumer:
+    options = {"group.protocol": "consumer", "client.id": "shop"}
+    with contextlib.closing(Consumer(kafka.address, group, "earliest", extra_config=options)) as consumer:
         consumer.subscribe([topic])
         wait_until(lambda: consumer.poll(0.1) is not None)
-        shown = streamrt("groups", "show", group, "--broker", kafka.address)
-    assert (shown.code, shown.out) == (0, f"{group}: stable, protocol consumer\n")
-    assert f"the members of {group} are not shown" in shown.err
+        shown = streamrt("groups", "show", group, "--broker", kafka.address, "--json").json
+    assert (shown["state"], shown["protocol"]) == ("stable", "consumer")
+    [member] = shown["members"]
+    assert (member["client_id"], member["host"]) == ("shop", "127.0.0.1")
+    assert member["partitions"] == [{"topic": topic, "partition": 0}]

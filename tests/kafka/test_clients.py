@@ -17,8 +17,8 @@ from streamrt.connectors.sources.producer import TransactionalSourceProducer
 from streamrt.errors import ConfigurationError, InvalidOperationError, ProducerError
 from streamrt.kafka import ConnectionConfig, Consumer, KafkaRequestError, Producer, TopicAdmin, TopicConfig
 from streamrt.kafka.connection import SecretsNotPicklableError
-from streamrt.kafka.sender import KafkaSender, TransactionalSender
-from streamrt.kafka.writer import KafkaRecordWriter
+from streamrt.kafka.writing.record_writer import KafkaRecordWriter
+from streamrt.kafka.writing.sender import KafkaSender, TransactionalSender
 from streamrt.testing.plugin import KafkaBroker
 from tests.support import Kafka, unique, wait_until
 

@@ -7,7 +7,7 @@ from streamrt.connectors import Source
 from streamrt.errors import ApplicationStateError, StaleTokenError
 from streamrt.kafka import Producer
 from streamrt.models import TopicPartition
-from streamrt.runtime.driver.completion import Completion, KafkaOffsetView, checked_token
+from streamrt.runtime.driver.life.completion import Completion, KafkaOffsetView, checked_token
 from tests.support import Kafka, unique, wait_until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]

@@ -1,15 +1,19 @@
 """Dead letters in a real broker: they are replayed, dropped or left, and each is handled once."""
 
+import contextlib
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
-from streamrt.errors import TopicNotFoundError, TransactionError
-from streamrt.kafka import ConnectionConfig
-from streamrt.kafka.transactions import KafkaTransactionalWriter
-from streamrt.topics import DeadLetter
+from streamrt.errors import StaleTokenError, TopicNotFoundError, TransactionError
+from streamrt.kafka import ConnectionConfig, TopicConfig
+from streamrt.kafka.writing.transactions import KafkaTransactionalWriter
+from streamrt.records import TopicPartition
+from streamrt.topics import DeadLetter, Topic
 from streamrt.topics.dead_letter_queue import DeadLetterQueue, Handled, Letter
-from tests.support import Kafka, unique
+from tests.support import Kafka, unique, wait_until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
@@ -116,6 +120,30 @@ def test_topics_that_are_gone_are_named_and_nothing_is_sent(box: Box) -> None:
         list(DeadLetterQueue(box.connection, unique("missing")).pending())
 
 
+@pytest.mark.parametrize("sends", [True, False])
+def test_a3_dead_letters_of_a_topic_that_was_created_again_stay(box: Box, sends: bool) -> None:
+    for number in (2, 4, 6):
+        box.put(number)
+    remade: list[int] = []
+
+    def selected(letter: Letter) -> bool:
+        if not remade:
+            remade.append(1)
+            admin = box.kafka.admin
+            admin.delete_topics([box.topic])
+            wait_until(lambda: admin.topic_ids([box.topic])[box.topic] is None)
+            admin.create_topics([Topic(box.topic, TopicConfig(2, 1))])
+            for number in (12, 14, 16):
+                box.put(number)
+        return True
+
+    with pytest.raises(StaleTokenError, match="deleted and created again while its dead letters were handled"):
+        box.queue.replay(selected) if sends else box.queue.drop(selected)
+    assert box.numbers() == [12, 14, 16]
+    assert box.queue.replay().done == 3
+    assert [each[0] for each in box.replayed(0, 3)] == [12, 14, 16]
+
+
 @pytest.mark.parametrize("step", ["before the commit", "after it"])
 def test_wherever_a_replay_ends_each_record_is_sent_once(box: Box, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
     for number in range(6):
@@ -139,3 +167,58 @@ def test_wherever_a_replay_ends_each_record_is_sent_once(box: Box, monkeypatch: 
     DeadLetterQueue(box.connection, box.topic).replay(selected)
     assert [each[0] for each in box.replayed(0, 4)] == [1, 2, 4, 5]
     assert box.numbers() == [0, 3]
+
+
+class Contender:
+    """Another process with the same dead letters, which acts at a moment of the first one's work."""
+
+    def __init__(self, box: Box, act: str, at: int) -> None:
+        self.queue = DeadLetterQueue(box.connection, box.topic)
+        self.act, self.at = act, at
+        self.seen = 0
+        self.handled: Handled | None = None
+
+    def selected(self, letter: Letter) -> bool:
+        if self.seen == self.at:
+            self.handled = self.queue.replay() if self.act == "replay" else self.queue.drop()
+        self.seen += 1
+        return True
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "at"), [("replay", "replay", 0), ("replay", "drop", 3), ("drop", "replay", 3)]
+)
+def test_a1_two_processes_at_once_handle_each_dead_letter_once(box: Box, first: str, second: str, at: int) -> None:
+    for number in range(4):
+        box.put(number)
+    other = Contender(box, second, at)
+    with pytest.raises(TransactionError, match="another process handles the dead letters") as error:
+        box.queue.replay(other.selected) if first == "replay" else box.queue.drop(other.selected)
+    assert error.value.fenced
+    assert other.handled is not None
+    assert other.handled.done == 4
+    assert box.numbers() == []
+    if second == "replay":
+        assert [each[0] for each in box.replayed(0, 4)] == [0, 1, 2, 3]
+    else:
+        inputs = [TopicPartition(box.inputs[0], partition) for partition in range(2)]
+        assert set(box.kafka.admin.offset_bounds(inputs, isolation_level="read_committed").values()) == {(0, 0)}
+
+
+def test_a1_real_contenders_send_each_dead_letter_once(box: Box) -> None:
+    for number in range(40):
+        box.put(number)
+    barrier = threading.Barrier(3)
+
+    def contend() -> None:
+        queue = DeadLetterQueue(box.connection, box.topic)
+        barrier.wait(60)
+        with contextlib.suppress(TransactionError):
+            queue.replay(most_attempts=0)
+
+    with ThreadPoolExecutor(3) as threads:
+        list(threads.map(lambda _: contend(), range(3)))
+    # All may have failed, as each took the id from another one.
+    box.queue.replay(most_attempts=0)
+    assert sorted(each[0] for each in box.replayed(0, 40)) == list(range(40))
+    assert box.numbers() == []

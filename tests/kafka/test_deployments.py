@@ -11,25 +11,29 @@ from confluent_kafka import Consumer as ConfluentConsumer
 
 from streamrt import Application, State
 from streamrt.app import definition_of
-from streamrt.config import ProcessingGuarantee
-from streamrt.kafka import ConnectionConfig
+from streamrt.config import AutoOffsetReset, ProcessingGuarantee
+from streamrt.errors import StaleTokenError
+from streamrt.kafka import ConnectionConfig, TopicConfig
 from streamrt.kafka.client import partition_offsets
-from streamrt.kafka.transactions import KafkaTransactionalWriter, transactional_id
+from streamrt.kafka.writing.transactions import KafkaTransactionalWriter, transactional_id
 from streamrt.models import TopicPartition
 from streamrt.runtime.batch_context import BatchContext
-from streamrt.runtime.driver.state_setup import complete_spec
+from streamrt.runtime.driver.starting.group_layout import begin_layout
+from streamrt.runtime.driver.starting.state_setup import complete_spec
 from streamrt.runtime.metadata import CommittedMetadata
 from streamrt.runtime.report import Report
 from streamrt.runtime.tasks import faults
 from streamrt.runtime.tasks.kafka_clients import KafkaTaskClients
 from streamrt.runtime.tasks.task_executor import TaskExecutor
 from streamrt.runtime.tasks.work_cycle import WorkCycle
+from streamrt.savepoints.create import create_savepoint
 from streamrt.spark.launch import client_settings, fence
-from streamrt.spark.offsets import Start, StartOffsets
-from streamrt.spark.settings import RunSettings
+from streamrt.spark.runner_settings import RunSettings
+from streamrt.spark.start_positions import Start, StartOffsets
 from streamrt.state.transaction import state_of
+from streamrt.topics import Topic
 from streamrt.topology import TaskId
-from tests.support import Kafka, unique
+from tests.support import Kafka, unique, wait_until
 from tests.unit.tasks import numbers
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
@@ -49,10 +53,12 @@ class Version:
         build: makes the dataframes.
     """
 
+    reset: AutoOffsetReset = "earliest"
+
     def __init__(self, world: "World", build: Callable[["World", Application], None], directory: str) -> None:
         self._world = world
         kafka = world.kafka
-        self.app = kafka.app(world.group, processing_guarantee=world.guarantee, auto_offset_reset="earliest")
+        self.app = kafka.app(world.group, processing_guarantee=world.guarantee, auto_offset_reset=self.reset)
         build(world, self.app)
         self.app.setup_topics()
         path = Path(kafka.state_dir) / world.group / directory
@@ -61,13 +67,14 @@ class Version:
             definition_of(self.app).task_spec(), self.app.topic_manager, admin, path, None, self.app.config
         )
         connection = ConnectionConfig(bootstrap_servers=kafka.address)
+        spec = begin_layout(spec, self.app.topic_manager, admin, connection, self.app.config)
         self.clients = KafkaTaskClients(connection, world.group)
         world.stack.callback(self.clients.close)
         self.tasks = TaskExecutor(spec, self.clients)
         settings = RunSettings(connection, {}, {}, {}, None, None)
         clients = client_settings(self.app.config, settings)
         self._offsets = StartOffsets(
-            self.app.config, connection, spec, admin, partial(fence, clients, spec.commit_metadata)
+            self.app.config, connection, spec, admin, partial(fence, clients, spec.commit_metadata), notes=True
         )
         self._metadata = spec.commit_metadata
         self.start: Start | None = None
@@ -204,6 +211,66 @@ def test_a_first_transaction_that_its_task_left_open_is_ended(
     assert "fenced" in str(former.settle(former.work(place, 0, 10)).interrupted)
     assert latter.settle(latter.work(place, 0, 10)).interrupted == {}
     assert latter.state(place, 10) == dict.fromkeys("abcde", 2)
+
+
+def plain(world: World, app: Application) -> None:
+    app.dataframe(app.topic(world.first.topic)).to_topic(app.topic(world.output))
+
+
+def recreate(world: World) -> None:
+    """Delete the first input, and create it again with fewer records."""
+    topic, admin = world.first.topic, world.kafka.admin
+    former = admin.topic_ids([topic])[topic]
+    admin.delete_topics([topic])
+    wait_until(lambda: admin.topic_ids([topic])[topic] is None)
+    admin.create_topics([Topic(topic, TopicConfig(1, 1))])
+    world.kafka.produce(topic, list(range(100, 120)))
+    wait_until(lambda: admin.topic_ids([topic])[topic] not in (None, former))
+
+
+@pytest.mark.parametrize("guarantee", ["at-least-once", "exactly-once"])
+def test_a3_an_offset_that_was_committed_late_is_not_one_of_the_new_topic(
+    kafka: Kafka, stack: contextlib.ExitStack, guarantee: ProcessingGuarantee
+) -> None:
+    world = World(kafka, guarantee, stack)
+    place = world.first
+    former = Version(world, plain, "0")
+    former.begin(place)
+    assert former.settle(former.work(place, 0, 10)).interrupted == {}
+    late = former.work(place, 10, 12)
+    recreate(world)
+    # Nothing has told this process.
+    assert former.settle(late).interrupted == {}
+    assert world.committed(place) == 12
+    latter = Version(world, plain, "1")
+    for version in (former, latter):
+        with pytest.raises(StaleTokenError, match=r"created again: its id was .* `streamrt reset`"):
+            version.begin(place)
+    with pytest.raises(StaleTokenError, match="created again"):
+        # Its copy would not show it any more.
+        create_savepoint(
+            kafka.admin, ConnectionConfig(bootstrap_servers=kafka.address), definition_of(latter.app), "late"
+        )
+    # As a reset, or a tool that sets offsets.
+    world.commit({place: 0}, {})
+    latter = Version(world, plain, "2")
+    latter.begin(place)
+    assert latter.settle(latter.work(place, 0, 10)).interrupted == {}
+    note = kafka.admin.committed_stable(world.group, [place])[place].metadata
+    assert CommittedMetadata.decode(note).topic == kafka.admin.topic_ids([place.topic])[place.topic]
+
+
+def test_a3_a_task_whose_offset_was_deleted_with_its_topic_says_so(kafka: Kafka, stack: contextlib.ExitStack) -> None:
+    world = World(kafka, "exactly-once", stack)
+    place = world.first
+    former = Version(world, plain, "0")
+    former.begin(place)
+    recreate(world)
+    wait_until(lambda: world.committed(place) is None)
+    task = former.tasks.assign(former.tasks.task_of(place), {place: 0})
+    report = former.tasks.restore([task.id], BatchContext())
+    assert report.failure is not None
+    assert isinstance(report.failure.error(), StaleTokenError)
 
 
 @pytest.mark.parametrize("named", ["first", "second"])

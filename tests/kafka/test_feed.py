@@ -9,15 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Message
+from confluent_kafka import KafkaError, Message
 
 from streamrt.errors import InvalidOperationError, OffsetOutOfRangeError
 from streamrt.kafka import ConnectionConfig, Consumer, KafkaRequestError, Producer
-from streamrt.kafka.feed import PartitionFeed
-from streamrt.kafka.inputs import InputBatch
-from streamrt.kafka.reader import look_up
-from streamrt.kafka.transactions import KafkaTransactionalWriter
-from streamrt.kafka.writer import KafkaRecordWriter
+from streamrt.kafka.reading.input_reader import InputBatch
+from streamrt.kafka.reading.partition_feed import PartitionFeed
+from streamrt.kafka.reading.reader import look_up
+from streamrt.kafka.writing.record_writer import KafkaRecordWriter
+from streamrt.kafka.writing.transactions import KafkaTransactionalWriter
 from streamrt.models import TopicPartition
 from streamrt.testing.kafka import EmbeddedKafka
 from tests.kafka.brokers import produce_headers
@@ -211,9 +211,9 @@ class CountingFeed(PartitionFeed):
 
     asked = 0
 
-    def _drain(self, timeout_s: float, most: int) -> list[Message]:
+    def _drain_client(self, timeout_s: float, most: int) -> list[Message]:
         self.asked += 1
-        return super()._drain(timeout_s, most)
+        return super()._drain_client(timeout_s, most)
 
 
 def test_polls_are_not_busy(kafka: Kafka, places: list[TopicPartition]) -> None:
@@ -223,7 +223,7 @@ def test_polls_are_not_busy(kafka: Kafka, places: list[TopicPartition]) -> None:
         feed.asked = 0
         for _ in range(10):
             assert feed.poll(0.05, 100) == []
-        # The client may tell of its connections, too.
+        # The client may also tell of its connections.
         assert feed.asked < 50
 
 
@@ -396,6 +396,25 @@ def test_a_deleted_topic(kafka: Kafka, places: list[TopicPartition]) -> None:
     options = {**QUICK, "topic.metadata.propagation.max.ms": 1_000}
     with contextlib.closing(PartitionFeed(ConnectionConfig(bootstrap_servers=kafka.address), options)) as feed:
         read_until_deleted(kafka, feed, places[0], other)
+
+
+@pytest.mark.parametrize("before", ["AAAAAAAAAAAAAAAAAAAAAA", None])
+def test_a3_a_topic_that_brokers_forgot_for_a_moment_is_compared(
+    kafka: Kafka, places: list[TopicPartition], before: str | None
+) -> None:
+    place = places[0]
+    produce(kafka, place, 1)
+    ids = kafka.admin.topic_ids([place.topic]) if before is None else {place.topic: before}
+    with contextlib.closing(PartitionFeed(ConnectionConfig(bootstrap_servers=kafka.address), topic_ids=ids)) as feed:
+        assign(feed, {place: 0})
+        feed._record_failure(place, 0, KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART))
+        if before is None:
+            assert poll_records(feed, 1)
+            return
+        with pytest.raises(KafkaRequestError, match=rf"created again: its id was {before} and is ") as error:
+            feed.poll(0, 10)
+        # The driver looks for start offsets then, and refuses the topic.
+        assert error.value.retriable
 
 
 def read_until_deleted(kafka: Kafka, feed: PartitionFeed, place: TopicPartition, other: TopicPartition) -> None:

@@ -12,10 +12,10 @@ from streamrt import Application
 from streamrt.cli import app as command_line
 from streamrt.errors import ChangelogError, InvalidOperationError, TopicConfigurationError
 from streamrt.kafka import ConnectionConfig, TopicConfig
-from streamrt.kafka.group import GroupMember
+from streamrt.kafka.membership.group_member import GroupMember
 from streamrt.models import TopicPartition
-from streamrt.runtime.driver.directory import StateDirectory
-from streamrt.runtime.driver.leftovers import refuse_leftovers
+from streamrt.runtime.driver.housekeeping.state_directory import StateDirectory
+from streamrt.runtime.driver.starting.leftovers import refuse_leftovers
 from streamrt.runtime.metadata import CommittedMetadata
 from streamrt.topics import repartition_topic_name
 from tests.kafka.test_deployments import Version, World, alone, count

@@ -7,7 +7,7 @@ import pytest
 from confluent_kafka import KafkaError, TopicPartition
 
 from streamrt.kafka import ConnectionConfig, Consumer, KafkaRequestError
-from streamrt.kafka.lease import GroupLease
+from streamrt.kafka.membership.lease import GroupLease
 from tests.support import Kafka, unique
 
 pytestmark = [pytest.mark.kafka]
@@ -72,7 +72,9 @@ def test_work_that_takes_long_to_end_after_an_error_may_go_on_meanwhile(
             ended.set()
 
     lease = GroupLease(kafka.address, unique("group"), kafka.topic(), on_end=end)
-    monkeypatch.setattr(lease, "_examine", lambda error: lease._fail(KafkaRequestError("the group is not allowed")))
+    monkeypatch.setattr(
+        lease, "_handle_error", lambda error: lease._store_failure(KafkaRequestError("the group is not allowed"))
+    )
     with lease:
         assert lease.acquire(60)
         lease._fatal = KafkaError(KafkaError._FATAL)

@@ -68,7 +68,7 @@ def test_queries(lookup: PostgresLookup) -> None:
         look(lookup, query, customer=2)
     everything = lookup.query_field("SELECT id FROM customers ORDER BY id", first_match_only=False)
     assert look(lookup, everything) == [(1,), (2,), (2,)]
-    # A list can be bound, but is no key of a cache.
+    # A list can be bound, but is not a key of a cache.
     assert look(lookup, lookup.query_field("SELECT count(*) FROM customers WHERE id = ANY(%(ids)s)"), ids=[1, 2]) == (
         3,
     )

@@ -17,8 +17,8 @@ from confluent_kafka.admin import AdminClient, NewPartitions
 
 from streamrt.kafka import ConnectionConfig, Consumer, KafkaError, KafkaRequestError, Producer, TopicAdmin
 from streamrt.kafka.client import partition_offsets
-from streamrt.kafka.committed import CommittedOffset, GroupOffsets
-from streamrt.kafka.reader import bounds_of
+from streamrt.kafka.cluster.committed import CommittedOffset, GroupOffsets
+from streamrt.kafka.reading.reader import bounds_of
 from streamrt.models import TopicPartition
 from streamrt.testing.kafka import EmbeddedKafka
 from tests.kafka.brokers import group_state
@@ -27,7 +27,7 @@ from tests.support import Kafka, unique, wait_until
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
 SOON_S = 50.0
-"""Sooner than clients are closed anyway because nobody uses them."""
+"""Sooner than clients are closed anyway because no one uses them."""
 ANN = {
     "security.protocol": "sasl_plaintext",
     "sasl.mechanism": "PLAIN",
@@ -134,7 +134,7 @@ def test_a_pending_commit_holds_stable_offsets_back(kafka: Kafka, place: TopicPa
         assert kafka.admin.committed_stable(group, [other], timeout=5) == {other: CommittedOffset(None)}
         with ThreadPoolExecutor(1) as pool:
             waiting = pool.submit(kafka.admin.committed_stable, group, [place], 30)
-            # Nobody waits for the one that waits: neither who asks, nor who closes.
+            # No one waits for the one that waits: neither the one that asks, nor the one that closes.
             assert kafka.admin.committed_stable(group, [other], timeout=5) == {other: CommittedOffset(None)}
             kafka.admin.close()
             assert not waiting.done()
@@ -149,7 +149,7 @@ def test_what_nobody_committed_is_none(kafka: Kafka, place: TopicPartition) -> N
         [place, absent, beyond], CommittedOffset(None)
     )
     assert kafka.admin.committed(group, [place], require_stable=False) == {place: None}
-    # Whoever asks is no member: the group does not even exist.
+    # The client that asks is not a member: the group does not even exist.
     assert group_state(kafka.address, group) is None
 
 
@@ -289,7 +289,7 @@ def test_asking_while_a_broker_restarts(
             wait_until(lambda: answered() > before + 10)
         finally:
             asker.kill()
-    # What clients have met that nobody used meanwhile is no news: neither when they answer again, nor when they are closed.
+    # What unused clients have met meanwhile is not news: neither when they answer again, nor when they are closed.
     caplog.clear()
     admin.committed("a", [TopicPartition("t", 0)])
     admin.close()

@@ -1,4 +1,4 @@
-"""A stopped application starts over, on a real broker: what is left after each step, and where it begins then."""
+"""A stopped application starts over, on a real broker: what is left after each step, and where it then begins."""
 
 import contextlib
 import json
@@ -24,10 +24,10 @@ from streamrt.errors import (
     StaleTokenError,
 )
 from streamrt.kafka import TopicConfig
-from streamrt.kafka.group import GroupMember
+from streamrt.kafka.membership.group_member import GroupMember
 from streamrt.models import TopicPartition
-from streamrt.runtime.driver.directory import StateDirectory
-from streamrt.runtime.driver.reset import Reset
+from streamrt.runtime.driver.housekeeping.application_reset import Reset
+from streamrt.runtime.driver.housekeeping.state_directory import StateDirectory
 from streamrt.topics import Topic, repartition_topic_name
 from tests.kafka.test_deployments import Version, World, alone, count
 from tests.support import Kafka, unique

@@ -23,11 +23,11 @@ from streamrt.errors import (
     TopicConfigurationError,
 )
 from streamrt.kafka import ConnectionConfig, TopicConfig
-from streamrt.kafka.group import GroupMember
+from streamrt.kafka.membership.group_member import GroupMember
 from streamrt.kafka.partitioner import partition_for
 from streamrt.models import TopicPartition
-from streamrt.runtime.driver.repartition import Repartitioning
-from streamrt.runtime.driver.savepoint import (
+from streamrt.savepoints.copying import Copies
+from streamrt.savepoints.format import (
     Savepoint,
     all_savepoints,
     find_savepoint,
@@ -36,8 +36,8 @@ from streamrt.runtime.driver.savepoint import (
     refuse_taken,
     savepoint_topic,
 )
-from streamrt.runtime.driver.savepoint_copy import Copies
-from streamrt.runtime.driver.savepoint_restore import GroupState
+from streamrt.savepoints.repartition import Repartitioning
+from streamrt.savepoints.restore import TargetGroup
 from streamrt.topics import Topic, repartition_topic_name
 from tests.kafka.shops import DAY_MS, KEYS, OwnRules, RuledShop, Shop, TimedShop
 from tests.support import LONG, Kafka, unique
@@ -90,7 +90,7 @@ def test_a_fork_goes_on_where_the_savepoint_was_made(
         TopicPartition(shop.source, n) for n in (0, 1)
     }
     fork.work()
-    # Those that waited between the two parts are in the fork, too.
+    # Those that waited between the two parts are also in the fork.
     check(shop.outputs(24), 0, 24)
     check(fork.outputs(12), 12, 24)
     shop.produce(3)
@@ -251,7 +251,7 @@ def test_a_restore_that_ends_in_the_middle_is_run_again(
     fork = shop.fork(unique("fork"))
     for name in ("create_changelogs", "finish"):
         with monkeypatch.context() as patched:
-            patched.setattr(GroupState, name, lambda *_: 1 / 0)
+            patched.setattr(TargetGroup, name, lambda *_: 1 / 0)
             with pytest.raises(ZeroDivisionError):
                 fork.app().restore_savepoint("before", group=shop.group)
         with pytest.raises(ChangelogError, match="a restore of a savepoint or a repartition ended in the middle"):
@@ -308,6 +308,41 @@ def test_a_group_has_its_own_savepoints_alone(kafka: Kafka) -> None:
             standalone_mode=False,
             catch_exceptions=False,
         )
+
+
+@pytest.mark.parametrize("junk", [b"", b"[" * 100_000, b'{"v":1}'])
+def test_s6_a_damaged_manifest_hides_no_other_savepoint(kafka: Kafka, junk: bytes) -> None:
+    group, connection = unique("shop"), ConnectionConfig(bootstrap_servers=kafka.address)
+    manifests = {
+        "bad": (b"manifest", junk),
+        "good": manifest_record(Savepoint("good", group, 0, "exactly-once", {}, ())),
+    }
+    for name, record in manifests.items():
+        kafka.admin.create_topics([Topic(savepoint_topic(group, name), TopicConfig(1, 1))])
+        with Copies(kafka.admin, connection, 30) as copies:
+            for pair in (group_record(group), record):
+                copies.write_pair(TopicPartition(savepoint_topic(group, name), 0), *pair)
+            copies.flush()
+    with pytest.raises(SavepointError, match="damaged"):
+        find_savepoint(kafka.admin, connection, group, "bad", 30)
+    arguments = ["--group", group, "--broker", kafka.address]
+    listed = CliRunner().invoke(command_line, ["savepoint", "list", *arguments, "--json"])
+    found = {each["name"]: each["complete"] for each in json.loads(listed.stdout)["savepoints"]}
+    assert (listed.exit_code, found) == (0, {"bad": False, "good": True})
+    deleted = CliRunner().invoke(command_line, ["savepoint", "delete", "bad", *arguments, "--yes"])
+    assert deleted.exit_code == 0, deleted.output
+
+
+def test_a1_two_processes_that_copy_to_one_topic_notice_it(kafka: Kafka) -> None:
+    connection, topic = ConnectionConfig(bootstrap_servers=kafka.address), kafka.topic("copied")
+    with Copies(kafka.admin, connection, 30) as first, Copies(kafka.admin, connection, 30) as second:
+        first.write_pair(TopicPartition(topic, 0), b"k", b"1")
+        first.flush()
+        assert first.is_alone(topic, 1)
+        second.write_pair(TopicPartition(topic, 0), b"k", b"2")
+        second.flush()
+        assert not first.is_alone(topic, 1)
+        assert not second.is_alone(topic, 1)
 
 
 def test_what_is_refused(kafka: Kafka, stack: contextlib.ExitStack) -> None:

@@ -23,7 +23,7 @@ from streamrt.errors import ConfigurationError, KafkaBrokerUnavailableError
 from streamrt.jvm.jars import fetch_jars
 from streamrt.jvm.java import find_java
 from streamrt.kafka import ConnectionConfig, Consumer, Producer, TopicAdmin, TopicConfig
-from streamrt.kafka.java import java_client_options
+from streamrt.kafka.java_options import java_client_options
 from streamrt.testing.kafka import EmbeddedKafka
 from tests.command_line import streamrt
 
@@ -302,7 +302,7 @@ def test_the_command_line_logs_in_with_a_file(
         assert secured.topic in streamrt("topics", "list", "--config", path).out
         assert streamrt("consume", secured.topic, "--config", path, "--values").out == "value\n"
         checked = streamrt("doctor", "--config", path, "--state-dir", tmp_path)
-        assert "ok       broker version: Kafka 4.1" in checked.out
+        assert "ok       broker version: Kafka 4.4" in checked.out
         path.write_text(lines(secured.sasl(sasl_password=f"{PASSWORD}x")))
         refused = streamrt("topics", "list", "--config", path, "--timeout", 2)
         assert "correct the security settings" in refused.sentence

@@ -2,7 +2,7 @@
 
 import pytest
 
-from streamrt.tables.kafka_links import KafkaLinks
+from streamrt.tables.access.kafka_links import KafkaLinks
 from streamrt.testing.links import TableConformance
 from tests.support import Kafka
 

@@ -8,8 +8,8 @@ import pytest
 
 from streamrt.errors import ConfigurationError, OffsetOutOfRangeError, StaleTokenError
 from streamrt.records import TopicPartition
-from streamrt.tables.kafka_links import KafkaLinks
-from streamrt.tables.stream import TableStream
+from streamrt.tables.access.kafka_links import KafkaLinks
+from streamrt.tables.reading.stream import TableStream
 from streamrt.tables.table import Table
 from tests.support import Kafka, unique, wait_until
 from tests.table_home import EVENTS, Home, ids, info_of, table, write
@@ -46,7 +46,7 @@ def test_scan_sees_committed_rows_alone(kafka: Kafka, tmp_path: Path) -> None:
     assert events.scan(["id"], start={1: 1}).to_arrow()["id"].to_pylist() == [2_001, 2_002]
     assert len(list(events.scan(limit=7).rows())) == 7
     at = datetime.fromtimestamp(1_500, timezone.utc)
-    # The marker of the transaction has a time, too.
+    # The marker of the transaction also has a time.
     assert events.offsets(at).partition_map(topic) == {0: 1_499, 1: 3, 2: 0}
     assert events.scan(start=at, partitions=[0]).count() == 501
     assert events.scan().to_parquet(tmp_path / "events.parquet") == 2_003
@@ -69,16 +69,16 @@ def test_subscription_follows_and_continues(kafka: Kafka) -> None:
 
         thread = threading.Thread(target=follow, daemon=True)
         thread.start()
-        wait_until(lambda: found == [2], 60)
+        wait_until(lambda: found == [2])
         write(events, ids(2, 50), abort=True)
         write(events, ids(1, 3), transactional=True)
-        wait_until(lambda: found == [2, 3], 60)
-        wait_until(lambda: stream.position == events.offsets(), 60)
+        wait_until(lambda: found == [2, 3])
+        wait_until(lambda: stream.position == events.offsets())
     thread.join(60)
     assert not thread.is_alive()
     with events.subscribe(start="earliest", max_records=2) as stream:
         stream._refresh_s = 0
-        found = wait_until(lambda: stream.poll_arrow(0.1)["id"].to_pylist(), 60)
+        found = wait_until(lambda: stream.poll_arrow(0.1)["id"].to_pylist())
         assert found == [0, 1][: len(found)]
         assert found + polled(stream, 2 - len(found)) == [0, 1]
         stream.pause()
@@ -87,7 +87,7 @@ def test_subscription_follows_and_continues(kafka: Kafka) -> None:
         assert polled(stream, 2) == [2, 3]
         kafka.admin.add_partitions(topic, 2)
         write(events, ids(1, 70), 1)
-        rows: list[int] = wait_until(lambda: [each.row["id"] for each in stream.poll(0.1)], 60)
+        rows: list[int] = wait_until(lambda: [each.row["id"] for each in stream.poll(0.1)])
         assert rows == [70]
 
 
@@ -118,7 +118,7 @@ def test_deleted_records_and_a_recreated_topic(kafka: Kafka) -> None:
         list(scan.rows())
     assert [row["id"] for row in events.scan().rows()] == [2, 3]
     kafka.admin.delete_topics([topic])
-    wait_until(lambda: kafka.admin.inspect_topics([topic])[topic] is None, 60)
+    wait_until(lambda: kafka.admin.inspect_topics([topic])[topic] is None)
     again = table(home=Home(KafkaLinks(kafka.address)), topic=topic)
     with pytest.raises(StaleTokenError):
         again.scan(start=token)
@@ -133,7 +133,7 @@ def test_subscription_to_a_topic_that_is_created_again(kafka: Kafka) -> None:
         assert polled(stream, 2) == [0, 1]
         former = stream.position
         kafka.admin.delete_topics([topic])
-        wait_until(lambda: kafka.admin.inspect_topics([topic])[topic] is None, 60)
+        wait_until(lambda: kafka.admin.inspect_topics([topic])[topic] is None)
         # It has the position of the stream, and more records.
         write(table(home=Home(KafkaLinks(kafka.address)), topic=topic), ids(4, 100))
         with pytest.raises(StaleTokenError, match="created again"):

@@ -13,12 +13,12 @@ from confluent_kafka.admin import AdminClient, NewPartitions
 from streamrt.errors import DeliveryTimeoutError, ProducerError, StaleTokenError, TransactionError, WriterFencedError
 from streamrt.records import TopicPartition
 from streamrt.schema import Schema
-from streamrt.tables.kafka_links import KafkaLinks
+from streamrt.tables.access.kafka_links import KafkaLinks
 from streamrt.tables.table import Table
-from streamrt.tables.writer import TableWriter
+from streamrt.tables.writing.writer import TableWriter
 from tests.kafka.table_loader import PARTITIONS, POINTS, loaded
 from tests.support import LONG, ROOT, Kafka, unique, wait_until
-from tests.table_home import Home, committed, create, table_info
+from tests.table_home import Home, Stored, committed, create, table_info
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
@@ -31,8 +31,24 @@ def links(kafka: Kafka) -> Iterator[KafkaLinks]:
         yield links
 
 
+def wait_for_markers(links: KafkaLinks, table: Table) -> None:
+    """Wait until no transaction is open: brokers may answer a commit before readers see its rows."""
+    admin = links.admin()
+    places = [TopicPartition(str(table.info.topic), number) for number in range(table.info.num_partitions or 0)]
+    wait_until(
+        lambda: admin.offset_bounds(places, isolation_level="read_committed") == admin.offset_bounds(places),
+        what="the ends of the transactions",
+    )
+
+
+def stored_in(links: KafkaLinks, table: Table) -> list[Stored]:
+    """Return the committed rows of a table after all transactions."""
+    wait_for_markers(links, table)
+    return committed(links, table)
+
+
 def ids_in(links: KafkaLinks, table: Table) -> list[int]:
-    return sorted(stored.row["id"] for stored in committed(links, table))
+    return sorted(stored.row["id"] for stored in stored_in(links, table))
 
 
 def append_and_flush(writer: TableWriter) -> None:
@@ -51,7 +67,7 @@ def test_rows_are_with_the_brokers_after_a_flush(kafka: Kafka, links: KafkaLinks
         token = writer.flush(60)
         positions = [result.wait(0) for result in results]
         assert token.covers(batch.token)
-    stored = committed(links, table)
+    stored = stored_in(links, table)
     assert sorted(each.row["id"] for each in stored) == list(range(101))
     assert len({(at.partition, at.offset) for at in positions}) == 100
     counts = {number: sum(each.partition == number for each in stored) for number in range(3)}
@@ -59,7 +75,7 @@ def test_rows_are_with_the_brokers_after_a_flush(kafka: Kafka, links: KafkaLinks
     assert token.ids == links.admin().topic_ids([table.name])
     # As other clients choose the partition.
     kafka.produce(table.name, [{"id": 200, "name": "n7"}], key=b'"n7"')
-    assert len({each.partition for each in committed(links, table) if each.row["name"] == "n7"}) == 1
+    assert len({each.partition for each in stored_in(links, table) if each.row["name"] == "n7"}) == 1
 
 
 @pytest.mark.parametrize("schema", ["n BIGINT, at BIGINT", Schema("n BIGINT, at BIGINT", time="at")])
@@ -79,7 +95,7 @@ def test_frames_keep_their_order_in_a_queue_that_is_full(
         if writer_id is not None:
             writer.checkpoint("1")
             writer.append_arrow(frame)
-    stored = committed(links, table)
+    stored = stored_in(links, table)
     assert token.partition_map(table.name) == {0: 1_344, 1: 1_343, 2: 1_343}
     for partition in range(3):
         numbers = [each.row["n"] for each in stored if each.partition == partition]
@@ -94,7 +110,7 @@ def test_rows_go_to_partitions_that_are_added_later(
     kafka: Kafka, links: KafkaLinks, monkeypatch: pytest.MonkeyPatch, writer_id: str | None
 ) -> None:
     table = create(links, table_info(EVENTS, unique("shop.orders")))
-    monkeypatch.setattr("streamrt.tables.writer.REFRESH_S", 0.0)
+    monkeypatch.setattr("streamrt.tables.writing.writer.REFRESH_S", 0.0)
     with table.writer(options={"assigner": "round-robin"}, id=writer_id) as writer:
         writer.append({"id": 1}).wait(60)
         admin = AdminClient({"bootstrap.servers": kafka.address})
@@ -104,7 +120,7 @@ def test_rows_go_to_partitions_that_are_added_later(
             writer.append_rows([{"id": 2}] * 3)
             return len(writer.flush(60).partition_map(table.name)) == 3
 
-        wait_until(reaches_all, 60, "rows in the new partitions")
+        wait_until(reaches_all, what="rows in the new partitions")
 
 
 def test_rows_that_brokers_refuse_are_told(links: KafkaLinks, kafka: Kafka) -> None:
@@ -188,13 +204,7 @@ def test_transaction_that_is_open_too_long(links: KafkaLinks) -> None:
         writer.append({"id": 1})
         writer.checkpoint("1")
         writer.append({"id": 2}).wait(60)
-        place = TopicPartition(table.name, 0)
-
-        def is_aborted() -> bool:
-            bounds = links.admin().offset_bounds([place], isolation_level="read_committed")
-            return bounds == links.admin().offset_bounds([place])
-
-        wait_until(is_aborted, 60, "the abort of the transaction")
+        wait_for_markers(links, table)
         with pytest.raises(TransactionError, match=r"transaction.timeout.ms=1000: checkpoint more often") as error:
             writer.checkpoint("2")
         assert not isinstance(error.value, WriterFencedError)
@@ -211,7 +221,7 @@ def test_topic_that_is_created_again_under_writers(links: KafkaLinks, kafka: Kaf
     plain.append({"id": 2})
     plain.flush(60)
     kafka.admin.delete_topics([table.name])
-    wait_until(lambda: kafka.admin.inspect_topics([table.name])[table.name] is None, 60)
+    wait_until(lambda: kafka.admin.inspect_topics([table.name])[table.name] is None)
     again = create(links, table.info)
     for writer in (loader, plain):
         # Its client writes to the new topic, and does not say so.
@@ -249,7 +259,7 @@ def test_loader_that_is_killed_loses_and_repeats_nothing(links: KafkaLinks, kafk
             # Takes the id, so that what was open is aborted.
             with table.writer(id="loader") as writer:
                 states.append(int(writer.state or 0))
-            assert sorted(stored.row["n"] for stored in committed(links, table)) == list(range(states[-1])), about
+            assert sorted(stored.row["n"] for stored in stored_in(links, table)) == list(range(states[-1])), about
             assert states[-1] >= states[-2], about
         loader.stdin.close()
     assert states[-1] > 0

@@ -1,11 +1,11 @@
-"""What event time must know of Kafka: ends of repartition topics, and what other instances have committed."""
+"""Facts that event time needs from Kafka: ends of repartition topics, and what other instances have committed."""
 
 import pytest
 
+from streamrt.event_time.event_time import EventTime, Peer
 from streamrt.kafka import ConnectionConfig, TopicAdmin
 from streamrt.models import TopicPartition
 from streamrt.operators.group_by import ColumnKey, Repartition
-from streamrt.runtime.driver.event_time import EventTime, Peer
 from streamrt.runtime.metadata import CommitMetadata
 from streamrt.runtime.sent import Sent
 from streamrt.spark.time_requests import TimeRequests

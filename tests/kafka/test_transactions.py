@@ -10,9 +10,9 @@ import pytest
 from streamrt.errors import ProducerError, TransactionError
 from streamrt.kafka import ConnectionConfig, Consumer, Producer, TopicAdmin
 from streamrt.kafka.client import partition_offsets
-from streamrt.kafka.committed import CommittedOffset
+from streamrt.kafka.cluster.committed import CommittedOffset
 from streamrt.kafka.partitioner import partition_for
-from streamrt.kafka.transactions import KafkaTransactionalWriter, WriterState
+from streamrt.kafka.writing.transactions import KafkaTransactionalWriter, WriterState
 from streamrt.models import TopicPartition
 from streamrt.testing.kafka import EmbeddedKafka
 from tests.support import Kafka, unique, wait_until
@@ -307,7 +307,7 @@ def test_a_new_writer_aborts_what_a_dead_one_left_open(setting: Setting) -> None
     admin = setting.kafka.admin
     assert admin.offset_bounds([place], isolation_level="read_committed")[place][1] == 0
     setting.writer()
-    # Once init has returned, the marker is written: whoever asks for the end now knows all of the past.
+    # Once init has returned, the marker is written: from now on, a request for the end covers all of the past.
     assert (
         admin.offset_bounds([place], isolation_level="read_committed")
         == admin.offset_bounds([place])

@@ -1,4 +1,4 @@
-"""What a program with known outputs is: its steps, its topics, and the list of all programs."""
+"""Parts of a program with known outputs: its steps, its topics, and the list of all programs."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -56,7 +56,7 @@ class Out:
 
     @property
     def written(self) -> "Out":
-        """What is in the topic: Kafka's client takes the timestamp 0 for "now", so 1 is written."""
+        """The record as it is in the topic: Kafka's client takes the timestamp 0 for "now", so 1 is written."""
         return replace(self, timestamp=self.timestamp or 1)
 
 
@@ -105,7 +105,7 @@ class Program:
     Attributes:
         name: its name.
         build: declares its dataframes.
-        script: inputs, each followed by what comes out then.
+        script: inputs, each followed by what then comes out.
         partitions: numbers of partitions of its topics, where they are not 1.
         clocks: the clocks with which this is so.
         in_driver_alone: why it does not run on Spark.

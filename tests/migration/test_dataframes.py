@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from streamrt import StreamingDataFrame
-from streamrt.runtime.driver.display import Display
+from streamrt.runtime.driver.observation.display import Display
 from tests.unit.apps import Stage, through
 
 # -- fill ------------------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""What StreamRT must put out, given what PyFlink does.
+"""Outputs that StreamRT must give, derived from those of PyFlink.
 
 Differences that are meant are applied to PyFlink's results here, each with its reason. They are the same as in
 docs/coming-from-pyflink.md.

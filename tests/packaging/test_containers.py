@@ -214,7 +214,7 @@ def test_command_line_exists() -> None:
 def test_compose_services() -> None:
     services = compose()["services"]
     assert set(services) == {"kafka", "app", "kafka-ui"}
-    assert services["kafka"]["image"] == "apache/kafka:4.1.1"
+    assert services["kafka"]["image"] == "apache/kafka:4.4.0"
     assert services["kafka-ui"]["image"].startswith("ghcr.io/kafbat/kafka-ui:v")
 
 

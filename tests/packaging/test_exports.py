@@ -138,7 +138,15 @@ def test_the_names_of_the_front_page_are_exported() -> None:
             "StreamingDataFrame",
         ),
         *("TaskContext", "TimeDomain", "TimerContext", "WatermarkStrategy"),
-        *("StreamingSeries", "Topic", "TopicConfig", "Tracing", "message_context", "set_message_context"),
+        *(
+            "StreamingSeries",
+            "Topic",
+            "TopicConfig",
+            "Tracing",
+            "create_spark_session",
+            "message_context",
+            "set_message_context",
+        ),
     }
     assert set(streamrt.__all__) <= set(dir(streamrt))
     with pytest.raises(AttributeError, match="module 'streamrt' has no attribute 'Aplication'"):

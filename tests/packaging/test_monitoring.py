@@ -15,8 +15,8 @@ import httpx
 import pytest
 
 from streamrt.records import OffsetRange
-from streamrt.runtime.driver.lag import Lag, LagSample
-from streamrt.runtime.driver.meters import JvmMemory
+from streamrt.runtime.driver.observation.lag import Lag, LagSample
+from streamrt.runtime.driver.observation.meters import JvmMemory
 from streamrt.runtime.report import Pause, Report, RestoredPart, StoreSize, StoreTime
 from streamrt.topology import Tally, TaskId
 from streamrt.topology import tallies as tallies_module
@@ -149,7 +149,12 @@ class Prometheus:
     """Asks a Prometheus that runs."""
 
     def __init__(self, port: int) -> None:
-        self._http = httpx.Client(base_url=f"http://127.0.0.1:{port}/api/v1", trust_env=False)
+        self._ready = f"http://127.0.0.1:{port}/-/ready"
+        self._http = httpx.Client(base_url=f"http://127.0.0.1:{port}/api/v1", trust_env=False, timeout=60)
+
+    def is_ready(self) -> bool:
+        """Return whether it answers queries: it listens earlier, and says that it is starting."""
+        return bool(self._http.get(self._ready).is_success)
 
     def get(self, path: str, **parameters: str) -> Any:
         answer = self._http.get(path, params=parameters).json()
@@ -173,7 +178,7 @@ def work(app: Played) -> None:
             # It forgets what it is told.
             thread.join(30)
     task = TaskId("orders", 0)
-    app._progress.assigned({PARTITION: 3})
+    app._state.progress.assigned({PARTITION: 3})
     restores = {
         (task, "default"): RestoredPart(10, 10, 10, finished=True),
         (task, "other"): RestoredPart(3, 10, 3, finished=False),
@@ -183,12 +188,12 @@ def work(app: Played) -> None:
     report = Report(ranges=ranges, records=5, produced=4, dead_letters=1, seconds=0.2, times=times, restores=restores)
     report.commit_seconds, report.read_bytes, report.produced_bytes = 0.03, 500, 80
     report.memory = {"machine:7": 4096}
-    app._progress.meters.rebalanced()
-    app._progress.meters.jvm_memory(JvmMemory(1_000, 5_000, 9_000))
+    app._state.progress.meters.rebalanced()
+    app._state.progress.meters.jvm_memory(JvmMemory(1_000, 5_000, 9_000))
     report.block_cache, report.sizes = {"machine:7": 1024}, {(task, "default"): StoreSize(5_000, 40)}
     report.tallies = {Tally(kind, "orders", "default"): 3.0 for kind in KINDS}
     report.interrupted, report.locked, report.stalled = {task: "broker away"}, {task: "in use"}, {task: Pause(1.0)}
-    app._progress.report(report)
+    app._state.progress.report(report)
     app._server._lag.sample = LagSample(time.time(), {PARTITION: Lag(5, 9)})
 
 
@@ -204,17 +209,18 @@ def prometheus() -> Iterator[Prometheus]:
         # A scrape that takes longer than its timeout makes all series stale, on a busy machine too.
         settings = {"global": {"scrape_interval": "1s", "scrape_timeout": "1s", "evaluation_interval": "200ms"}}
         configuration = {**settings, "rule_files": [str(ALERTS)], "scrape_configs": [job]}
-        # JSON is YAML, too.
+        # JSON is also YAML.
         (directory / "prometheus.yml").write_text(json.dumps(configuration))
         options = ("--config.file=prometheus.yml", "--storage.tsdb.path=data", f"--web.listen-address=127.0.0.1:{port}")
         server = Server([program("prometheus"), *options], port, directory)
         server.start()
         client = Prometheus(port)
         try:
-            wait_until(lambda: bool(client.query("count_over_time(streamrt_records_total[5m]) > 1")), 60, "a scrape")
+            wait_until(client.is_ready, what="a Prometheus that has started")
+            wait_until(lambda: bool(client.query("count_over_time(streamrt_records_total[5m]) > 1")), what="a scrape")
             work(app)
             wait_until(
-                lambda: bool(client.query("count_over_time(streamrt_lag_offsets[5m]) > 2")), 60, "scrapes of work"
+                lambda: bool(client.query("count_over_time(streamrt_lag_offsets[5m]) > 2")), what="scrapes of work"
             )
             yield client
         finally:
@@ -242,7 +248,7 @@ def test_queries_of_the_page_are_answered(prometheus: Prometheus) -> None:
 @pytest.mark.slow
 def test_every_query_of_the_dashboard_has_an_answer(prometheus: Prometheus) -> None:
     for title, query in panel_queries():
-        wait_until(partial(prometheus.query, filled(query)), 60, f"an answer for {title}: {query}")
+        wait_until(partial(prometheus.query, filled(query)), what=f"an answer for {title}: {query}")
 
 
 @pytest.mark.slow
@@ -250,7 +256,7 @@ def test_alerts_are_evaluated(prometheus: Prometheus) -> None:
     def rules() -> list[Any]:
         return [rule for group in prometheus.get("/rules")["groups"] for rule in group["rules"]]
 
-    wait_until(lambda: {rule["health"] for rule in rules()} == {"ok"}, 60, "alerts to be evaluated")
+    wait_until(lambda: {rule["health"] for rule in rules()} == {"ok"}, what="alerts to be evaluated")
     assert {rule["name"] for rule in rules()} == {rule["alert"] for rule in alert_rules()}
     raised = {rule["name"] for rule in rules() if rule["state"] == "firing"}
     assert raised == {"StreamRTDeadLetters"}

@@ -1,6 +1,6 @@
-"""What the interfaces of other systems offer, row by row, and which test shows each row in StreamRT.
+"""Features of the interfaces of other systems, row by row, and which test shows each row in StreamRT.
 
-The files beside this one have a row in each line: its id, its status, what it is, and how StreamRT has it. Tests carry the
+The files next to this one have a row in each line: its id, its status, what it is, and how StreamRT has it. Tests carry the
 ids that they show as `@pytest.mark.rows("FL-060")`, at a function, at a class, or in `pytestmark`. `python -m tests.rows`
 writes the pages of `PAGES` from both.
 """
@@ -23,7 +23,7 @@ STATUSES = {
 
 @dataclass(frozen=True)
 class Row:
-    """What another system offers.
+    """Feature of another system.
 
     Attributes:
         id: such as `FL-060`.
@@ -71,7 +71,7 @@ class Page:
         """Return all rows in order.
 
         Raises:
-            ValueError: if a line is no row.
+            ValueError: if a line is not a row.
         """
         found = []
         for name, system in self.files:
@@ -159,7 +159,7 @@ def _ids(node: ast.expr) -> list[str]:
     """Return the ids of all marks in an expression.
 
     Raises:
-        ValueError: if an id is no text.
+        ValueError: if an id is not a string.
     """
     found = []
     for call in ast.walk(node):

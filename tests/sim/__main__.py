@@ -10,16 +10,25 @@ from collections.abc import Mapping
 from tests.sim.app import Setup
 from tests.sim.deployments import DeploymentSimulation
 from tests.sim.ending import EndingSimulation
+from tests.sim.meeting import KINDS
+from tests.sim.recreating import RecreatedSimulation, ResidentRecreatedSimulation
 from tests.sim.resident import ResidentSimulation
 from tests.sim.simulation import Simulation, Violation
 from tests.sim.tokens import ResidentTokenSimulation, TokenSimulation
+from tests.sim.windowing import WindowSimulation
 
 MODES: Mapping[str, type[Simulation]] = {
     kind.mode: kind
     for kind in (Simulation, ResidentSimulation, DeploymentSimulation, TokenSimulation, ResidentTokenSimulation)
 }
-ALL_MODES: Mapping[str, type[Simulation]] = {**MODES, EndingSimulation.mode: EndingSimulation}
-"""With those that differ where there is a process function alone."""
+ALL_MODES: Mapping[str, type[Simulation]] = {
+    **MODES,
+    **{
+        kind.mode: kind
+        for kind in (EndingSimulation, WindowSimulation, RecreatedSimulation, ResidentRecreatedSimulation)
+    },
+}
+"""With those that have an application of their own."""
 GUARANTEES = ("exactly-once", "at-least-once")
 
 
@@ -47,15 +56,22 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=1_000, help="how many seeds to run")
     parser.add_argument("--base", type=int, help="the first seed; by default a random one")
     parser.add_argument("--processing", choices=GUARANTEES, help="with a process function; not with all modes")
+    parser.add_argument("--expanding", action="store_true", help="with records that become two above it")
     parser.add_argument("--asynchronous", choices=GUARANTEES, help="with asynchronous calls; not with all modes")
     parser.add_argument("--broadcasting", choices=GUARANTEES, help="with broadcast state; not with all modes")
+    meetings = [f"{kind}-{guarantee}" for kind in KINDS for guarantee in GUARANTEES]
+    parser.add_argument("--joining", choices=meetings, help="where frames meet behind exchanges; not with all modes")
     parser.add_argument("--keep-going", action="store_true", help="go on after a failure")
     options = parser.parse_args()
     setup = None
     if options.processing is not None:
-        setup = Setup(options.processing == "exactly-once", True, False, False, processing=True)
+        transactional = options.processing == "exactly-once"
+        setup = Setup(transactional, True, False, False, processing=True, expanding=options.expanding)
     if options.asynchronous is not None:
         setup = Setup(options.asynchronous == "exactly-once", True, False, False, asynchronous=True)
+    if options.joining is not None:
+        kind, _, guarantee = options.joining.partition("-")
+        setup = Setup(guarantee == "exactly-once", True, False, False, joining=kind)
     if options.broadcasting is not None:
         setup = Setup(options.broadcasting == "exactly-once", True, False, False, broadcasting=True)
     if options.seed is not None:

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 import orjson
 
-from streamrt import Application
+from streamrt import Application, WatermarkStrategy
 from streamrt.app import definition_of
 from streamrt.connectors import BatchingSink, SinkBatch, SinkCommit, SinkPosition, TransactionalSink
 from streamrt.errors import SinkFencedError
@@ -23,13 +23,16 @@ from streamrt.state import Stamp, State
 from streamrt.state.layout import BYTES_KEY, DATA_SPACE, JSON_KEY, Expiring, decode_value, record_prefix
 from streamrt.state.spec import StoreSpec
 from streamrt.topics import changelog_topic_name
+from streamrt.topology.graph import stream_id
 from tests.sim.broadcasting import COPIES, Judge, JudgeModel
 from tests.sim.broker import TOMBSTONES_KEPT_MS, Entry
 from tests.sim.calls import CAPACITY, later
-from tests.sim.processing import KEPT_SPACES, Remind, RemindModel
+from tests.sim.meeting import FAR, Meet, inputs_of, match
+from tests.sim.processing import KEPT_SPACES, Remind, RemindModel, twins
+from tests.sim.windows import declare_windows
 
 GROUP = "sim"
-SOURCE, OTHER, OUT, GROUPED_OUT, AGAIN_OUT = "in", "other", "out", "grouped", "again"
+SOURCE, OTHER, OUT, GROUPED_OUT, AGAIN_OUT, COPY = "in", "other", "out", "grouped", "again", "copy"
 REPARTITION, AGAIN = "repartition__sim--in--g", "repartition__sim--repartition.in.g--h"
 REPARTITIONS = (REPARTITION, AGAIN)
 SECOND = StoreSpec("second")
@@ -102,7 +105,7 @@ class SimSink(BatchingSink):
 
 
 class WholeSimSink(SimSink):
-    """One that does not say how to flush the records of one partition alone."""
+    """One that does not say how to flush the records of only one partition."""
 
     def flush(self) -> None:
         super().flush()
@@ -110,7 +113,7 @@ class WholeSimSink(SimSink):
 
 @dataclass
 class SimDatabase:
-    """What transactional sinks of all processes write to.
+    """Database that transactional sinks of all processes write to.
 
     Attributes:
         rows: the values, with the input partition and the offset.
@@ -122,7 +125,7 @@ class SimDatabase:
 
 
 class TransactionalSimSink(TransactionalSink):
-    """A sink of the first stage that stores positions beside values."""
+    """A sink of the first stage that stores positions with values."""
 
     destination = "database"
     step: Callable[[str], None] | None = None
@@ -161,7 +164,7 @@ class TransactionalSimSink(TransactionalSink):
 
 @dataclass(frozen=True)
 class Setup:
-    """What of the application there is.
+    """Parts that the application has.
 
     Attributes:
         transactional: whether commits are exactly-once.
@@ -169,8 +172,13 @@ class Setup:
         grouped: whether there is a second stage behind a `group_by`.
         regrouped: whether there is a third stage behind a second `group_by`.
         processing: whether the first stage is a process function, and all there is.
+        expanding: whether each record becomes two above it, and each timer ends a portion.
         asynchronous: whether asynchronous calls are above the first stage.
+        joining: how two frames meet behind exchanges, which is all there is; empty if they do not: see `tests.sim.joining`.
         broadcasting: whether the records of a second topic are broadcast to a process function, which is all there is.
+        windowed: whether there are windows by watermark behind a `group_by`, whose results the application reads again;
+            that is all there is.
+        held: whether the watermark stands still while all partitions are idle.
         second: whether the first stage has a second store.
         merged: whether the first stage reads two topics; then there is no second one.
         sink: class of the sink of the first stage; None for none.
@@ -184,28 +192,37 @@ class Setup:
     sink: type[SimSink] | type[TransactionalSimSink] | None = None
     regrouped: bool = False
     processing: bool = False
+    expanding: bool = False
     asynchronous: bool = False
     broadcasting: bool = False
+    windowed: bool = False
+    held: bool = False
+    joining: str = ""
 
     @property
     def timed(self) -> bool:
         """Whether there are timers."""
-        return self.processing or self.broadcasting
+        return self.processing or self.broadcasting or bool(self.joining)
 
     @property
     def has_own_objects(self) -> bool:
         """Whether each process needs a copy of its own of the operators."""
-        return self.sink is not None or self.broadcasting
+        return self.sink is not None or self.broadcasting or bool(self.joining)
 
     @property
     def has_several_inputs(self) -> bool:
         """Whether tasks have several inputs."""
-        return self.merged or self.broadcasting
+        return self.merged or self.broadcasting or bool(self.joining)
 
     @property
     def sources(self) -> tuple[str, ...]:
         if self.broadcasting:
             return (SOURCE, OTHER, COPIES)
+        if self.windowed:
+            return (SOURCE, REPARTITION, OUT)
+        if self.joining:
+            far = (FAR,) if self.joining == "chain" else ()
+            return tuple(dict.fromkeys((SOURCE, OTHER, *far, *inputs_of(self.joining))))
         if self.regrouped:
             return (SOURCE, REPARTITION, AGAIN)
         return (SOURCE, OTHER) if self.merged else (SOURCE, REPARTITION) if self.grouped else (SOURCE,)
@@ -215,12 +232,20 @@ class Setup:
         """The topics of each stream."""
         if self.broadcasting:
             return {OTHER: (OTHER,), f"{SOURCE}--{COPIES}": (SOURCE, COPIES)}
+        if self.joining:
+            merged = tuple(sorted(inputs_of(self.joining)))
+            alone = {topic: (topic,) for topic in self.sources if topic not in merged}
+            return {**alone, stream_id(merged): merged}
         return {f"{SOURCE}--{OTHER}": self.sources} if self.merged else {topic: (topic,) for topic in self.sources}
 
     def sinks(self, topic: str) -> tuple[str, ...]:
         """Return the topics that the records of a source or of a stream lead to."""
         if topic == AGAIN:
             return (AGAIN_OUT,)
+        if self.windowed:
+            return {SOURCE: (REPARTITION,), REPARTITION: (OUT,), OUT: (COPY,)}[topic]
+        if self.joining:
+            return (OUT,)
         if self.broadcasting:
             return (COPIES,) if topic == OTHER else (OUT,)
         if topic == REPARTITION:
@@ -231,7 +256,7 @@ class Setup:
 def _first_stage(sdf: Any, setup: Setup) -> Any:
     sdf = sdf.apply(Paced(tally), stateful=True, metadata=True) if setup.stateful else sdf.apply(Paced(square))
     if setup.stateful and setup.second:
-        sdf = sdf._new(Apply(tally_again, False, True, SECOND))
+        sdf = sdf._add_operator(Apply(tally_again, False, True, SECOND))
     return sdf
 
 
@@ -240,6 +265,10 @@ def specification(setup: Setup, partitions: int) -> TaskSpec:
     """Return what tasks run."""
     guarantee: Any = "exactly-once" if setup.transactional else "at-least-once"
     app = Application("unused.invalid:9092", consumer_group=GROUP, processing_guarantee=guarantee, loglevel=None)
+    if setup.windowed:
+        return _spec_of(declare_windows(app, held=setup.held), setup, partitions)
+    if setup.joining:
+        return _spec_of(_joining(app, setup), setup, partitions)
     sdf = app.dataframe(app.topic(SOURCE))
     sdf = sdf.concat(app.dataframe(app.topic(OTHER))) if setup.merged else sdf
     sdf = sdf.apply_async(later, timeout=60_000, capacity=CAPACITY) if setup.asynchronous else sdf
@@ -247,6 +276,7 @@ def specification(setup: Setup, partitions: int) -> TaskSpec:
         rules = app.dataframe(app.topic(OTHER)).broadcast()
         sdf = sdf.connect(rules).process(Judge(), clock="partition")
     else:
+        sdf = sdf.apply(twins, expand=True) if setup.expanding else sdf
         sdf = sdf.process(Remind(), clock="partition") if setup.processing else _first_stage(sdf, setup)
     sdf.to_topic(app.topic(OUT))
     if setup.sink is not None:
@@ -257,9 +287,31 @@ def specification(setup: Setup, partitions: int) -> TaskSpec:
         if setup.regrouped:
             again = grouped.group_by("h").apply(Paced(tally), stateful=True, metadata=True)
             again.to_topic(app.topic(AGAIN_OUT, key_serializer="json"))
+    return _spec_of(app, setup, partitions)
+
+
+def _joining(app: Application, setup: Setup) -> Application:
+    """Declare frames that meet. No input counts as idle: nothing else says how slow a simulated task is."""
+    never = WatermarkStrategy(idle_timeout=None)
+    keys: Any = "json" if setup.joining == "mixed" else "bytes"
+    left = app.dataframe(app.topic(SOURCE, key_deserializer=keys, watermark_strategy=never))
+    right = app.dataframe(app.topic(OTHER, watermark_strategy=never))
+    left = left if setup.joining == "mixed" else left.group_by("g")
+    right = right.group_by("h") if setup.joining == "chain" else right
+    right = right.group_by("g")
+    if setup.joining == "asof":
+        met = left.join_asof(right, how="left", on_merge=match)
+    else:
+        met = left.connect(right).process(Meet(), clock="partition")
+    met.to_topic(app.topic(OUT))
+    return app
+
+
+def _spec_of(app: Application, setup: Setup, partitions: int) -> TaskSpec:
     spec = definition_of(app).task_spec(count_outputs=True)
-    if setup.broadcasting:
-        spec = replace(spec, topology=spec.topology.resolve({SOURCE: partitions, OTHER: partitions}))
+    inputs = [topic for topic in setup.sources if topic not in spec.topology.exchanges]
+    if setup.broadcasting or setup.windowed or setup.joining:
+        spec = replace(spec, topology=spec.topology.resolve(dict.fromkeys(inputs, partitions)))
     sources = {}
     for topic, members in setup.streams.items():
         if not spec.topology.stores(topic):
@@ -271,7 +323,7 @@ def specification(setup: Setup, partitions: int) -> TaskSpec:
         ids = ",".join(f"id of {member}" for member in members)
         sources[topic] = ScopeInfo(ids, partitions, changelogs, members if len(members) > 1 else ())
     state = StateSettings(GROUP, Path("unused"), None, sources)
-    first_counts = dict.fromkeys(set(setup.sources) - {*REPARTITIONS, COPIES}, partitions)
+    first_counts = dict.fromkeys(inputs, partitions)
     return replace(spec, state=state, commit_metadata=CommitMetadata.of(state, setup.streams, None, first_counts))
 
 
@@ -336,7 +388,7 @@ class ModelState:
 
 
 class Model:
-    """What one task should do.
+    """Model of what one task should do.
 
     Args:
         setup: the application.
@@ -346,7 +398,9 @@ class Model:
 
     def __init__(self, setup: Setup, stream: str, *, ended: bool = False) -> None:
         self._ended = ended
-        self._processing = JudgeModel() if setup.broadcasting else RemindModel() if setup.processing else None
+        self._processing: JudgeModel | RemindModel | None = None
+        if setup.broadcasting or setup.processing:
+            self._processing = JudgeModel() if setup.broadcasting else RemindModel(setup.expanding)
         self._grouped = stream in REPARTITIONS
         self._functions: list[Callable[..., dict[str, Any]]] = [tally]
         if not self._grouped and not setup.stateful:

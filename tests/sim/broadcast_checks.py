@@ -1,4 +1,4 @@
-"""What must hold of an application with broadcast state, whatever has gone wrong."""
+"""Checks of an application with broadcast state, whatever has gone wrong."""
 
 from collections.abc import Mapping
 from itertools import dropwhile
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class _Output(NamedTuple):
-    """What is known of a processed record.
+    """Facts about a processed record.
 
     Attributes:
         origin: the attempt that processed it.

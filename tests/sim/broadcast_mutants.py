@@ -72,7 +72,7 @@ Patch = tuple[Any, str, Callable[..., Any]]
 _IN_ORDER = (
     ("inputs come one after the other", Merge, "runs", _take_inputs_one_after_the_other),
     ("broadcasts come after records of their time", TaskRegistry, "merge_order", _put_broadcasts_last),
-    ("a merge does not read ahead", merge_module._Feed, "_read", _read_what_is_delivered),
+    ("a merge does not read ahead", merge_module._Feed, "_read_chunks", _read_what_is_delivered),
     ("only one input's offset is committed", ExactlyOnceCommit, "publish", _publish_one_input),
     ("each partition gets each record twice", Broadcast, "build", _send_twice),
 )

@@ -1,8 +1,9 @@
 """A function with broadcast state and timers for the simulator, and a naive model of it.
 
-The inputs alone do not say what is right: a task does not wait for broadcast records, so it depends on commits which records
-of the other side one reaches in time. But each output tells which broadcast records the task had. So the order in which a
-task has worked can be read off its committed outputs; `tests.sim.broadcast_checks` does, and replays it with the model.
+The inputs on their own do not say what is right: a task does not wait for broadcast records, so it depends on commits which
+records of the other side one reaches in time. But each output tells which broadcast records the task had. So the order in
+which a task has worked can be read off its committed outputs; `tests.sim.broadcast_checks` does, and replays it with the
+model.
 """
 
 import bisect

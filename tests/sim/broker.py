@@ -14,9 +14,11 @@ Between the decision and its markers a transaction pins the last stable offset a
 
 import random
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from operator import attrgetter
+
+from confluent_kafka import KafkaError
 
 from streamrt.errors import TransactionError
 from streamrt.kafka import KafkaRequestError
@@ -25,6 +27,7 @@ from streamrt.kafka.partitioner import partition_for
 from streamrt.models import TopicPartition
 
 TRANSACTION_TIMEOUT_MS = 60_000
+LAYOUT = "layout__sim"
 TOMBSTONES_KEPT_MS = 600_000
 _OFFSET = attrgetter("offset")
 
@@ -53,7 +56,7 @@ class Transaction:
 
 @dataclass(eq=False)
 class Entry:
-    """What is at one offset."""
+    """Entry at one offset."""
 
     offset: int
     key: bytes | None
@@ -81,7 +84,7 @@ class Log:
         self.end = 0
         self.pinned: dict[Transaction, int] = {}
         self.lost: list[Entry] = []
-        """What was deleted before it was processed, as far as the application knows."""
+        """Entries that were deleted before they were processed, as far as the application knows."""
         self._deleted: list[Entry] = []
 
     @property
@@ -91,7 +94,7 @@ class Log:
 
     @property
     def closed(self) -> int:
-        """Where the active segment begins, which nothing compacts: a stale writer alone closes no segment (decision 11)."""
+        """Where the active segment begins, which nothing compacts: a stale writer by itself closes none (decision 11)."""
         newest = max((entry.epoch for entry in self.entries if entry.epoch is not None), default=None)
         if newest is None:
             return self.stable
@@ -128,7 +131,7 @@ class Log:
 
 @dataclass
 class _Coordinated:
-    """What the coordinator knows of a transactional id."""
+    """State of a transactional id in the coordinator."""
 
     epoch: int = -1
     transaction: Transaction | None = None
@@ -140,7 +143,7 @@ class Broker:
     Args:
         rng: decides.
         topics: partition counts.
-        fencing: False for the mutant in which a transactional id fences nobody.
+        fencing: False for the mutant in which a transactional id fences no one.
     """
 
     def __init__(self, rng: random.Random, topics: Mapping[str, int], *, fencing: bool = True) -> None:
@@ -152,12 +155,17 @@ class Broker:
         self.now = 1_000_000
         self.offsets: dict[TopicPartition, tuple[int, str | None]] = {}
         self.generation = 0
+        self.ids: dict[str, str | None] = {name: f"id of {name}" for name in topics}
+        """Kafka's ids of topics; None while a topic is deleted."""
         self._heard = 0
         self._written: dict[TopicPartition, int] = {}
         self._fencing = fencing
         self._ids: dict[str, _Coordinated] = {}
         self._deciding: list[Transaction] = []
         self._late: list[tuple[str, int]] = []
+        self._late_records: list[tuple[str, int, TopicPartition, Entry]] = []
+        self.arrivals: Callable[[TopicPartition, bytes | None], None] = lambda place, value: None
+        """Hears of each record that is written."""
 
     # -- Records ---------------------------------------------------------------------------------------------------
 
@@ -178,6 +186,7 @@ class Broker:
         epoch: bytes | None = None,
     ) -> None:
         """Write a record without a transaction."""
+        self.arrivals(place, value)
         self.logs[place].append(Entry(-1, key, value, timestamp or self.now, None, False, origin, epoch=epoch))
 
     def add_partition(self, topic: str) -> TopicPartition:
@@ -186,6 +195,19 @@ class Broker:
         self.topics[topic] += 1
         self.logs[place] = Log()
         return place
+
+    def delete_topic(self, topic: str) -> None:
+        """Delete a topic, and the offsets of the group in it."""
+        self.ids[topic] = None
+        for place in [place for place in self.logs if place.topic == topic]:
+            for transaction in self.open_transactions():
+                transaction.first.pop(place, None)
+                # A coordinator may hear of the deletion late.
+                if self._rng.random() < 0.5:
+                    transaction.offsets.pop(place, None)
+            self.logs[place] = Log()
+            self.offsets.pop(place, None)
+            self._written.pop(place, None)
 
     def append_marker(self, place: TopicPartition) -> None:
         """Write the marker of somebody else's transaction."""
@@ -243,6 +265,7 @@ class Broker:
         Raises:
             TransactionError: if the producer is fenced.
         """
+        self.arrivals(place, value)
         transaction = self._running(name, epoch)
         log = self.logs[place]
         if place not in transaction.first:
@@ -254,6 +277,8 @@ class Broker:
     ) -> None:
         """Add offsets of the group to the running transaction."""
         transaction = self._running(name, epoch)
+        if any(self.ids.get(place.topic, "") is None for place in offsets):
+            raise TransactionError("the offsets of a topic that does not exist cannot be added")
         transaction.offsets.update({place: (at, text_of(metadata, place)) for place, at in offsets.items()})
         self._heard += 1
         transaction.written.update(dict.fromkeys(offsets, self._heard))
@@ -278,8 +303,25 @@ class Broker:
         """Take a request to commit that arrives some time later."""
         self._late.append((name, epoch))
 
+    def produce_late(self, name: str, epoch: int, place: TopicPartition, record: Entry) -> None:
+        """Take a record of a transaction that arrives some time later, when its client has given it up."""
+        self._late_records.append((name, epoch, place, record))
+
+    def arrive_records(self) -> None:
+        """Let late records arrive. A broker before KIP-890 adds them to whatever their producer has open at that time."""
+        for request in list(self._late_records):
+            name, epoch, place, record = request
+            known = self._ids[name]
+            if known.epoch != epoch:
+                self._late_records.remove(request)
+            elif known.transaction is not None and known.transaction.status == OPEN:
+                self._late_records.remove(request)
+                self.append_in_transaction(
+                    name, epoch, place, record.key, record.value, record.timestamp, record.origin
+                )
+
     def arrive(self) -> None:
-        """Let a late request arrive. A broker before KIP-890 applies it to whatever its producer has open by then."""
+        """Let a late request arrive. A broker before KIP-890 applies it to whatever its producer has open at that time."""
         for request in list(self._late):
             name, epoch = request
             known = self._ids[name]
@@ -315,7 +357,7 @@ class Broker:
                 known.epoch += 1
 
     def end_all(self) -> None:
-        """Abort what is open, as when nobody works for as long as transactions may last."""
+        """Abort what is open, as when no process works for as long as transactions may last."""
         self.wait(TRANSACTION_TIMEOUT_MS + 1)
 
     def open_transactions(self) -> list[Transaction]:
@@ -381,6 +423,8 @@ class Broker:
         """
         if generation != self.generation:
             raise KafkaRequestError(f"the generation {generation} is over")
+        if any(self.ids.get(place.topic, "") is None for place in offsets):
+            raise KafkaRequestError("the topic does not exist", KafkaError.UNKNOWN_TOPIC_OR_PART, retriable=True)
         self.offsets.update({place: (at, text_of(metadata, place)) for place, at in offsets.items()})
         self._heard += 1
         self._written.update(dict.fromkeys(offsets, self._heard))

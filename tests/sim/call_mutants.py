@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from streamrt.runtime.tasks.calls import CallsInFlight, _NodeCalls
+from streamrt.runtime.tasks.chain.calls_in_flight import CallsInFlight, _NodeCalls
 
 ASYNCHRONOUS = "asynchronous"
 """In the names of mutants that are looked for in applications with asynchronous calls."""
@@ -16,7 +16,7 @@ def _any_is_ready(self: _NodeCalls) -> bool:
 def _pass_on_in_the_order_of_ends(self: _NodeCalls) -> None:
     for call in [each for each in self.open if each.done]:
         del self.open[call]
-        self._resume(call)
+        self._resume_call(call)
 
 
 def _drain_nothing(self: CallsInFlight, patience_s: float | None = None) -> bool:
@@ -40,7 +40,7 @@ CALL_MUTANTS: dict[str, tuple[str, bool, tuple[Patch, ...]]] = {
     for what, patches in (
         (
             "results come in the order of their ends",
-            ((_NodeCalls, "_ready", _any_is_ready), (_NodeCalls, "_pass_on", _pass_on_in_the_order_of_ends)),
+            ((_NodeCalls, "_is_ready", _any_is_ready), (_NodeCalls, "_pass_on", _pass_on_in_the_order_of_ends)),
         ),
         ("a commit does not wait for calls", ((CallsInFlight, "drain", _drain_nothing),)),
         ("calls of a task that is given up go on", ((CallsInFlight, "drop", _drop_nothing),)),

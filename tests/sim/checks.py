@@ -1,4 +1,4 @@
-"""What must hold, whatever has gone wrong."""
+"""Checks that must hold, whatever has gone wrong."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -170,7 +170,7 @@ class Checks:
                     self._agree(machine, fresh, name)
 
     def _agree(self, machine: Machine, fresh: Machine, name: Name) -> None:
-        """State on a disk is what its changelog says, at least once, too."""
+        """State on a disk is what its changelog says, also with at-least-once."""
         entries, stamp = machine.content(name)
         others, other = fresh.content(name)
         if stamp is not None and other is not None and stamp.changelog_offset == other.changelog_offset:
@@ -183,7 +183,7 @@ class Checks:
         for task in self._sim.tasks:
             for _ in range(3):
                 with self._sim.running(process := self._sim.new_process(machine), None):
-                    # Nobody has claimed the partitions later.
+                    # No one has claimed the partitions later.
                     claims = dict.fromkeys(positions, 1 << 40)
                     report = process.tasks.restore([task], BatchContext(dict(positions), claims=claims))
                 self.failure(report)

@@ -1,18 +1,18 @@
 """The clients of a simulated process, with a step before and after each request: there faults happen."""
 
 import contextlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from streamrt.errors import ProducerError, TransactionError
 from streamrt.kafka import KafkaRequestError
 from streamrt.kafka.client import OffsetMetadata
-from streamrt.kafka.committed import CommittedOffset
-from streamrt.kafka.writer import WriterFailedError
+from streamrt.kafka.cluster.committed import CommittedOffset
+from streamrt.kafka.writing.record_writer import WriterFailedError
 from streamrt.records import Headers, TimestampType, TopicPartition
 from streamrt.records.headers import EPOCH_HEADER
 from streamrt.runtime.chunk import Chunk
-from streamrt.runtime.tasks.clients import RecordWriter, TransactionalRecordWriter
+from streamrt.runtime.tasks.task_clients import RecordWriter, TransactionalRecordWriter
 from streamrt.topology import TaskId
 from tests.sim.broker import Entry
 
@@ -96,7 +96,7 @@ class SimWriter:
             lost = [ProducerError("injected") for held in self._held.values() for _ in held]
             self._held.clear()
             if self._sim.fatal.random() < 0.5:
-                # This one stands for the next one, too: it has nothing any more.
+                # This one also stands for the next one: it has nothing any more.
                 raise WriterFailedError("injected fatal error", retriable=True)
         for place, held in self._held.items():
             for record in held:
@@ -137,11 +137,13 @@ class SimTransaction:
         self._open = False
         self._failed = False
         self._spent = False
+        self._gave_up = False
         self._held: dict[TopicPartition, list[_Buffered]] = {}
 
     @property
     def usable(self) -> bool:
-        return not (self._spent or self._failed) or (self._sim.mutant == "usable" and not self._failed)
+        doubtful = self._spent or self._gave_up
+        return not (doubtful or self._failed) or (self._sim.mutant == "usable" and not self._failed)
 
     def produce(
         self,
@@ -167,8 +169,12 @@ class SimTransaction:
         self._open = True
         try:
             sim.step(process, "flush transaction", aborted)
+            if sim.late_requests and not sim.calm and sim.late.random() < 0.2:
+                self._give_up_a_record()
+            sim.broker.arrive_records()
             self._send(whole=True)
             sim.step(process, "send offsets", aborted)
+            sim.check_committer(process.name, offsets)
             broker.send_offsets(self._name, self._epoch, offsets, metadata)
             sim.step(process, "end transaction", aborted)
             if sim.trouble("end transaction", 0.3):
@@ -176,17 +182,27 @@ class SimTransaction:
             else:
                 broker.end(self._name, self._epoch, commit=True)
         except TransactionError:
-            self._failed = True
+            self._failed = self._failed or not self._gave_up
             raise
         self._open = False
         sim.step(process, "transaction ended")
+
+    def _give_up_a_record(self) -> None:
+        """Time out for a record whose request is still on its way; the transaction can only be aborted."""
+        broker = self._sim.broker
+        for place, held in self._held.items():
+            for key, value, timestamp, origin, _ in held[:1]:
+                late = Entry(-1, key, value, timestamp or broker.now, origin=origin)
+                broker.produce_late(self._name, self._epoch, place, late)
+                self._gave_up = True
+                raise TransactionError("a record was not delivered in time")
 
     def _end_in_doubt(self) -> None:
         """Ask for the commit while the connection is bad."""
         broker, outcome = self._sim.broker, self._sim.rng.randrange(4)
         self._spent = True
         if outcome == 0:
-            # Done, and nobody heard of it.
+            # Done, and no one heard of it.
             broker.end(self._name, self._epoch, commit=True)
             raise TransactionError("the outcome is not known: it is committed")
         if outcome == 1:
@@ -337,6 +353,10 @@ class SimClients:
                 [entry.epoch for entry in taken],
             )
 
+    def topic_ids(self, topics: Collection[str]) -> Mapping[str, str | None]:
+        self._sim.step(self._process, "topic ids", refused)
+        return self._sim.ids_for(topics, self._process.name)
+
     def log_end(self, place: TopicPartition) -> int:
         self._sim.step(self._process, "log end", refused)
         return self._sim.broker.logs[place].stable
@@ -351,7 +371,7 @@ class SimClients:
             start = found[-1].offset + 1
 
     def has_records(self, place: TopicPartition, start: int, end: int) -> bool:
-        # What was deleted tells nothing: markers may have been there, and nobody can process it any more.
+        # What was deleted tells nothing: markers may have been there, and no one can process it any more.
         low, _ = self.bounds(place)
         return any(batch.keys for batch in self.changelog(place, max(start, low), end))
 

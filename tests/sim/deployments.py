@@ -101,7 +101,7 @@ def _topology(version: Version) -> TaskSpec:
     for frame, scope in zip(frames, version.streams, strict=True):
         counted = frame.apply(Paced(functools.partial(tally, scope)), stateful=True, metadata=True)
         if version.second:
-            counted = counted._new(Apply(functools.partial(tally_again, scope), False, True, SECOND))
+            counted = counted._add_operator(Apply(functools.partial(tally_again, scope), False, True, SECOND))
         counted.to_topic(app.topic(OUT))
     return definition_of(app).task_spec(count_outputs=True)
 
@@ -256,7 +256,7 @@ class DeploymentSimulation(Simulation):
 
 
 class DeploymentChecks(Checks):
-    """What must hold whatever versions there were."""
+    """Checks that must hold whatever versions there were."""
 
     _sim: DeploymentSimulation
 

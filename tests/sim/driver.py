@@ -3,24 +3,31 @@
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
+from streamrt.event_time.merge_phases import MergePhase, MergePhases
 from streamrt.kafka import KafkaRequestError
 from streamrt.kafka.client import OffsetMetadata
-from streamrt.kafka.committed import CommittedOffset
+from streamrt.kafka.cluster.committed import CommittedOffset
+from streamrt.kafka.cluster.topic_ids import DOUBTFUL, confirmed_ids
 from streamrt.models import TopicPartition
 from streamrt.runtime.batch_context import BatchContext
 from streamrt.runtime.chunk import Chunk
-from streamrt.runtime.driver.start import StartRules, plan_start
-from streamrt.runtime.metadata import CommittedMetadata, claimed, first_counts
+from streamrt.runtime.driver.life.unfinished import Unfinished
+from streamrt.runtime.driver.starting.start_offsets import StartRules, plan_start
+from streamrt.runtime.layout_record import POSITIONS_PARTITION, decode_position, position_key
+from streamrt.runtime.metadata import CommittedMetadata, claimed, first_counts, sent_before
 from streamrt.runtime.report import Report
 from streamrt.runtime.skipped import refuse_skipped_stores
 from streamrt.runtime.tasks.faults import InjectedFaultError
-from streamrt.spark.offsets import Start
+from streamrt.runtime.topic_identity import InputIdentity, refuse_recreated
+from streamrt.spark.start_positions import Start
 from streamrt.state.changelog import POSITION_KEY, Position
 from streamrt.topology import TaskId
-from tests.sim.broker import Log
+from tests.sim.broker import LAYOUT, Log
 from tests.sim.clients import Crash, chunk_of, name_of
+from tests.sim.cuts import merge_cuts
 
 if TYPE_CHECKING:
     from tests.sim.simulation import Simulation
@@ -28,6 +35,7 @@ if TYPE_CHECKING:
 _ATTEMPTS = 3
 _RULES = StartRules("sim", "latest", recover=True)
 _SLICES = 200
+_TICKS = 2_000
 SLICE_S = 0.2
 """How long tasks work before they look around, where functions are slow."""
 
@@ -44,7 +52,7 @@ class Attempt:
 
 
 class Wrong(BaseException):
-    """What must never be. Passes through the code under test, which catches exceptions."""
+    """An outcome that must never be. Passes through the code under test, which catches exceptions."""
 
 
 def find_start(sim: "Simulation", places: Iterable[TopicPartition]) -> Start:
@@ -56,7 +64,10 @@ def find_start(sim: "Simulation", places: Iterable[TopicPartition]) -> Start:
     claims: dict[TopicPartition, int] = {}
     notes: dict[TopicPartition, CommittedMetadata] = {}
     committed: dict[TopicPartition, int] = {}
+    sim.before_start()
     counts = _first_counts(sim)
+    ids = sim.spec.topic_ids
+    refuse_recreated(ids, confirmed_ids(partial(sim.ids_for, who="start"), ids))
     for place in places:
         try:
             found = sim.broker.committed(place)
@@ -73,10 +84,11 @@ def find_start(sim: "Simulation", places: Iterable[TopicPartition]) -> Start:
             found = _claim(sim, place, found)
         text = None if found is None else found[1]
         note = notes[place] = CommittedMetadata.decode(text)
+        refuse_recreated({place.topic: note.topic}, ids if ids else {place.topic: None})
         if found is not None:
             committed[place] = found[0]
         added = place.partition >= counts.get(place.topic, math.inf)
-        known = (None if added else _position_of_state(sim, place)) if found is None else found[0]
+        known = _remembered(sim, place, added=added) if found is None else found[0]
         plan = plan_start(place, known, (log.low, log.end), replace(_RULES, added=added))
         positions[place] = plan.position
         if known is None:
@@ -105,8 +117,14 @@ def find_start(sim: "Simulation", places: Iterable[TopicPartition]) -> Start:
         lambda log: _last_position(sim.broker.logs[log]),
         lambda place, start, end: any(sim.broker.logs[place].read(start, end)),
     )
+    _note(sim, positions)
     return Start(
-        positions, initial_offsets, frozenset(stateful), {place: metadata[place] for place in initial_offsets}, claims
+        positions,
+        initial_offsets,
+        frozenset(stateful),
+        {place: metadata[place] for place in initial_offsets},
+        claims,
+        sent_before(notes, sim.spec.topology),
     )
 
 
@@ -135,7 +153,7 @@ def fence(sim: "Simulation", place: TopicPartition) -> None:
 
 
 def _claim(sim: "Simulation", place: TopicPartition, found: tuple[int, str | None]) -> tuple[int, str | None]:
-    """Claim an input partition that another version had; return what is committed then."""
+    """Claim an input partition that another version had; then return what is committed."""
     metadata = sim.spec.commit_metadata
     if metadata.describes(place, found[1]) or sim.mutant == "claims":
         return found
@@ -145,13 +163,32 @@ def _claim(sim: "Simulation", place: TopicPartition, found: tuple[int, str | Non
     return sim.broker.offsets[place]
 
 
+def _remembered(sim: "Simulation", place: TopicPartition, *, added: bool) -> int | None:
+    """Return the position of a partition without a committed offset, as changelogs and the layout tell."""
+    positions = sim.spec.positions
+    if positions is not None and place.topic in positions.ids and sim.mutant != "forgotten":
+        log = sim.broker.logs[TopicPartition(LAYOUT, POSITIONS_PARTITION)]
+        values = [entry.value for entry in log.read(0, log.end) if entry.key == position_key(place)]
+        if values:
+            return decode_position(values[-1] or b"", LAYOUT)[1]
+    return None if added else _position_of_state(sim, place)
+
+
+def _note(sim: "Simulation", positions: Mapping[TopicPartition, int]) -> None:
+    """Keep where inputs begin."""
+    if sim.spec.positions is not None:
+        for key, value in sim.spec.positions.records(positions):
+            sim.broker.append(TopicPartition(LAYOUT, POSITIONS_PARTITION), key, value, None)
+
+
 def _position_of_state(sim: "Simulation", place: TopicPartition) -> int:
     found = []
     for (topic, _), changelog in sim.changelogs.items():
         log = sim.broker.logs.get(TopicPartition(changelog, place.partition))
         if place.topic in sim.setup.streams[topic] and log is not None:
             position = _last_position(log)
-            if position is not None:
+            own = sim.spec.state.sources[topic].topic_id if sim.spec.state is not None else None
+            if position is not None and position.topic_id in (None, own):
                 found.append((position.inputs or {}).get(place.topic, position.input_offset))
     return min(found, default=0)
 
@@ -162,7 +199,7 @@ def _last_position(log: Log) -> Position | None:
 
 
 class Driver:
-    """One run of the application; a later one takes the group over, and this one is a zombie then.
+    """One run of the application; a later one takes the group over, and this one is then a zombie.
 
     Args:
         sim: the world.
@@ -181,7 +218,15 @@ class Driver:
         self._stateful: frozenset[TopicPartition] = frozenset()
         self._claims: Mapping[TopicPartition, int] = {}
         self._known = len(sim.inputs)
+        self.identity = InputIdentity(partial(sim.ids_for, who=str(self)), sim.spec.topic_ids, clock=sim.seconds)
         self.paused = sim.paused
+        self._unfinished = Unfinished(sim.spec.topology)
+        self._phases = MergePhases(sim.spec.topology, merge_cuts(sim))
+        # Up to where the last micro-batch has read, and the ends that there were.
+        self._plan: tuple[Mapping[TopicPartition, int], Mapping[TopicPartition, int]] = ({}, {})
+
+    def __str__(self) -> str:
+        return f"driver {self.generation}"
 
     @property
     def replaced(self) -> bool:
@@ -193,12 +238,24 @@ class Driver:
     def start(self) -> bool:
         """Begin at the committed offsets, and restore the stores; return False if that must be tried again."""
         self._pending.clear()
+        # A query compares only its own micro-batches.
+        self._plan = ({}, {})
         self._follow()
         start = find_start(self.sim, self.inputs)
         self.positions, self._stateful, self._claims = dict(start.positions), start.stateful, start.claims
         if start.initial_offsets and not self._commit(dict(start.initial_offsets), start.metadata):
             return False
+        self._phases.assign(self.inputs)
+        self._enter_phase()
         return self._restore()
+
+    def _enter_phase(self) -> None:
+        """Leave out what is not read yet because of merges behind exchanges."""
+        self._phases.advance(self.positions)
+        left_out = self._phases.left_out(self.inputs)
+        self.tasks = [task for task in self.tasks if left_out.isdisjoint(self.sim.spec.topology.inputs(task))]
+        self._unfinished.assign(self.tasks)
+        self.inputs = [place for place in self.inputs if place not in left_out]
 
     def _follow(self) -> None:
         """Take the partitions that there are, without those of tasks that read a paused topic."""
@@ -247,16 +304,33 @@ class Driver:
     def batch(self) -> bool:
         """Run one micro-batch; return whether the query can go on."""
         sim, rng = self.sim, self.sim.rng
-        if any(self.positions[place] < sim.broker.logs[place].low for place in self.inputs):
+        logs = sim.broker.logs
+        if any(not logs[place].low <= self.positions[place] <= logs[place].end for place in self.inputs):
             # Spark gives a query up that was to read what is deleted.
+            self.identity.doubt("the query ended")
+            sim.doubted(str(self))
             self.commit()
             return False
+        if self.identity.in_doubt:
+            self.identity.require()
+        sim.check_batch(str(self))
         if self._is_behind and (sim.calm or sim.growth.random() < 0.3):
             # A rebalance ends the query.
             self.commit()
             return False
         if self.paused != sim.paused:
             # So does a wish of callers.
+            self.commit()
+            return False
+        if self._phases.phase is not MergePhase.ALL and self._phases.advance(self.positions):
+            self.commit()
+            return False
+        if not self._finish_work():
+            self.commit()
+            return False
+        latest = {place: sim.broker.logs[place].stable for place in self.inputs}
+        if self._phases.see_plan(*self._plan):
+            self._phases.restart()
             self.commit()
             return False
         tasks: list[list[Chunk]] = []
@@ -275,7 +349,7 @@ class Driver:
         for chunks in tasks:
             report = self._run(chunks)
             if self.replaced or report is None:
-                # Spark gives the batch up: nobody hears of the tasks that succeeded.
+                # Spark gives the batch up: no one hears of the tasks that succeeded.
                 self.commit()
                 return False
             merged.merge(report)
@@ -283,10 +357,40 @@ class Driver:
         if self.replaced:
             return False
         self._note(merged)
+        if not self._finish_work():
+            self.commit()
+            return False
+        self._plan = {place: self.positions[place] for place in latest}, latest
         return merged.failure is None and not merged.interrupted and not merged.locked
 
+    def _finish_work(self) -> bool:
+        """Tick tasks until none has work left over, as between two batches; return whether the query can go on."""
+        for _ in range(_TICKS if self.sim.setup.expanding else 0):
+            if not self._unfinished.tasks:
+                return True
+            task = self.sim.rng.choice(sorted(self._unfinished.tasks))
+            process = self.sim.process(task)
+            self.sim.note(f"{process.name} goes on with the work of {task}")
+            try:
+                with self.sim.running(process, None):
+                    report = process.tasks.tick([task], replace(self.context(), attempt=self.sim.counts.attempts))
+            except Crash:
+                return False
+            except InjectedFaultError:
+                self.sim.kill(process)
+                return False
+            if self.replaced:
+                return False
+            self.sim.checks.failure(report)
+            self._note(report)
+            if report.failure is not None or report.interrupted or report.locked:
+                return False
+        if self.sim.setup.expanding:
+            raise Wrong("what is due never ends")
+        return True
+
     def idle(self) -> None:
-        """Move the group past what is no record at the ends of partitions."""
+        """Move the group past what is not a record at the ends of partitions."""
         for place in self.inputs:
             log = self.sim.broker.logs[place]
             at = self.positions.get(place, 0)
@@ -314,8 +418,13 @@ class Driver:
         former = {place: at for place, (at, _) in self.sim.broker.offsets.items()}
         try:
             self.sim.driver_step(self, "commit")
+            self.identity.require()
+            self.sim.check_committer(str(self), offsets)
             self.sim.broker.commit(self.generation, offsets, metadata)
-        except KafkaRequestError:
+        except KafkaRequestError as error:
+            if error.code in DOUBTFUL:
+                self.identity.doubt(str(error))
+                self.sim.doubted(str(self))
             return False
         if not self.sim.setup.transactional:
             self.sim.checks.durable(offsets)
@@ -339,7 +448,7 @@ class Driver:
         if self.sim.slow_ms:
             seconds = SLICE_S
         if self.sim.setup.timed:
-            # Nobody ticks here, so timers fire in one portion.
+            # No one ticks here, so timers fire in one portion.
             seconds = float("inf")
         outputs = None if self.sim.calm or rng.random() < 0.85 else rng.randint(1, 3)
         context = self._context(seconds, outputs)
@@ -364,6 +473,7 @@ class Driver:
         )
 
     def _note(self, report: Report) -> None:
+        self._unfinished.report(report)
         for place, done in report.ranges.items():
             self.positions[place] = max(done.end, self.positions[place])
         for task in (*report.interrupted, *report.locked):

@@ -19,7 +19,7 @@ class EndingSimulation(Simulation):
 
     Attributes:
         plan: the fault that comes while time ends.
-        faults_at_the_end: how many others have come then.
+        faults_at_the_end: how many others have come while it ends.
     """
 
     mode = "bounded"
@@ -30,6 +30,8 @@ class EndingSimulation(Simulation):
         self._process_all()
         self.checks.outputs(final=True)
         self.ended = True
+        # A bounded run reads up to the ends that there were; what comes later belongs to another run.
+        self._additions = self._waves = 0
         self.calm = False
         self.faults.planned = self.plan
         left = self.faults.left = _FAULTS if self.faults.rate else 0

@@ -1,11 +1,14 @@
-"""What a resident task reads records with, and commits several transactions with, in the simulator."""
+"""Clients with which a resident task reads records, and commits several transactions, in the simulator."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Executor, Future
 from typing import TYPE_CHECKING, Any
 
+from confluent_kafka import KafkaError
+
 from streamrt.errors import OffsetOutOfRangeError
-from streamrt.kafka.inputs import InputBatch
+from streamrt.kafka import KafkaRequestError
+from streamrt.kafka.reading.input_reader import InputBatch
 from streamrt.models import TimestampType, TopicPartition
 from tests.sim.driver import Wrong
 
@@ -29,8 +32,15 @@ class SimPool(Executor):
 class SimFeed:
     """Implements `Feed` over the simulated cluster."""
 
-    def __init__(self, sim: "ResidentSimulation", process: "Process") -> None:
+    def __init__(
+        self,
+        sim: "ResidentSimulation",
+        process: "Process",
+        on_doubt: Callable[[str, Collection[str]], None] = lambda error, topics: None,
+    ) -> None:
         self._sim = sim
+        self._on_doubt = on_doubt
+        self._topics: dict[TopicPartition, str | None] = {}
         self._process = process
         self._positions: dict[TopicPartition, int] = {}
         self._paused: set[TopicPartition] = set()
@@ -40,6 +50,7 @@ class SimFeed:
         if not positions.keys().isdisjoint(self._positions):
             raise Wrong(f"{sorted(positions)} are assigned already")
         self._positions.update(positions)
+        self._topics.update({place: self._sim.broker.ids.get(place.topic) for place in positions})
         self._paused.update(positions)
 
     def remove(self, places: Iterable[TopicPartition]) -> None:
@@ -59,6 +70,10 @@ class SimFeed:
                 # The client has not got it yet.
                 continue
             log, at = sim.broker.logs[place], self._positions[place]
+            if (error := self._trouble(place)) is not None:
+                self._on_doubt(str(error), [place.topic])
+                sim.doubted(self._process.name)
+                raise error
             if at < log.low:
                 raise OffsetOutOfRangeError(f"injected: offset {at} of {place} is deleted")
             taken = list(log.read(at, log.stable))[: min(records, rng.randint(1, sim.largest))]
@@ -84,6 +99,18 @@ class SimFeed:
         if not found:
             sim.wait(timeout_s)
         return found
+
+    def _trouble(self, place: TopicPartition) -> Exception | None:
+        """Return the error if a topic is another one; a client may also read on, and notice nothing."""
+        log, at, now = self._sim.broker.logs[place], self._positions[place], self._sim.broker.ids.get(place.topic)
+        former, self._topics[place] = self._topics[place], now
+        if at > log.end:
+            return OffsetOutOfRangeError(f"injected: offset {at} of {place} does not exist")
+        if now != former and self._sim.notices():
+            return KafkaRequestError(
+                f"injected: {place} is not known", KafkaError.UNKNOWN_TOPIC_OR_PART, retriable=True
+            )
+        return None
 
     def seek(self, place: TopicPartition, offset: int) -> None:
         if place not in self._positions:

@@ -2,12 +2,13 @@
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Protocol
 
 from streamrt.kafka import KafkaRequestError
 from streamrt.kafka.client import OffsetMetadata
-from streamrt.kafka.group_state import GroupAssignment, GroupFencedError
+from streamrt.kafka.cluster.topic_ids import DOUBTFUL
+from streamrt.kafka.membership.group_state import GroupAssignment, GroupFencedError
 from streamrt.models import TopicPartition
 from streamrt.runtime.resident.membership import Membership
 from tests.sim.clients import refused
@@ -25,14 +26,21 @@ class Member(Protocol):
     def alive(self) -> bool:
         """Whether partitions can be given to it."""
 
-    def give_back(self) -> None:
-        """Commit, and let go of all partitions."""
+    @property
+    def owned(self) -> frozenset[TopicPartition]:
+        """The partitions that it believes to own."""
+
+    def give_back(self, places: frozenset[TopicPartition]) -> None:
+        """Commit, and let go of partitions."""
 
     def evict(self) -> None:
         """Lose all partitions without hearing of it."""
 
     def freeze(self) -> None:
         """Do nothing for a while; the group goes on without it."""
+
+    def halt(self) -> None:
+        """Do nothing for a while, and stay in the group."""
 
     def assign(self, places: frozenset[TopicPartition]) -> None:
         """Own partitions from now on."""
@@ -58,13 +66,13 @@ class Group:
         self.pending = True
 
     def leave(self, member: Member) -> None:
-        """Let a member go; its partitions are nobody's until the next assignment."""
+        """Let a member go; its partitions have no owner until the next assignment."""
         if member in self.members:
             self.members.remove(member)
         self.pending = True
 
     def rebalance(self) -> None:
-        """Take all partitions, in good order from whoever is awake, and give them out anew."""
+        """Take all partitions, in good order from members that are awake, and give them out again."""
         sim = self._sim
         begun = sim.broker.generation
         self.pending = False
@@ -76,9 +84,9 @@ class Group:
                     self.members.remove(member)
                 member.evict()
             else:
-                member.give_back()
+                member.give_back(member.owned)
                 if member in self.members and sim.freezes():
-                    # It waits for its next assignment, and owns nothing: it is no zombie.
+                    # It waits for its next assignment, and owns nothing: it is not a zombie.
                     sim.note(f"{member} freezes, and its session ends")
                     self.members.remove(member)
                     member.freeze()
@@ -149,18 +157,22 @@ class SimMember:
     ) -> None:
         sim = self._sim
         sim.step(self._process, "group commit", refused)
-        if self._owned is None or self._owned.generation != generation or not offsets.keys() <= self._owned.partitions:
+        if self._owned is None or not self._owns_since(self._owned, offsets, generation):
             raise GroupFencedError(f"{self._process.name} does not own {sorted(offsets)} any more")
         trouble = sim.trouble("group commit", 0.3)
         if trouble and sim.rng.random() < 0.5:
             raise KafkaRequestError("injected: the offsets are not committed", retriable=True)
         for place, offset in offsets.items():
             before = sim.broker.offsets.get(place, (0, None))[0]
-            if not sim.setup.transactional and self._group_generation == sim.broker.generation and offset < before:
+            if not sim.setup.transactional and self._is_current and offset < before:
                 raise Wrong(f"{self._process.name} moves the group back in {place}, from {before} to {offset}")
+        sim.check_committer(self._process.name, offsets)
         try:
-            sim.broker.commit(self._group_generation, offsets, metadata)
+            self._commit_to_group(offsets, metadata)
         except KafkaRequestError as error:
+            if error.code in DOUBTFUL:
+                sim.doubted(self._process.name)
+                raise
             self.notice()
             raise GroupFencedError(f"{self._process.name} is fenced: {error}") from error
         if not sim.setup.transactional:
@@ -176,6 +188,17 @@ class SimMember:
         self._owned = None
         self.closed = True
 
+    def _owns_since(self, owned: GroupAssignment, places: Collection[TopicPartition], generation: int | None) -> bool:
+        return owned.generation == generation and owned.partitions.issuperset(places)
+
+    @property
+    def _is_current(self) -> bool:
+        """Whether the group takes commits of this member."""
+        return self._group_generation == self._sim.broker.generation
+
+    def _commit_to_group(self, offsets: Mapping[TopicPartition, int], metadata: OffsetMetadata) -> None:
+        self._sim.broker.commit(self._group_generation, offsets, metadata)
+
     # -- What the group does -------------------------------------------------------------------------------------------
 
     @property
@@ -190,21 +213,22 @@ class SimMember:
         self._owned = GroupAssignment(self._count, places, unbroken)
         self._revoking = self.evicted = False
 
-    def revoke(self, membership: Membership, work: Callable[[], bool]) -> None:
+    def revoke(self, membership: Membership, places: frozenset[TopicPartition], work: Callable[[], bool]) -> None:
         """Call the function for revoked partitions, in a thread as it should be, and wait until it has returned.
 
         Args:
             membership: of the task whose partitions they are.
+            places: the partitions.
             work: lets the task go on for a while; returns False when it is gone.
         """
         if self._owned is None or self.closed:
             return
         owned, generation = self._owned, self._group_generation
-        if owned.partitions:
+        if places:
             self._revoking = True
             membership._drained.clear()
             # A thread costs more than all the rest. Without one, its first half is done here: the second one waits.
-            thread = threading.Thread(target=self._on_revoke, args=(owned.partitions,), daemon=True)
+            thread = threading.Thread(target=self._on_revoke, args=(places,), daemon=True)
             if self._sim.rng.random() < 0.1:
                 thread.start()
                 while thread.is_alive() and not membership._revoking.is_set():
@@ -217,7 +241,11 @@ class SimMember:
             if thread.ident is not None:
                 thread.join()
         if self._owned is owned and self._group_generation == generation and not self.evicted:
-            self._owned, self._revoking = None, False
+            self._owned, self._revoking = self._without(owned, places), False
+
+    def _without(self, owned: GroupAssignment, places: frozenset[TopicPartition]) -> GroupAssignment | None:
+        """Return what is left when partitions are given back: nothing, since each change takes all."""
+        return None
 
     def notice(self) -> None:
         """Hear that the partitions are lost, and join again."""

@@ -6,29 +6,30 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-import streamrt.runtime.driver.completion as completion_module
+import streamrt.runtime.driver.life.completion as completion_module
 import streamrt.runtime.tasks.commit as commit_module
 import streamrt.runtime.tasks.fencing as fencing_module
-import streamrt.runtime.tasks.foreign as foreign_module
 import streamrt.runtime.tasks.merge as merge_module
-import streamrt.runtime.tasks.restore as restore_module
-import streamrt.runtime.tasks.stores as stores_module
+import streamrt.runtime.tasks.stores.changelog_restore as restore_module
+import streamrt.runtime.tasks.stores.foreign as foreign_module
+import streamrt.runtime.tasks.stores.task_stores as stores_module
 import tests.sim.driver as driver_module
+from streamrt.kafka.membership.group_state import GroupAssignment
 from streamrt.models import TopicPartition
-from streamrt.runtime.driver.start import StartPlan, StartRules, plan_start
-from streamrt.runtime.link import StartPositions
+from streamrt.runtime.driver.starting.start_offsets import StartPlan, StartRules, plan_start
+from streamrt.runtime.link_messages import StartPositions
 from streamrt.runtime.resident.loop import ResidentLoop
 from streamrt.runtime.resident.membership import NO_ASSIGNMENT, Membership
 from streamrt.runtime.resident.parking import Parked
 from streamrt.runtime.resident.pausing import Pausing
 from streamrt.runtime.resident.turns import Turns
+from streamrt.runtime.tasks.chain.operator_chain import Limits
+from streamrt.runtime.tasks.chain.sink_positions import SinkPositions
 from streamrt.runtime.tasks.commit import ExactlyOnceCommit
 from streamrt.runtime.tasks.cycle_commits import CycleCommits
-from streamrt.runtime.tasks.foreign import EpochFilter
-from streamrt.runtime.tasks.operator_chain import Limits
-from streamrt.runtime.tasks.restore import RestorePlan
-from streamrt.runtime.tasks.sink_positions import SinkPositions
-from streamrt.runtime.tasks.stores import TaskStores
+from streamrt.runtime.tasks.stores.changelog_restore import RestorePlan
+from streamrt.runtime.tasks.stores.foreign import EpochFilter
+from streamrt.runtime.tasks.stores.task_stores import TaskStores
 from streamrt.runtime.tasks.stream_task import StreamTask, TaskStatus
 from streamrt.runtime.tasks.task_executor import TaskExecutor
 from streamrt.runtime.tasks.work_cycle import WorkCycle
@@ -38,27 +39,38 @@ from tests.sim.broadcast_mutants import BROADCAST, BROADCAST_MUTANTS
 from tests.sim.call_mutants import ASYNCHRONOUS, CALL_MUTANTS
 from tests.sim.clients import SimClients, SimTransaction
 from tests.sim.deployments import DeploymentSimulation
-from tests.sim.process_mutants import PROCESS_MUTANTS, PROCESSING
+from tests.sim.join_mutants import JOIN_MUTANTS, JOINING
+from tests.sim.meeting import KINDS
+from tests.sim.process_mutants import EXPANDED, PROCESS_MUTANTS, PROCESSING
+from tests.sim.recreated_mutants import RECREATED, RECREATED_MUTANTS
+from tests.sim.recreating import RecreatedSimulation, ResidentRecreatedSimulation
 from tests.sim.resident import ResidentSimulation
 from tests.sim.simulation import Simulation, Violation, replaced
 from tests.sim.tokens import ResidentTokenSimulation, SimOffsets, TokenSimulation
+from tests.sim.window_mutants import WINDOW_MUTANTS, WINDOWS
+from tests.sim.windowing import WindowSimulation
 
 SINK = "transactional sink, "
 """In the names of mutants that are looked for in applications with such a sink."""
+INCREMENTAL = "incremental, "
+"""At the beginning of the names of those that are looked for in groups of the protocol `consumer`."""
+PARKED = "parked tasks go on"
+"""In the names of those that are looked for in applications without state."""
 PAUSED = "paused tasks"
 """In the names of those that are looked for in applications that are paused."""
 
-_REAL_CLAIM = fencing_module._claim
+_REAL_TAKE_INPUTS = fencing_module.take_inputs
+_REAL_CLAIM = fencing_module._claim_inputs
 _REAL_LEVELS = completion_module.levels_below
 _REAL_BEGIN = ExactlyOnceCommit.begin
 _REAL_PREPARE = TaskStores.prepare
 _REAL_FLUSH = TaskStores.flush
 _REAL_PLAN = restore_module.plan_restore
-_REAL_COMMIT = Membership._commit
-_REAL_SETTLE = ResidentLoop._settle
-_REAL_REWIND = ResidentLoop._rewind
-_REAL_OBEY = ResidentLoop._obey
-_REAL_FOLLOW = ResidentLoop._follow
+_REAL_COMMIT = Membership._commit_offsets
+_REAL_SETTLE = ResidentLoop._commit_cycle
+_REAL_REWIND = ResidentLoop._rewind_aborted
+_REAL_OBEY = ResidentLoop._handle_message
+_REAL_FOLLOW = ResidentLoop._follow_assignment
 _REAL_ABORT = CycleCommits.abort
 _REAL_START = plan_start
 _REAL_TAKE = Turns.run
@@ -88,7 +100,7 @@ def _publish_stores_first(self: ExactlyOnceCommit, stores: TaskStores, end: Any,
 
 def _store_nothing(self: StreamTask) -> None:
     self.start = dict(self.end)
-    self._move(TaskStatus.COMMITTED)
+    self._move_to(TaskStatus.COMMITTED)
 
 
 def _fence_nothing(self: TransactionalSimSink) -> bool:
@@ -143,13 +155,13 @@ def _plan_without_age(*args: Any, longest_absence_ms: int, **options: Any) -> Re
 def _settle_before_flush(self: CycleCommits) -> None:
     prepared, self._prepared = self._prepared, []
     for task in prepared:
-        self._commit(task, task.publish)
+        self._commit_task(task, task.publish)
     # The report goes to the driver before the outputs are durable.
 
 
 def _proceed_with_a_spent_writer(self: StreamTask) -> bool:
     self.stores.renew()
-    self._move(TaskStatus.RUNNING)
+    self._move_to(TaskStatus.RUNNING)
     return True
 
 
@@ -208,7 +220,11 @@ def _release_without_closing(self: TaskExecutor, task: StreamTask) -> None:
     self._registry.tasks.pop(task.id, None)
 
 
-def _go_on_after_any_generation(self: Parked, assignment: Any) -> bool:
+def _keep_after_any_generation(self: GroupAssignment, generation: int) -> frozenset[TopicPartition]:
+    return self.partitions
+
+
+def _hold_since_any_generation(self: GroupAssignment, generation: int, partitions: Any) -> bool:
     return True
 
 
@@ -247,8 +263,13 @@ def _abort_and_go_on(self: CycleCommits, task: StreamTask) -> None:
     close, stores.close = stores.close, lambda: None  # type: ignore[method-assign]
     _REAL_ABORT(self, task)
     stores.close = close  # type: ignore[method-assign]
-    task._move(TaskStatus.RESTORING)
-    task._move(TaskStatus.RUNNING)
+    task._move_to(TaskStatus.RESTORING)
+    task._move_to(TaskStatus.RUNNING)
+
+
+def _take_and_use_again(clients: Any, task: Any, inputs: Any, metadata: Any, *, reuse: bool) -> Any:
+    """Go on with a producer after an error as well."""
+    return _REAL_TAKE_INPUTS(clients, task, inputs, metadata, reuse=True)
 
 
 def _take_one_id(clients: Any, task: Any, inputs: Any, metadata: Any, *, reuse: bool) -> Any:
@@ -270,7 +291,7 @@ def _named_by_nobody(place: Any, note: Any) -> set[Any]:
 
 
 def _claim_with_the_first_id(clients: Any, task: Any, writers: Any, owner: Any, metadata: Any) -> None:
-    """Claim all inputs with the id of the first one, and leave those of the others alone."""
+    """Claim all inputs with the id of the first one, and leave those of the others as they are."""
     _REAL_CLAIM(clients, task, dict.fromkeys(writers, writers[owner]), owner, metadata)
 
 
@@ -361,6 +382,28 @@ SINK_MUTANTS: dict[str, tuple[str, bool, tuple[Patch, ...]]] = {
     )
 }
 
+_LOST_IS_PARKED: tuple[Patch, ...] = (
+    (ResidentLoop, "_follow_assignment", _park_what_is_lost),
+    (GroupAssignment, "kept", _keep_after_any_generation),
+)
+
+INCREMENTAL_MUTANTS: dict[str, tuple[str, bool, tuple[Patch, ...]]] = {
+    f"{INCREMENTAL}{'' if transactional else 'at least once, '}{what}": ("", transactional, patches)
+    for transactional, what, patches in (
+        (False, "parked tasks go on with what others had", ((GroupAssignment, "kept", _keep_after_any_generation),)),
+        (
+            False,
+            "offsets of what was given back are committed",
+            ((GroupAssignment, "holds", _hold_since_any_generation),),
+        ),
+        (True, "what is not committed is parked", ((ResidentLoop, "_park_tasks", _park_in_any_case),)),
+        (False, "what is not committed is parked", ((ResidentLoop, "_park_tasks", _park_in_any_case),)),
+        (True, "what is lost is parked", _LOST_IS_PARKED),
+        (False, "what is lost is parked", _LOST_IS_PARKED),
+        (False, "parked tasks work", ((ResidentLoop, "_follow_assignment", _work_while_parked),)),
+    )
+}
+
 TOKEN_MUTANTS: dict[str, tuple[str, bool, tuple[Patch, ...]]] = {
     f"{prefix}{what}": ("", transactional, ((where, name, replacement),))
     for prefix, transactional in (
@@ -392,13 +435,23 @@ MUTANTS: Mapping[str, tuple[str, bool, tuple[Patch, ...]]] = {
     "restores end at the last stable offset": ("bounds", True, ()),
     "a transactional id fences nobody": ("fencing", True, ()),
     "a producer is used again after trouble": ("usable", True, ()),
+    "late, a producer is used again after trouble": (
+        "usable",
+        True,
+        ((commit_module, "take_inputs", _take_and_use_again),),
+    ),
+    "resident late, a producer is used again after trouble": (
+        "usable",
+        True,
+        ((commit_module, "take_inputs", _take_and_use_again),),
+    ),
     "no position is produced": ("", True, ((TaskStores, "prepare", _prepare_without_position),)),
     "the stamp's changelog offset is one too high": (
         "",
         True,
         ((TaskStores, "flush", _flush_with_an_offset_too_high),),
     ),
-    "a merge does not read ahead": ("", True, ((merge_module._Feed, "_read", _read_what_is_delivered),)),
+    "a merge does not read ahead": ("", True, ((merge_module._Feed, "_read_chunks", _read_what_is_delivered),)),
     "only one input's offset is committed": ("", True, ((ExactlyOnceCommit, "publish", _publish_one_input),)),
     "stores of any age are replayed": ("", True, ((stores_module, "plan_restore", _plan_without_age),)),
     "at least once, progress is reported before the flush": (
@@ -425,19 +478,19 @@ MUTANTS: Mapping[str, tuple[str, bool, tuple[Patch, ...]]] = {
     "resident, a commit of the member that failed counts": (
         "",
         True,
-        ((Membership, "_commit", _commit_is_believed),),
+        ((Membership, "_commit_offsets", _commit_is_believed),),
     ),
-    "resident, positions are not taken back": ("", True, ((ResidentLoop, "_rewind", _rewind_without_seeking),)),
+    "resident, positions are not taken back": ("", True, ((ResidentLoop, "_rewind_aborted", _rewind_without_seeking),)),
     "resident, records of a task that was aborted are processed": (
         "",
         True,
-        ((ResidentLoop, "_rewind", _rewind_and_keep_what_is_left),),
+        ((ResidentLoop, "_rewind_aborted", _rewind_and_keep_what_is_left),),
     ),
     "resident, state that was given up is used": ("", True, ((CycleCommits, "abort", _abort_and_go_on),)),
     "resident, an answer of any assignment is heard": (
         "",
         True,
-        ((ResidentLoop, "_obey", _begin_whatever_it_answers),),
+        ((ResidentLoop, "_handle_message", _begin_whatever_it_answers),),
     ),
     "resident, paused tasks go on": ("", True, ((Pausing, "apply", _pause_nothing),)),
     "resident, at least once, paused tasks go on": ("", False, ((Pausing, "apply", _pause_nothing),)),
@@ -445,29 +498,25 @@ MUTANTS: Mapping[str, tuple[str, bool, tuple[Patch, ...]]] = {
     "resident, at least once, parked tasks go on after any generation": (
         "",
         False,
-        ((Parked, "goes_on", _go_on_after_any_generation),),
+        ((GroupAssignment, "kept", _keep_after_any_generation),),
     ),
-    "resident, what is lost is parked": (
-        "",
-        True,
-        ((ResidentLoop, "_follow", _park_what_is_lost), (Parked, "goes_on", _go_on_after_any_generation)),
-    ),
-    "resident, at least once, what is lost is parked": (
-        "",
-        False,
-        ((ResidentLoop, "_follow", _park_what_is_lost), (Parked, "goes_on", _go_on_after_any_generation)),
-    ),
-    "resident, what is not committed is parked": ("", True, ((ResidentLoop, "_park", _park_in_any_case),)),
+    "resident, what is lost is parked": ("", True, _LOST_IS_PARKED),
+    "resident, at least once, what is lost is parked": ("", False, _LOST_IS_PARKED),
+    "resident, what is not committed is parked": ("", True, ((ResidentLoop, "_park_tasks", _park_in_any_case),)),
     "resident, at least once, what is not committed is parked": (
         "",
         False,
-        ((ResidentLoop, "_park", _park_in_any_case),),
+        ((ResidentLoop, "_park_tasks", _park_in_any_case),),
     ),
-    "resident, at least once, parked tasks work": ("", False, ((ResidentLoop, "_follow", _work_while_parked),)),
+    "resident, at least once, parked tasks work": (
+        "",
+        False,
+        ((ResidentLoop, "_follow_assignment", _work_while_parked),),
+    ),
     "resident, at least once, offsets are committed before the report is taken": (
         "",
         False,
-        ((ResidentLoop, "_settle", _report_and_commit),),
+        ((ResidentLoop, "_commit_cycle", _report_and_commit),),
     ),
     "resident, at least once, progress is reported before the flush": (
         "",
@@ -480,7 +529,7 @@ MUTANTS: Mapping[str, tuple[str, bool, tuple[Patch, ...]]] = {
         True,
         ((driver_module, "plan_start", _begin_added_ones_like_others),),
     ),
-    "resident, slow functions work without an end": ("", True, ((WorkCycle, "_slice", _slice_without_end),)),
+    "resident, slow functions work without an end": ("", True, ((WorkCycle, "_begin_slice", _slice_without_end),)),
     "resident, tasks do not take turns": ("", True, ((Turns, "run", _take_in_the_same_order),)),
     "records behind deleted ones are skipped": ("", True, ((driver_module, "plan_start", _go_on_at_the_end),)),
     "at least once, no position is produced": ("", False, ((TaskStores, "prepare", _prepare_without_position),)),
@@ -490,18 +539,22 @@ MUTANTS: Mapping[str, tuple[str, bool, tuple[Patch, ...]]] = {
         ((TaskStores, "flush", _flush_with_an_offset_too_high),),
     ),
     "deployed, only the id of the first input is taken": ("", True, ((commit_module, "take_inputs", _take_one_id),)),
-    "deployed, inputs are not claimed": ("", True, ((fencing_module, "_claim", _claim_nothing),)),
-    "deployed, whoever claims an input is not fenced": ("", True, ((fencing_module, "_owners", _named_by_nobody),)),
+    "deployed, inputs are not claimed": ("", True, ((fencing_module, "_claim_inputs", _claim_nothing),)),
+    "deployed, whoever claims an input is not fenced": (
+        "",
+        True,
+        ((fencing_module, "_find_owners", _named_by_nobody),),
+    ),
     "deployed, inputs are claimed with another id than their own": (
         "",
         True,
-        ((fencing_module, "_claim", _claim_with_the_first_id), (SimClients, "claiming", _begin_without_init)),
+        ((fencing_module, "_claim_inputs", _claim_with_the_first_id), (SimClients, "claiming", _begin_without_init)),
     ),
     "deployed, a version does not claim what another one had": ("claims", True, ()),
     "deployed, a former version goes on after it was followed": (
         "",
         True,
-        ((fencing_module, "_claim", _claim_whoever_followed),),
+        ((fencing_module, "_claim_inputs", _claim_whoever_followed),),
     ),
     "deployed, stores that were passed by are used": (
         "",
@@ -509,7 +562,7 @@ MUTANTS: Mapping[str, tuple[str, bool, tuple[Patch, ...]]] = {
         ((driver_module, "refuse_skipped_stores", _nothing),),
     ),
     "at least once, records of former owners count": ("", False, ((EpochFilter, "filter", _take_all_records),)),
-    "at least once, what others write over stays": ("", False, ((TaskStores, "defend", _defend_nothing),)),
+    "at least once, what others write over stays": ("", False, ((TaskStores, "match_changelogs", _defend_nothing),)),
     "at least once, keys of others are not written again": (
         "",
         False,
@@ -521,11 +574,15 @@ MUTANTS: Mapping[str, tuple[str, bool, tuple[Patch, ...]]] = {
         ((foreign_module, "refuse_later_owner", _nothing), (stores_module, "refuse_later_owner", _nothing)),
     ),
     "at least once, all owners have one epoch": ("", False, ((stores_module, "epoch_of", _one_epoch),)),
+    **INCREMENTAL_MUTANTS,
     **SINK_MUTANTS,
     **TOKEN_MUTANTS,
     **PROCESS_MUTANTS,
     **CALL_MUTANTS,
     **BROADCAST_MUTANTS,
+    **WINDOW_MUTANTS,
+    **JOIN_MUTANTS,
+    **RECREATED_MUTANTS,
 }
 """By what is wrong: the mistake of the simulated clients, the guarantee, and what is replaced in the code."""
 
@@ -535,25 +592,54 @@ def simulation_of(name: str, seed: int) -> Simulation:
     mistake, transactional, _ = MUTANTS[name]
     kinds: dict[str, type[Simulation]] = {
         "resident": ResidentSimulation,
+        "resident late": ResidentSimulation,
+        "incremental": ResidentSimulation,
         "deployed": DeploymentSimulation,
         f"resident {PROCESSING}": ResidentSimulation,
         f"resident {ASYNCHRONOUS}": ResidentSimulation,
         f"resident {BROADCAST}": ResidentSimulation,
+        f"resident {JOINING}": ResidentSimulation,
         "tokens": TokenSimulation,
         "resident tokens": ResidentTokenSimulation,
     }
+    if RECREATED in name.partition(",")[0]:
+        world = ResidentRecreatedSimulation if name.startswith("resident") else RecreatedSimulation
+        return world(seed, transactional=transactional)
+    if name.startswith(WINDOWS):
+        return WindowSimulation(seed, mutant=mistake, transactional=transactional)
     kind = kinds.get(name.partition(",")[0], Simulation)
     if BROADCAST in name.partition(",")[0]:
         return kind(seed, Setup(transactional, True, False, False, broadcasting=True), mutant=mistake)
+    if JOINING in name:
+        setup = Setup(transactional, True, False, False, joining=KINDS[seed % len(KINDS)])
+        return kind(seed, setup, mutant=mistake)
     if ASYNCHRONOUS in name:
         return kind(seed, Setup(transactional, True, False, False, asynchronous=True), mutant=mistake)
     if PROCESSING in name:
-        return kind(seed, Setup(transactional, True, False, False, processing=True), mutant=mistake)
+        setup = Setup(transactional, True, False, False, processing=True, expanding=EXPANDED in name)
+        return kind(seed, setup, mutant=mistake)
     if kind is ResidentSimulation and SINK not in name:
         wishes = PAUSED in name
-        return ResidentSimulation(seed, mutant=mistake, transactional=transactional, sinks=False, wishes=wishes)
+        incremental = name.startswith(INCREMENTAL)
+        mixed = False if incremental else None
+        # Tasks with state see in their changelogs what others have had; only offsets show what a task without state does.
+        stateless = Setup(transactional, False, False, False) if PARKED in name else None
+        return ResidentSimulation(
+            seed,
+            stateless,
+            None,
+            mistake,
+            transactional,
+            sinks=False,
+            mixed=mixed,
+            wishes=wishes,
+            incremental=incremental,
+            late_requests=name.startswith("resident late"),
+        )
     # No mutant of micro-batches needs pauses.
     options: dict[str, Any] = {"pauses": False} if kind is Simulation else {}
+    if name.startswith("late, "):
+        options["late_requests"] = True
     if SINK not in name:
         return kind(seed, mutant=mistake, transactional=transactional, sinks=False, **options)
     own = random.Random(f"sink of a mutant {seed}")

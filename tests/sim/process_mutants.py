@@ -4,6 +4,10 @@ from collections.abc import Callable
 from typing import Any
 
 import streamrt.state.changelog as changelog_module
+from streamrt.process.execution import ProcessExecution
+from streamrt.runtime.tasks.chain.collector import OutputCollector
+from streamrt.runtime.tasks.stream_task import StreamTask
+from streamrt.runtime.tasks.work_cycle import WorkCycle
 from streamrt.state.base import Change
 from streamrt.state.collections import Collections, Overlay
 from streamrt.state.layout import (
@@ -17,15 +21,19 @@ from streamrt.state.layout import (
 )
 from streamrt.state.process import ProcessTransaction
 from streamrt.state.timers import Timer, Timers
+from streamrt.topology import Node
 
 PROCESSING = "processing"
 """In the names of mutants that are looked for in applications with a process function."""
+EXPANDED = "expanded"
+"""In the names of those in which each record becomes two above it."""
 
 _REAL_PREPARE = ProcessTransaction.prepare
 _REAL_TIMERS = Timers.prepare
 _REAL_FIRE = Timers.fire
 _REAL_DUE = Timers.due
 _REAL_APPEND = Collections.append
+_REAL_PORTION = ProcessExecution._fire_timers
 _later: dict[Timers, Timer] = {}
 
 
@@ -89,6 +97,32 @@ def _lose_an_element_of_a_list(self: Collections, overlay: Overlay, entry: bytes
         self._entries.put(next(iter(overlay.keys)), None)
 
 
+def _lose_what_is_left(
+    self: ProcessExecution, transaction: ProcessTransaction, timers: Timers, bound: int, *args: Any
+) -> bool:
+    done = _REAL_PORTION(self, transaction, timers, bound, *args)
+    while not done and (timer := timers.due(bound)) is not None:
+        timers.delete(timer[1], timer[0])
+    return done
+
+
+def _fire_the_last_one_again(
+    self: ProcessExecution, transaction: ProcessTransaction, timers: Timers, bound: int, *args: Any
+) -> bool:
+    done = _REAL_PORTION(self, transaction, timers, bound, *args)
+    if not done and (last := timers._last) is not None:
+        timers.register(last[1], last[0])
+    return done
+
+
+def _fire_between_records(self: OutputCollector, node: Node, work: Callable[[], None]) -> None:
+    work()
+
+
+def _forget_what_is_left(self: WorkCycle, task: StreamTask, unfinished: bool) -> None:
+    task.unfinished = False
+
+
 Patch = tuple[Any, str, Callable[..., Any]]
 
 _MISTAKES: dict[str, list[Patch]] = {
@@ -107,6 +141,13 @@ _MISTAKES: dict[str, list[Patch]] = {
     "an element of a list is lost": [(Collections, "append", _lose_an_element_of_a_list)],
 }
 
+_EXPANDED_MISTAKES: dict[str, list[Patch]] = {
+    "a portion loses what it leaves": [(ProcessExecution, "_fire_timers", _lose_what_is_left)],
+    "a portion fires its last timer again": [(ProcessExecution, "_fire_timers", _fire_the_last_one_again)],
+    "timers fire between the records of one": [(OutputCollector, "when_complete", _fire_between_records)],
+    "nobody goes on with what a portion leaves": [(WorkCycle, "_note_unfinished", _forget_what_is_left)],
+}
+
 PROCESS_MUTANTS: dict[str, tuple[str, bool, tuple[Patch, ...]]] = {
     f"{prefix}{what}": ("", transactional, tuple(patches))
     for prefix, transactional in (
@@ -117,4 +158,8 @@ PROCESS_MUTANTS: dict[str, tuple[str, bool, tuple[Patch, ...]]] = {
     for what, patches in _MISTAKES.items()
     # At least once, a list may have an element once more and a timer may fire once more, so one less does not show.
     if transactional or not ("list" in what or "after on_timer" in what)
+} | {
+    f"{prefix}{EXPANDED}, {what}": ("", True, tuple(patches))
+    for prefix in (f"{PROCESSING}, ", f"resident {PROCESSING}, ")
+    for what, patches in _EXPANDED_MISTAKES.items()
 }

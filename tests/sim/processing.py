@@ -29,12 +29,19 @@ from tests.sim.broker import Entry
 STORE = "process_Remind"
 FIRED = 1_000_000
 """Outputs of timers have the id of the record that they are about, plus this number."""
+TWIN = 500_000
+"""The second record that an expanded one becomes has the id of the first, plus this number."""
 KEPT_SPACES = (MAP_SPACE, LIST_SPACE, TIMER_SPACE, NAME_SPACE)
 
 
 def due_of(unique: int, timestamp: int) -> int:
     """Return when a record is due."""
     return timestamp + 15 + 10 * (unique % 5)
+
+
+def twins(value: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return what an expanded record becomes."""
+    return [value, {**value, "u": TWIN + value["u"]}]
 
 
 class Remind(ProcessFunction):
@@ -71,7 +78,7 @@ class Remind(ProcessFunction):
 
 @dataclass
 class _Key:
-    """What a key has."""
+    """State of a key."""
 
     waiting: list[tuple[int, int]] = field(default_factory=list)
     """Arrival numbers and ids."""
@@ -82,8 +89,13 @@ class _Key:
 
 @dataclass
 class RemindModel:
-    """The same over dictionaries."""
+    """The same over dictionaries.
 
+    Attributes:
+        expanding: whether each record becomes two.
+    """
+
+    expanding: bool = False
     keys: dict[bytes, _Key] = field(default_factory=dict)
     timers: list[tuple[int, bytes]] = field(default_factory=list)
     arrivals: int = 0
@@ -94,21 +106,25 @@ class RemindModel:
         outputs: list[tuple[bytes, dict[str, Any]]] = []
         for record in records:
             value, key = orjson.loads(record.value or b"null"), record.key or b""
-            own = self.keys.setdefault(key, _Key())
-            self._add(own, value["u"])
-            own.kinds[value["g"]] = own.kinds.get(value["g"], 0) + 1
-            if own.last is not None and value["u"] % 3 == 0:
-                self._forget((own.last, key_prefix(BYTES_KEY, key)))
-            own.last = due_of(value["u"], record.timestamp)
-            self._register(own.last, key)
-            own.n += 1
-            waiting = [unique for _, unique in own.waiting]
-            outputs.append((key, {**value, "n": own.n, "waiting": waiting, "kinds": dict(own.kinds)}))
+            for item in twins(value) if self.expanding else [value]:
+                outputs.append((key, self._process(item, key, record.timestamp)))
             self.clock = max(self.clock, record.timestamp)
             # A timer is due when later records are.
             while self.timers and self.timers[0][0] < self.clock:
                 outputs += self._fire()
         return outputs
+
+    def _process(self, value: dict[str, Any], key: bytes, timestamp: int) -> dict[str, Any]:
+        own = self.keys.setdefault(key, _Key())
+        self._add(own, value["u"])
+        own.kinds[value["g"]] = own.kinds.get(value["g"], 0) + 1
+        if own.last is not None and value["u"] % 3 == 0:
+            self._forget((own.last, key_prefix(BYTES_KEY, key)))
+        own.last = due_of(value["u"], timestamp)
+        self._register(own.last, key)
+        own.n += 1
+        waiting = [unique for _, unique in own.waiting]
+        return {**value, "n": own.n, "waiting": waiting, "kinds": dict(own.kinds)}
 
     def end(self) -> list[tuple[bytes, dict[str, Any]]]:
         """Fire all timers; return keys and values of the outputs."""

@@ -11,12 +11,13 @@ from typing import Any
 import streamrt.runtime.resident.loop as resident_module
 from streamrt.errors import RunnerError
 from streamrt.models import TopicPartition
-from streamrt.runtime.link import Time
+from streamrt.runtime.link_messages import Time
 from streamrt.runtime.report import Report
 from tests.sim.app import Setup, unique_id
 from tests.sim.calls import CAPACITY
 from tests.sim.driver import SLICE_S, Attempt, Driver, Wrong
 from tests.sim.group import Group, Member
+from tests.sim.incremental import IncrementalGroup
 from tests.sim.resident_tasks import Resident, ResidentDriver
 from tests.sim.simulation import Faults, Process, Simulation, replaced
 
@@ -31,6 +32,7 @@ class MicroDriver(Driver):
     def __init__(self, sim: "ResidentSimulation") -> None:
         super().__init__(sim)
         self._world = sim
+        self._places: frozenset[TopicPartition] = frozenset()
         self.inputs, self.tasks = [], []
         self.evicted = self.dead = self._started = False
         sim.group.join(self)
@@ -44,6 +46,8 @@ class MicroDriver(Driver):
 
     def _follow(self) -> None:
         """The group says what is assigned."""
+        self.inputs = sorted(self._places)
+        self.tasks = sorted({self.sim.spec.topology.task(place) for place in self._places})
 
     @property
     def _is_behind(self) -> bool:
@@ -58,9 +62,10 @@ class MicroDriver(Driver):
         rng = self.sim.rng
         if self.evicted:
             self.evicted = False
-            self.inputs, self.tasks, self._started = [], [], False
+            self._places, self._started = frozenset(), False
+            self._follow()
             self._world.group.join(self)
-        if not self.inputs or self.replaced:
+        if not self._places or self.replaced:
             return
         with self._world.acts(self):
             if not self._started:
@@ -78,23 +83,32 @@ class MicroDriver(Driver):
         self._world.take(report)
         super()._note(report)
 
-    def give_back(self) -> None:
-        if self.inputs and not self.replaced:
+    @property
+    def owned(self) -> frozenset[TopicPartition]:
+        return self._places
+
+    def give_back(self, places: frozenset[TopicPartition]) -> None:
+        if self._places and not self.replaced:
             with self._world.acts(self):
                 self.commit()
-        self.inputs, self.tasks, self._started = [], [], False
+        self._places, self._started = frozenset(), False
+        self._follow()
 
     def evict(self) -> None:
         self.evicted = True
 
     freeze = evict
 
+    def halt(self) -> None:
+        """Nothing is done between two steps anyway."""
+
     def assign(self, places: frozenset[TopicPartition]) -> None:
         self.generation = self.sim.broker.generation
         # What was processed under a former assignment repeats, unless it was committed by then: others may have been there.
         self._pending.clear()
-        self.inputs = sorted(places)
-        self.tasks = sorted({self.sim.spec.topology.task(place) for place in places})
+        self._places = places
+        self._follow()
+        self._phases.restart()
         self._started = self.evicted = False
 
 
@@ -104,9 +118,11 @@ class ResidentSimulation(Simulation):
     Args:
         mixed: whether one member of the group is a driver of micro-batches; decided by the seed if it is not given.
         wishes: whether callers of the application pause topics and have it commit; decided likewise.
+        incremental: whether the group is one of the protocol `consumer`, with only resident tasks; decided likewise.
     """
 
     mode = "resident"
+    brings_late_records = True
 
     def __init__(
         self,
@@ -118,10 +134,18 @@ class ResidentSimulation(Simulation):
         sinks: bool = True,
         mixed: bool | None = None,
         wishes: bool | None = None,
+        incremental: bool | None = None,
+        late_requests: bool = False,
     ) -> None:
-        super().__init__(seed, setup, faults, mutant, transactional, sinks)
+        super().__init__(seed, setup, faults, mutant, transactional, sinks, late_requests=late_requests)
         own = random.Random(f"resident {seed}")
         self.mixed = own.random() < 0.3 if mixed is None else mixed
+        if incremental is None:
+            incremental = random.Random(f"protocol {seed}").random() < 0.4
+        self.incremental = incremental and not self.mixed
+        if self.mixed and self.setup.joining:
+            # Micro-batches wait for what was there when they began.
+            self._waves = 0
         self._slots = own.choice((1, 2, 2, 3))
         # One record at a time, or all that there are: nothing of it depends on how fast this machine is.
         self._slice_s = own.choice((float("inf"), float("inf"), -1.0))
@@ -130,14 +154,24 @@ class ResidentSimulation(Simulation):
         self._wisher = own
         self.acting: list[Member] = []
         self.residents: list[Resident] = []
-        self.group = Group(self)
-        self.resident_driver = ResidentDriver(self)
+        self.group = IncrementalGroup(self) if self.incremental else Group(self)
+        self.resident_driver = self.new_driver()
         self.micro: MicroDriver | None = None
         self.rounds = 3
         """How long it goes on without faults before it comes to the end."""
+        self.answering_ms = 0
+        """How long others have acted while a driver waited for answers, in which no task works."""
         self._taken: dict[TopicPartition, set[int]] = {}
         self._done: dict[str, tuple[set[int], dict[TopicPartition, int]]] = {}
         """Without faults, what a process has processed, and when it last did so, by input."""
+
+    def notices(self) -> bool:
+        """Return whether a client hears of it that a topic is another one."""
+        return False
+
+    def new_driver(self) -> ResidentDriver:
+        """Return the driver of another run of the application."""
+        return ResidentDriver(self)
 
     def want(self, paused: frozenset[str]) -> None:
         self._happens("pause" if paused else "resume", f"a commit is wanted, and a pause of {sorted(paused)}")
@@ -146,7 +180,8 @@ class ResidentSimulation(Simulation):
     @property
     def is_pausing(self) -> bool:
         driver = self.resident_driver
-        return bool(driver.wish.paused) and any(link.settled.number < driver.wish.number for link in driver.links)
+        asked = driver.run_request
+        return bool(asked.paused) and any(link.settled.number < asked.number for link in driver.links)
 
     def wait(self, seconds: float) -> None:
         """Let time pass while somebody waits."""
@@ -157,7 +192,7 @@ class ResidentSimulation(Simulation):
     def _run(self) -> None:
         slice_s = SLICE_S if self.slow_ms else self._slice_s
         if self.setup.timed:
-            # Nobody ticks here, so timers fire in one portion.
+            # No one ticks here, so timers fire in one portion.
             slice_s = float("inf")
         with replaced(resident_module, "_SLICE_S", slice_s), replaced(resident_module, "_RESTORE_S", slice_s):
             self.calm = False
@@ -172,7 +207,7 @@ class ResidentSimulation(Simulation):
         """Let tasks without faults come to the end, and check everything."""
         self.note("calm")
         self.calm = True
-        if self.resident_driver.wish.number:
+        if self.resident_driver.run_request.number:
             self.resident_driver.want(frozenset())
         self.group.pending = True
         # What a process still had in its producer may arrive at its end, at least once: then there is more to do.
@@ -205,14 +240,19 @@ class ResidentSimulation(Simulation):
         while self.residents:
             self.residents[0].step()
         if self.micro is not None:
-            self.micro.give_back()
+            self.micro.give_back(self.micro.owned)
             self.micro.dead = True
             self.group.leave(self.micro)
             self.micro = None
         self.broker.wait(1)
 
     def _left(self) -> bool:
-        """Tell whether any record is not committed, or the group is behind deleted ones: a start must tell of them first."""
+        """Tell whether any record is not committed, or the group is behind deleted ones: a start must tell of them first.
+
+        Work that portions have left counts as well.
+        """
+        if any(task.unfinished for resident in self.residents for task in resident.process.tasks.assigned.values()):
+            return True
         offsets, logs = self.broker.offsets, self.broker.logs
         reached = {place: offsets.get(place, (0, None))[0] for place in self.inputs}
         return any(at < logs[place].low or any(logs[place].read(at, 1 << 62)) for place, at in reached.items())
@@ -245,7 +285,7 @@ class ResidentSimulation(Simulation):
                 resident.driver.want(paused)
             elif rng.random() < 0.3:
                 resident.driver.serve(resident.link)
-                if rng.random() < 0.1:
+                if not self.setup.windowed and rng.random() < 0.1:
                     due = frozenset(task for task in self.tasks if rng.random() < 0.5)
                     resident.link.inbox.append(Time({}, due))
             else:
@@ -255,7 +295,7 @@ class ResidentSimulation(Simulation):
         """Start what is missing."""
         driver = self.resident_driver
         if driver.dead or (driver.stopping and not driver.links):
-            self.resident_driver = driver = ResidentDriver(self)
+            self.resident_driver = driver = self.new_driver()
         if self.mixed and self.micro is None:
             self.micro = MicroDriver(self)
         if not driver.stopping and len(driver.links) < self._slots and (self.calm or self.rng.random() < 0.3):
@@ -297,7 +337,7 @@ class ResidentSimulation(Simulation):
         """Without faults, a task looks after the group in time, however slow functions are."""
         # What is below asynchronous calls works for all that have a result, before the task looks around.
         most = (2 + CAPACITY * self.setup.asynchronous) * self.slow_ms + 2_000
-        took = self.broker.now - begun
+        took = self.broker.now - self.answering_ms - begun
         if self.calm and took > most:
             raise Wrong(f"{resident} has worked for {took} ms without hearing of the group; {most} are much")
 
@@ -369,6 +409,14 @@ class ResidentSimulation(Simulation):
         if self.faults.zombies:
             self.group.rebalance()
         self._live(self.rng.randint(20, 80) if whole else self.rng.randint(3, 20))
+
+    def meanwhile(self) -> None:
+        """Let others act while the driver of the resident tasks waits for an answer."""
+        begun = self.broker.now
+        if len(self._stack) <= _NESTED and self.rng.random() < 0.5:
+            for _ in range(self.rng.randint(1, 100)):
+                self._turn()
+        self.answering_ms += self.broker.now - begun
 
     def driver_dies(self, driver: ResidentDriver, where: str) -> None:
         """Pass a place where the driver may die, and its processes with it, or a moment later."""

@@ -8,12 +8,16 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from streamrt.errors import StreamRTError
+from streamrt.event_time.cut_requests import CutRequests
 from streamrt.models import TopicPartition
-from streamrt.runtime.link import (
+from streamrt.runtime.link_messages import (
     Ack,
     AssignmentRequest,
     BatchDone,
     Committed,
+    CutDone,
+    CutRequest,
+    Delivered,
     Failed,
     FromTask,
     Joined,
@@ -28,11 +32,15 @@ from streamrt.runtime.link import (
 )
 from streamrt.runtime.resident.loop import ResidentLoop, ResidentSettings
 from streamrt.runtime.tasks.faults import InjectedFaultError
-from tests.sim.app import SOURCE
+from streamrt.runtime.topic_identity import InputIdentity
+from streamrt.spark.start_positions import Start
+from tests.sim.app import OTHER, SOURCE
 from tests.sim.clients import Crash
+from tests.sim.cuts import merge_cuts
 from tests.sim.driver import find_start
 from tests.sim.feed import SimFeed, SimPool
 from tests.sim.group import SimMember
+from tests.sim.incremental import IncrementalGroup, IncrementalMember
 from tests.sim.simulation import Process
 
 if TYPE_CHECKING:
@@ -50,7 +58,8 @@ class SimLink:
         self.inbox: deque[ToTask] = deque()
         self.outbox: deque[FromTask] = deque()
         self.closed = False
-        # The last wish that was sent, and the one that the task has fulfilled.
+        self.slot = 0
+        # The last request that was sent, and the one that the task has fulfilled.
         self.told = self.settled = Settle(0)
 
     def __str__(self) -> str:
@@ -58,7 +67,7 @@ class SimLink:
 
     def send(self, message: FromTask) -> None:
         if isinstance(message, Opened):
-            # Nobody here waits for a start to be over, and it changes nothing.
+            # No one here waits for a start to be over, and it changes nothing.
             return
         self._sim.step(self._process, "send")
         if self.closed:
@@ -81,6 +90,16 @@ class SimLink:
         return [self.inbox.popleft() for _ in range(count)]
 
 
+class Answers:
+    """Sends the answers of the driver to a task."""
+
+    def __init__(self, link: SimLink) -> None:
+        self._link = link
+
+    def send(self, message: CutDone) -> None:
+        self._link.inbox.append(message)
+
+
 class ResidentDriver:
     """The driver's part of resident tasks: tells where to begin, takes reports, deletes what is processed.
 
@@ -93,18 +112,22 @@ class ResidentDriver:
         self.links: list[SimLink] = []
         self.dead = False
         self.stopping = False
-        self.wish = Settle(0)
+        self.run_request = Settle(0)
+        self._cuts = merge_cuts(sim, sim.meanwhile)
+        self._cut_requests = CutRequests(self._cuts)
+        self._is_cutting = False
+        self._own: dict[SimLink, frozenset[TopicPartition]] = {}
 
     def want(self, paused: frozenset[str]) -> None:
         """Have all tasks commit, and pause some topics."""
-        self.wish = Settle(self.wish.number + 1, paused)
+        self.run_request = Settle(self.run_request.number + 1, paused)
         for link in self.links:
             self.tell(link)
 
     def tell(self, link: SimLink) -> None:
         """Tell a task what is wanted."""
-        link.told = self.wish
-        link.inbox.append(self.wish)
+        link.told = self.run_request
+        link.inbox.append(self.run_request)
 
     def serve(self, link: SimLink) -> None:
         """Take what a task has sent, or some of it."""
@@ -113,6 +136,12 @@ class ResidentDriver:
             if self.dead or not link.outbox:
                 return
             self._take(link, link.outbox.popleft())
+        if self._cut_requests.open and not self.dead and not self._is_cutting:
+            self._is_cutting = True
+            try:
+                self._cut_requests.carry_on(working=True)
+            finally:
+                self._is_cutting = False
 
     def stop(self, discard: bool) -> None:
         """Tell all tasks to end."""
@@ -120,16 +149,31 @@ class ResidentDriver:
         for link in self.links:
             link.inbox.append(Stop(discard))
 
+    def gone(self, link: SimLink) -> None:
+        """Hear that a task is gone."""
+        if link in self.links:
+            self.links.remove(link)
+
     def die(self) -> None:
-        """Leave the tasks alone."""
+        """Leave the tasks to themselves."""
         self.dead = True
         for link in self.links:
             link.closed = True
 
+    def begin(self, link: SimLink, wanted: AssignmentRequest) -> Start:
+        """Return where a task begins in the partitions that are new to it."""
+        return find_start(self._sim, sorted(wanted.assigned - wanted.kept))
+
     def _take(self, link: SimLink, message: FromTask) -> None:
         sim = self._sim
-        if isinstance(message, AssignmentRequest):
-            start = find_start(sim, sorted(message.assigned - message.kept))
+        if isinstance(message, CutRequest):
+            self._cut_requests.add(Answers(link), message)
+        elif isinstance(message, Delivered):
+            self._cuts.note(message.positions)
+        elif isinstance(message, AssignmentRequest):
+            self._own[link] = message.assigned
+            self._cuts.assign(frozenset[TopicPartition]().union(*(self._own.get(each, ()) for each in self.links)))
+            start = self.begin(link, message)
             link.inbox.append(
                 StartPositions(
                     message.generation,
@@ -138,6 +182,7 @@ class ResidentDriver:
                     start.stateful,
                     start.metadata,
                     start.claims,
+                    start.sent,
                     kept=message.kept,
                 )
             )
@@ -158,7 +203,7 @@ class ResidentDriver:
                     self.stop(sim.rng.random() < 0.5)
         elif isinstance(message, Committed):
             for place, offset in message.offsets.items():
-                if place.topic != SOURCE and not sim.setup.merged and sim.rng.random() < 0.3:
+                if place.topic not in (SOURCE, OTHER) and sim.rng.random() < 0.3:
                     sim.broker.delete_records(place, offset)
         elif isinstance(message, Failed):
             sim.refuse(message.error)
@@ -183,6 +228,7 @@ class Resident:
         self.slot = slot
         self.ended = self.frozen = False
         self.link = SimLink(sim, self.process, driver)
+        self.link.slot = slot
         driver.links.append(self.link)
         settings = ResidentSettings(
             slot,
@@ -191,12 +237,13 @@ class Resident:
             rng.choice((0, 0, 1, 3)),
             rng.choice((0.001, 0.01, 0.1)),
         )
-        self.task = ResidentLoop(
-            self.process.tasks, SimFeed(sim, self.process), self._join, self.link, settings, clock=sim.seconds
-        )
+        tasks = self.process.tasks
+        identity = InputIdentity(tasks.clients.topic_ids, tasks.spec.topic_ids, clock=sim.seconds)
+        feed = SimFeed(sim, self.process, identity.doubt)
+        self.task = ResidentLoop(tasks, feed, self._join, self.link, settings, clock=sim.seconds, identity=identity)
         self.link.outbox.append(Joined(slot))
         self.link.inbox.append(Welcome())
-        if driver.wish.number:
+        if driver.run_request.number:
             driver.tell(self.link)
         self.member.start()
         sim.group.join(self)
@@ -205,7 +252,12 @@ class Resident:
         return self.process.name
 
     def _join(self, on_revoke: Any, on_lost: Any) -> SimMember:
-        self.member = SimMember(self._sim, self.process, on_revoke, on_lost, lambda: self._sim.group.join(self))
+        sim, group = self._sim, self._sim.group
+        self.member: SimMember
+        if isinstance(group, IncrementalGroup):
+            self.member = IncrementalMember(sim, self.process, on_revoke, on_lost, group, self)
+        else:
+            self.member = SimMember(sim, self.process, on_revoke, on_lost, lambda: group.join(self))
         return self.member
 
     @property
@@ -216,7 +268,7 @@ class Resident:
         """Let the task work for a moment; return whether it can go on."""
         if self.ended:
             return False
-        begun = self._sim.broker.now
+        begun = self._sim.broker.now - self._sim.answering_ms
         try:
             with self._sim.acts(self):
                 self.task.step()
@@ -260,18 +312,24 @@ class Resident:
         self._sim.group.leave(self)
         if self in self._sim.residents:
             self._sim.residents.remove(self)
-        if self.link in self.driver.links:
-            self.driver.links.remove(self.link)
+        self.driver.gone(self.link)
 
-    def give_back(self) -> None:
-        self.member.revoke(self.task._membership, self.step)
+    @property
+    def owned(self) -> frozenset[TopicPartition]:
+        return self.member.owned
+
+    def give_back(self, places: frozenset[TopicPartition]) -> None:
+        self.member.revoke(self.task._membership, places, self.step)
 
     def evict(self) -> None:
         self.member.evicted = True
 
     def freeze(self) -> None:
+        self.halt()
+        self.evict()
+
+    def halt(self) -> None:
         self.frozen = True
-        self.member.evicted = True
 
     def assign(self, places: frozenset[TopicPartition]) -> None:
         self.member.assign(places)

@@ -2,18 +2,20 @@
 
 import contextlib
 import random
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import orjson
 
-import streamrt.runtime.tasks.collector as collector_module
+import streamrt.runtime.tasks.chain.collector as collector_module
 import streamrt.runtime.tasks.faults as faults_module
 from streamrt.errors import SinkBackpressureError
 from streamrt.kafka.partitioner import partition_for
 from streamrt.models import TopicPartition
+from streamrt.runtime.driver.starting.group_layout import input_positions
+from streamrt.runtime.layout_record import LAYOUT_PARTITIONS
 from streamrt.runtime.report import Report
 from streamrt.runtime.spec import TaskSpec
 from streamrt.runtime.tasks.faults import InjectedFaultError
@@ -32,15 +34,18 @@ from tests.sim.app import (
     specification,
 )
 from tests.sim.broadcast_checks import BroadcastChecks
-from tests.sim.broker import Broker
+from tests.sim.broker import LAYOUT, Broker
 from tests.sim.calls import simulated_calls
 from tests.sim.checks import Checks
 from tests.sim.clients import Crash, SimClients
-from tests.sim.driver import Attempt, Driver, Wrong
+from tests.sim.driver import Attempt, Driver, Wrong, fence
+from tests.sim.joining import JoinChecks
+from tests.sim.meeting import key_of
 from tests.sim.stores import Machine, ProcessCatalog
 
 _TRACED = 80
 _ROUNDS = 400
+_WEEK_MS = 7 * 24 * 60 * 60 * 1_000
 _DEPTH = 2
 
 
@@ -78,7 +83,7 @@ class Process:
 
 @dataclass
 class Faults:
-    """What goes wrong.
+    """Things that go wrong.
 
     Attributes:
         rate: how likely, at each step.
@@ -94,7 +99,7 @@ class Faults:
 
 @dataclass
 class Counts:
-    """What happened."""
+    """Counts of what happened."""
 
     steps: int = 0
     attempts: int = 0
@@ -113,9 +118,13 @@ class Simulation:
         transactional: the guarantee, if the seed shall decide the rest.
         sinks: whether the seed may ask for a sink.
         pauses: whether callers of the application pause and resume topics; decided by the seed if it is not given.
+        forgets: whether Kafka forgets the offsets of the group before the last run of an application with state.
+        late_requests: whether records of a transaction that was given up arrive in the next one of the same producer.
     """
 
     mode = "micro-batch"
+    brings_late_records = False
+    """Whether records come while frames meet: micro-batches wait only for what was there when they began."""
 
     def __init__(
         self,
@@ -126,7 +135,11 @@ class Simulation:
         transactional: bool | None = None,
         sinks: bool = True,
         pauses: bool | None = None,
+        forgets: bool = False,
+        late_requests: bool = False,
     ) -> None:
+        self.late_requests = late_requests
+        self.late = random.Random(f"late {seed}")
         rng = self.rng = random.Random(seed)
         self.seed = seed
         self.mutant = mutant
@@ -146,17 +159,20 @@ class Simulation:
         rate = rng.choice((0.003, 0.01, 0.02, 0.04))
         self.faults = faults or Faults(rate, self.setup.transactional or rng.random() < 0.4, None, rng.randint(1, 30))
         self.partitions = 2 if self.setup.grouped else rng.choice((1, 2, 2, 3))
-        if self.setup.broadcasting:
+        if self.setup.broadcasting or self.setup.joining:
             # With one, there is no topic of copies.
             self.partitions = max(2, self.partitions)
         self.largest = rng.choice((2, 4, 8, 30))
         self.spec = specification(self.setup, self.partitions)
+        self.forgets = forgets and any(map(self.spec.topology.stores, self.spec.topology.scopes))
+        if self.forgets:
+            self.spec = replace(self.spec, positions=input_positions(self.spec, LAYOUT))
         self._pickled = self.spec.dumps() if self.setup.has_own_objects else b""
         self.changelogs = changelogs(self.spec)
         topics = dict.fromkeys((*self.setup.sources, *self.changelogs.values()), self.partitions)
         for topic in self.setup.sources:
             topics.update({sink: topics.get(sink, 2) for sink in self.setup.sinks(topic)})
-        self.broker = Broker(rng, topics, fencing=mutant != "fencing")
+        self.broker = Broker(rng, {**topics, LAYOUT: LAYOUT_PARTITIONS}, fencing=mutant != "fencing")
         self.inputs = [
             TopicPartition(topic, number) for topic in self.setup.sources for number in range(self.partitions)
         ]
@@ -166,7 +182,9 @@ class Simulation:
         self.ended = False
         """Whether the inputs have ended, so that all timers fire."""
         self.counts = Counts()
-        self.checks = BroadcastChecks(self) if self.setup.broadcasting else Checks(self)
+        self.checks = self.new_checks()
+        if isinstance(self.checks, JoinChecks):
+            self.broker.arrivals = self.checks.arrived
         self.trace: list[str] = []
         # Of their own random numbers, as above.
         self.fatal = random.Random(f"fatal {seed}")
@@ -177,7 +195,8 @@ class Simulation:
         alone = not (self.setup.stateful or self.setup.grouped or self.setup.has_several_inputs)
         self._additions = self.growth.choice((0, 1, 2)) if alone else 0
         self._latecomers = random.Random(f"latecomers {seed}")
-        self._waves = self._latecomers.randint(1, 5) if self.setup.broadcasting else 0
+        late = self.setup.broadcasting or (self.setup.joining and self.brings_late_records)
+        self._waves = self._latecomers.randint(1, 5) if late else 0
         """How often more records come."""
         slow = random.Random(f"pause {seed}")
         self.slow_ms = slow.choice((0,) * 14 + (100, 1_000))
@@ -188,10 +207,13 @@ class Simulation:
         """The topics that callers have paused."""
         self.homes: dict[int, TopicPartition] = {}
         """Where each record was written."""
+        self.values: dict[int, tuple[str, int]] = {}
+        """The group and the time of each record."""
+        self.offsets: dict[int, int] = {}
         self.sunk: list[tuple[TopicPartition, int]] = []
-        """What sinks have written: inputs with offsets."""
+        """Records that sinks have written: inputs with offsets."""
         self.database = SimDatabase()
-        """What transactional sinks have written."""
+        """Values and positions that transactional sinks have written."""
         self._processes: list[Process] = []
         self._homes: dict[TaskId, Machine] = {}
         self._stack: list[tuple[Process, Attempt | None]] = []
@@ -199,6 +221,12 @@ class Simulation:
         if self.slow_ms:
             self._input(slow, slow.randint(0, 30))
         self.driver = Driver(self)
+
+    def new_checks(self) -> Checks:
+        """Return what must hold of the application."""
+        if self.setup.joining:
+            return JoinChecks(self)
+        return BroadcastChecks(self) if self.setup.broadcasting else Checks(self)
 
     # -- The run -------------------------------------------------------------------------------------------------
 
@@ -212,8 +240,8 @@ class Simulation:
             with (
                 replaced(faults_module, "reached", self._reached),
                 replaced(Paced, "pause", self.pause),
-                # No time limit stops timers that are due: time passes here in jumps.
-                replaced(collector_module, "_PORTION_S", float("inf")),
+                # Time passes here in jumps: either no limit stops timers that are due, or each of them is a portion.
+                replaced(collector_module, "_PORTION_S", -1.0 if self.setup.expanding else float("inf")),
                 simulated_calls(self) if self.setup.asynchronous else contextlib.nullcontext(),
             ):
                 self._run()
@@ -223,10 +251,12 @@ class Simulation:
             replay = f"python -m tests.sim --mode {self.mode} --seed {self.seed}"
             if self.setup.asynchronous:
                 replay += f" --asynchronous {kind}"
+            if self.setup.joining:
+                replay += f" --joining {self.setup.joining}-{kind}"
             if self.setup.broadcasting:
                 replay += f" --broadcasting {kind}"
             if self.setup.processing:
-                replay += f" --processing {kind}"
+                replay += f" --processing {kind}{' --expanding' if self.setup.expanding else ''}"
             raise Violation(
                 f"seed {self.seed} ({kind}): {type(error).__name__}: {error}\nreplay: {replay}\nthe last steps:\n{trace}"
             ) from error
@@ -244,8 +274,20 @@ class Simulation:
         self._process_all()
         self._check_all()
 
+    def _forget_offsets(self) -> None:
+        """Have Kafka forget the offsets of the group, as it does a week after its last member has left."""
+        for process in [one for one in self._processes if not one.busy]:
+            self.kill(process)
+        for place in self.inputs:
+            fence(self, place)
+        self.broker.now += _WEEK_MS
+        self.broker.offsets.clear()
+        self._happens("forgotten", "the offsets of the group are forgotten")
+
     def _process_all(self) -> None:
         """Process and commit what there is, without faults."""
+        if self.forgets:
+            self._forget_offsets()
         self.note("calm")
         self.calm = True
         self.paused = frozenset()
@@ -283,7 +325,7 @@ class Simulation:
                 if self.rng.random() < 0.5:
                     driver.purge()
             self.surroundings()
-            self._wish()
+            self._run_request()
         if not driver.replaced:
             driver.commit()
         return True
@@ -298,7 +340,7 @@ class Simulation:
         """Whether everything is to be paused, and the driver has not yet done so."""
         return bool(self.paused) and self.driver.paused != self.paused
 
-    def _wish(self) -> None:
+    def _run_request(self) -> None:
         """Let callers pause and resume topics."""
         if not self._pauses or self.calm or self._pauser.random() >= 0.2:
             return
@@ -315,15 +357,19 @@ class Simulation:
         for unique in range(len(self.homes) + 1, len(self.homes) + count + 1):
             key = b"key%d" % rng.randrange(5)
             topic = rng.choice((SOURCE, OTHER)) if self.setup.has_several_inputs else SOURCE
+            group = f"g{rng.randrange(3)}"
+            if self.setup.joining:
+                key = key_of(self.setup.joining, topic, group, key)
             place = TopicPartition(topic, partition_for(key, self.partitions))
             self.homes[unique] = place
-            value: dict[str, Any] = {"u": unique, "g": f"g{rng.randrange(3)}", "h": f"h{unique // 2 % 2}"}
+            value: dict[str, Any] = {"u": unique, "g": group, "h": f"h{unique // 2 % 2}"}
             # Event times that are not in order.
             timestamp = 1_000 + 10 * unique + rng.randrange(-20, 20)
             if self.setup.broadcasting:
                 value["broadcast"] = topic == OTHER
                 # Some have the same.
                 timestamp -= timestamp % 10
+            self.values[unique], self.offsets[unique] = (group, timestamp), self.broker.logs[place].end
             self.broker.append(place, key, orjson.dumps(value), timestamp)
             if rng.random() < 0.15:
                 self.broker.append_marker(place)
@@ -564,7 +610,7 @@ class Simulation:
 
         Of merged inputs it deletes none: the order in which they are merged depends on what is there.
         """
-        if self.setup.has_several_inputs or self._retention.random() >= self.deletions:
+        if self.setup.has_several_inputs or self.setup.windowed or self._retention.random() >= self.deletions:
             return
         place = TopicPartition(SOURCE, self._retention.randrange(self.partitions))
         log = self.broker.logs[place]
@@ -585,6 +631,22 @@ class Simulation:
     def note(self, text: str) -> None:
         """Write a line of the trace."""
         self.trace.append("  " * len(self._stack) + text)
+
+    def ids_for(self, topics: Collection[str], who: str) -> dict[str, str | None]:
+        """Return Kafka's ids of topics, as somebody is answered who asks for them."""
+        return {topic: self.broker.ids.get(topic) for topic in topics}
+
+    def check_committer(self, who: str, offsets: Collection[TopicPartition]) -> None:
+        """Hear that somebody is about to commit."""
+
+    def doubted(self, who: str) -> None:
+        """Hear that somebody has met an error after which a topic may be another one."""
+
+    def check_batch(self, who: str) -> None:
+        """Hear that a driver begins a micro-batch."""
+
+    def before_start(self) -> None:
+        """Hear that start offsets are about to be found."""
 
     def credit(self, offsets: Mapping[TopicPartition, int], former: Mapping[TopicPartition, int]) -> None:
         """Hear what the group has committed at least once, and where it was before."""

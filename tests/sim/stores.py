@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from streamrt.errors import StateError, StoreCorruptedError
 from streamrt.runtime.placement import StateSettings
-from streamrt.runtime.tasks.store_catalog import StoreCatalog
+from streamrt.runtime.tasks.stores.store_catalog import StoreCatalog
 from streamrt.state import MemoryStore, Stamp, Store, StorePartition
 from streamrt.state.layout import WALL_FIRST_KEY
 from streamrt.state.spec import StoreSpec
@@ -38,7 +38,7 @@ class Machine:
         return found
 
     def partitions(self) -> list[Name]:
-        """Return the store partitions that have data and that nobody uses."""
+        """Return the store partitions that have data and that no task uses."""
         return [
             (topic, store, number)
             for (topic, store), disk in self.disks.items()
@@ -53,7 +53,7 @@ class Machine:
         return dict(data.entries), data.stamp
 
     def put(self, name: Name, content: Content) -> None:
-        """Replace a store partition that nobody uses."""
+        """Replace a store partition that no task uses."""
         topic, store, number = name
         disk = self.disk(topic, store)
         held = disk._partitions.get(number)

@@ -16,8 +16,8 @@ SEEDS = 3_000 if LONG else 12
 KINDS = pytest.mark.parametrize("kind", [Simulation, ResidentSimulation])
 
 
-def setup_of(*, transactional: bool) -> Setup:
-    return Setup(transactional, stateful=True, grouped=False, second=False, processing=True)
+def setup_of(*, transactional: bool, expanding: bool = False) -> Setup:
+    return Setup(transactional, stateful=True, grouped=False, second=False, processing=True, expanding=expanding)
 
 
 def fired(simulation: Simulation) -> int:
@@ -43,6 +43,20 @@ def test_whatever_goes_wrong_timers_and_collections_are_as_in_the_model(
     # Without timers and faults, nothing is shown.
     assert timers > 3 * SEEDS
     assert faults > 3 * SEEDS
+
+
+@KINDS
+def test_a6_whatever_goes_wrong_timers_behind_expanded_records_fire_once_in_portions(kind: type[Simulation]) -> None:
+    base = random.SystemRandom().randrange(1 << 32) if LONG else 1
+    timers = faults = 0
+    for seed in range(base, base + SEEDS // 2):
+        simulation = kind(seed, setup_of(transactional=True, expanding=True))
+        simulation.run_to_end()
+        timers += fired(simulation)
+        faults += sum(simulation.counts.events.values())
+    # Without timers and faults, nothing is shown.
+    assert timers > SEEDS
+    assert faults > SEEDS
 
 
 @pytest.mark.parametrize("fault", ["crash", "exception", "takeover"] if LONG else ["crash"])

@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 from streamrt.models import TopicPartition
-from streamrt.runtime.driver.completion import Completion
+from streamrt.runtime.driver.life.completion import Completion
 from tests.sim.app import AGAIN_OUT, GROUPED_OUT, OUT, SOURCE, Setup, unique_id
 from tests.sim.driver import Wrong
 from tests.sim.resident import ResidentSimulation

@@ -1,4 +1,4 @@
-"""What tests of state on Spark share: an application that counts per key, and a look at what Kafka holds of it."""
+"""Common parts of tests of state on Spark: an application that counts per key, and a look at what Kafka holds of it."""
 
 import json
 from typing import Any
@@ -11,7 +11,7 @@ from confluent_kafka.admin import AdminClient
 from streamrt import Application
 from streamrt.errors import StreamRTError
 from streamrt.kafka import ConnectionConfig, Producer
-from streamrt.kafka.changelog import ChangelogReader
+from streamrt.kafka.reading.changelog_reader import ChangelogReader
 from streamrt.models import TopicPartition
 from streamrt.state import State
 from streamrt.state.changelog import POSITION_KEY
@@ -78,7 +78,7 @@ def admin_client(kafka: Kafka) -> AdminClient:
 
 def set_offset(kafka: Kafka, group: str, topic: str, offset: int, partition: int = 0) -> None:
     """Set the committed offset of a group without members."""
-    # Not by an admin client: `streamrt.kafka.committed` tells what happens to it when the group's coordinator goes away.
+    # Not by an admin client: `streamrt.kafka.cluster.committed` tells what happens to it without the group's coordinator.
     client = ConfluentConsumer({"bootstrap.servers": kafka.address, "group.id": group})
     try:
         place = ConfluentTopicPartition(topic, partition, offset)

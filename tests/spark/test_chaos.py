@@ -1,5 +1,6 @@
 """kill -9 at random, lost disks, brokers that go away, replicas that come and go: each record counts once, in order."""
 
+import functools
 import itertools
 import random
 import shutil
@@ -13,7 +14,17 @@ import pytest
 from streamrt.testing import EmbeddedKafka
 from tests.chaos import Flow, Outputs, judge, judge_windows, kill_tree, program_source
 from tests.hosts import HostedProgram
-from tests.support import LONG, PROCESSING_MODES, Kafka, Program, unique, wait_until
+from tests.support import (
+    GROUP_PROTOCOLS,
+    LONG,
+    PROCESSING_MODES,
+    Kafka,
+    Program,
+    RunningProgram,
+    in_protocols,
+    unique,
+    wait_until,
+)
 
 pytestmark = [pytest.mark.slow, pytest.mark.kafka, pytest.mark.spark]
 
@@ -24,20 +35,44 @@ BROKER_KILLS = 3 if LONG else 2
 BACKLOG = 3_000 if LONG else 2_000
 """Records that an application has before it when its broker is killed, but for the first 500."""
 ROUNDS = 5 if LONG else 3
+BOTH_PROTOCOLS = ("classic", "consumer", "consumer", "classic")
+"""In turn with the modes: each mode has each protocol, and each protocol follows each."""
 COSTLY = "starts and kills take long, and the simulator does both; make test-long shows the other one"
+
+
+def is_in_group(app: RunningProgram) -> bool:
+    """Return whether a member of an application has been assigned partitions, by either protocol."""
+    return any(word in line for line in app.err for word in ("assigned", ": added"))
 
 
 def describe(seconds: list[float]) -> str:
     return f"median {statistics.median(seconds):.1f}, most {max(seconds):.1f}"
 
 
-@pytest.mark.parametrize("modes", [*PROCESSING_MODES, "both"] if LONG else ["both"])
-@pytest.mark.parametrize("wiped", [0.0, 0.5, 1.0] if LONG else [0.5])
+@pytest.mark.parametrize(
+    ("wiped", "modes", "protocols"),
+    [
+        *itertools.product([0.0, 0.5, 1.0], [*PROCESSING_MODES, "both"], ["classic"]),
+        *itertools.product([0.5], [*PROCESSING_MODES, "both"], ["consumer"]),
+        (0.5, "both", "both"),
+    ]
+    if LONG
+    else [(0.5, "both", "both")],
+)
 def test_kill_9_of_the_whole_process_tree(
-    kafka: Kafka, program: Callable[..., Program], tmp_path: Path, wiped: float, modes: str
+    kafka: Kafka, program: Callable[..., Program], tmp_path: Path, wiped: float, modes: str, protocols: str
 ) -> None:
-    """`wiped` is how many of the killed processes lose their disk, too. In "both" modes, each start changes the mode."""
-    taking_turns = itertools.cycle(PROCESSING_MODES if modes == "both" else [modes])
+    """`wiped` is how many of the killed processes also lose their disk. With "both", starts change modes and protocols."""
+    taking_turns = zip(
+        itertools.cycle(PROCESSING_MODES if modes == "both" else [modes]),
+        itertools.cycle(BOTH_PROTOCOLS if protocols == "both" else [protocols]),
+        strict=False,
+    )
+
+    def start() -> Program:
+        mode, protocol = next(taking_turns)
+        return program(text, STREAMRT_PROCESSING_MODE=mode, STREAMRT_GROUP_PROTOCOL=protocol)
+
     seed = random.SystemRandom().randrange(1 << 32)
     print(f"seed {seed}")
     chance = random.Random(seed)
@@ -51,7 +86,7 @@ def test_kill_9_of_the_whole_process_tree(
             killed_at: float | None = None
             for kill in range(KILLS):
                 before = outputs.count
-                app = program(text, STREAMRT_PROCESSING_MODE=next(taking_turns))
+                app = start()
                 app.wait_for("Spark is ready")
                 booted = time.monotonic()
                 outputs.wait_for(before + 1)
@@ -66,7 +101,7 @@ def test_kill_9_of_the_whole_process_tree(
                     shutil.rmtree(tmp_path / "state")
         if flow.count < RECORDS:
             flow.produce(RECORDS - flow.count)
-        app = program(text, STREAMRT_PROCESSING_MODE=next(taking_turns))
+        app = start()
         outputs.wait_for(flow.count)
         code, _ = app.end()
         assert code == 0
@@ -79,7 +114,8 @@ def test_kill_9_of_the_whole_process_tree(
 
 
 @pytest.mark.only_mode("micro-batch", reason=COSTLY, always=False)
-@pytest.mark.usefixtures("processing_mode")
+@pytest.mark.usefixtures("processing_mode", "group_protocol")
+@in_protocols("classic")
 def test_a_broker_that_is_killed_again_and_again(hosted: Callable[..., HostedProgram], tmp_path: Path) -> None:
     seed = random.SystemRandom().randrange(1 << 32)
     print(f"seed {seed}")
@@ -108,7 +144,12 @@ def test_a_broker_that_is_killed_again_and_again(hosted: Callable[..., HostedPro
 
 @pytest.mark.only_mode("resident", reason=COSTLY, always=False)
 @pytest.mark.usefixtures("processing_mode")
-def test_instances_that_join_and_leave(kafka: Kafka, hosted: Callable[..., HostedProgram], tmp_path: Path) -> None:
+@pytest.mark.parametrize("protocols", [*GROUP_PROTOCOLS, "both"] if LONG else ["both"])
+def test_instances_that_join_and_leave(
+    kafka: Kafka, hosted: Callable[..., HostedProgram], tmp_path: Path, protocols: str
+) -> None:
+    """With "both" protocols, instances of each are in the group at once, as while an application changes it."""
+    taking_turns = itertools.cycle(BOTH_PROTOCOLS if protocols == "both" else [protocols])
     seed = random.SystemRandom().randrange(1 << 32)
     print(f"seed {seed}")
     chance = random.Random(seed)
@@ -117,11 +158,11 @@ def test_instances_that_join_and_leave(kafka: Kafka, hosted: Callable[..., Hoste
     text = program_source(kafka.address, source, target, tmp_path / "state", unique("group"))
     try:
         with flow.running(outputs, per_step=60, pause_s=0.1):
-            replicas = [hosted(text)]
+            replicas = [hosted(text, STREAMRT_GROUP_PROTOCOL=next(taking_turns))]
             outputs.wait_for(1)
             for _ in range(ROUNDS):
-                replicas.append(hosted(text))
-                wait_until(lambda: any("assigned" in line for line in replicas[-1].err), what="an assignment")
+                replicas.append(hosted(text, STREAMRT_GROUP_PROTOCOL=next(taking_turns)))
+                wait_until(functools.partial(is_in_group, replicas[-1]), what="an assignment")
                 time.sleep(chance.uniform(0.0, 2.0))
                 leaving = replicas.pop(chance.randrange(len(replicas)))
                 code, _ = leaving.end()

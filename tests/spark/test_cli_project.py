@@ -41,7 +41,9 @@ def test_a_new_project_runs_and_a_change_is_seen(
     assert read(6) == [["to", 1], ["be", 1], ["or", 1], ["not", 1], ["to", 2], ["be", 2]]
     wait_until(lambda: streamrt("lag", group).out.endswith(f"total lag of {group}: 0 offsets\n"), what="the commit")
     write(app, text.replace("text.lower()", "text.upper()"))
-    running.wait_for("app.py changed: restarting app.py", 100)
+    # Until it has stopped, the former version takes records.
+    running.wait_for("app.py changed: restarting app.py")
+    running.wait_for("stopped after 1 records")
     streamrt("produce", texts, "not to be")
     assert read(9)[6:] == [["NOT", 1], ["TO", 1], ["BE", 1]]
     started = jvms(running)

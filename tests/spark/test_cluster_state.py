@@ -9,7 +9,7 @@ import pytest
 
 from streamrt.jvm.java import find_java
 from tests.chaos import Flow, Outputs, judge
-from tests.spark_cluster import ENVIRONMENT, EXECUTOR_MB, Cluster, Machine, cluster
+from tests.spark_cluster import ENVIRONMENT, EXECUTOR_MB, Cluster, Machine, cluster, quick_java
 from tests.support import LONG, PROCESSING_MODES, Kafka, Program, unique, wait_until
 
 pytestmark = [
@@ -152,7 +152,7 @@ def test_state_follows_the_partitions_from_machine_to_machine(
             topics=topics,
             plain=plain,
         )
-        app = program(text, **ENVIRONMENT)
+        app = program(text, **ENVIRONMENT, **quick_java())
         scenarios = [Scenario(kafka, *names, app) for names in topics.values()]
         try:
             for mode, scenario in zip(topics, scenarios, strict=True):

@@ -7,7 +7,7 @@ from streamrt import ApplicationStatus, Offsets
 from streamrt.control import Client
 from streamrt.errors import ApplicationTimeoutError, ArgumentValueError
 from streamrt.records import TopicPartition
-from streamrt.runtime.driver.stats import ApplicationStats
+from streamrt.runtime.driver.observation.stats import ApplicationStats
 from tests.support import Kafka, wait_until
 from tests.unit.played import close_server
 
@@ -56,7 +56,7 @@ def test_an_application_is_controlled_from_outside(kafka: Kafka) -> None:
             for name in ("heap_used", "heap_max", "resident_memory"):
                 assert (metric(f"streamrt_jvm_{name}_bytes") or 0) > MEBIBYTE
             assert (app.status, client.status, client.desired_status) == (S.PAUSED, S.PAUSED, S.PAUSED)
-            # The lag comes from Kafka, which is asked while the application is paused, too.
+            # The lag comes from Kafka, which is also asked while the application is paused.
             kafka.produce(source, [4, 5])
             wait_until(lambda: metric("streamrt_lag_offsets") == 2, what="the lag in the metrics")
             assert (metric("streamrt_committed_offset"), metric("streamrt_end_offset")) == (3, 5)
@@ -78,7 +78,7 @@ def test_an_application_is_controlled_from_outside(kafka: Kafka) -> None:
             assert stats.as_dict() == ApplicationStats.of_dict(stats.as_dict()).as_dict()
             assert metric("streamrt_position_offset") == 5
             # What the dashboard draws.
-            seconds = client._ask("GET", "/overview").json()["seconds"]
+            seconds = client._connection.ask("GET", "/overview").json()["seconds"]
             assert sum(second[2] for second in seconds) == 5
             assert sum(second[1] for second in seconds) >= 2
             wait_until(lambda: metric("streamrt_lag_offsets") == 0, what="the end of the lag")

@@ -16,12 +16,12 @@ import pytest
 from streamrt.app import definition_of
 from streamrt.control import Client
 from streamrt.kafka import ConnectionConfig, Consumer
-from streamrt.kafka.changelog import ChangelogReader
 from streamrt.kafka.client import partition_offsets
+from streamrt.kafka.reading.changelog_reader import ChangelogReader
 from streamrt.models import TimestampType, TopicPartition
 from streamrt.runtime.batch_context import BatchContext
 from streamrt.runtime.chunk import Chunk
-from streamrt.runtime.driver.state_setup import complete_spec
+from streamrt.runtime.driver.starting.state_setup import complete_spec
 from streamrt.runtime.report import Report
 from streamrt.runtime.tasks.faults import VARIABLE, InjectedFaultError
 from streamrt.runtime.tasks.kafka_clients import KafkaTaskClients
@@ -32,7 +32,7 @@ from streamrt.topology import TaskId
 from tests.chaos import Flow, Outputs, judge, judge_windows, program_source, tasks_of
 from tests.hosts import HostedProgram
 from tests.processes import freeze, process_tree, thaw
-from tests.support import LONG, Kafka, RunningProgram, running, unique, wait_until
+from tests.support import LONG, Kafka, RunningProgram, in_protocols, running, unique, wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.kafka, pytest.mark.spark]
 
@@ -53,6 +53,10 @@ def quick_broker() -> Iterator[EmbeddedKafka]:
     """A broker that notices soon that a member or a transaction hangs."""
     settings = {
         "group.min.session.timeout.ms": 500,
+        "group.consumer.min.session.timeout.ms": 500,
+        "group.consumer.session.timeout.ms": 1_500,
+        "group.consumer.min.heartbeat.interval.ms": 100,
+        "group.consumer.heartbeat.interval.ms": 300,
         "transaction.abort.timed.out.transaction.cleanup.interval.ms": 200,
     }
     with EmbeddedKafka(config=settings) as broker:
@@ -91,7 +95,7 @@ class Faults:
                     process.kill()
 
     def wait(self, flow: Flow | None = None) -> None:
-        """Wait until it has happened; that needs records, which `flow` produces if nobody else does."""
+        """Wait until it has happened; that needs records, which `flow` produces if no one else does."""
 
         def happened() -> bool:
             if flow is not None and self._file.exists():
@@ -131,6 +135,8 @@ def printed(program: RunningProgram) -> None:
 
 
 @pytest.mark.both_modes
+@pytest.mark.usefixtures("group_protocol")
+@in_protocols("classic")
 def test_workers_that_die_raise_or_hang_at_any_point_do_no_harm(
     kafka: Kafka, hosted: Start, tmp_path: Path, processing_mode: str
 ) -> None:
@@ -176,6 +182,8 @@ def test_workers_that_die_raise_or_hang_at_any_point_do_no_harm(
         printed(app)
 
 
+@pytest.mark.usefixtures("group_protocol")
+@in_protocols("classic")
 def test_workers_that_die_or_raise_while_the_application_is_being_paused_do_no_harm(
     kafka: Kafka, hosted: Start, tmp_path: Path, processing_mode: str
 ) -> None:
@@ -218,13 +226,16 @@ def test_workers_that_die_or_raise_while_the_application_is_being_paused_do_no_h
     reason="two instances take long; make test-long shows the other mode",
     always=False,
 )
+@in_protocols("classic")
 def test_a_frozen_instance_that_wakes_up_does_no_harm(
-    quick_kafka: Kafka, hosted: Start, tmp_path: Path, processing_mode: str
+    quick_kafka: Kafka, hosted: Start, tmp_path: Path, processing_mode: str, group_protocol: str
 ) -> None:
     kafka = quick_kafka
     source, target, group = kafka.topic("in", 2), kafka.topic("out", 2), unique("group")
     flow, outputs = Flow(kafka.address, source, 2), Outputs(kafka.address, target)
-    member: dict[str, object] = {"session.timeout.ms": 1_500, "heartbeat.interval.ms": 300}
+    # With the other protocol, the broker decides.
+    own: dict[str, object] = {"session.timeout.ms": 1_500, "heartbeat.interval.ms": 300}
+    member = own if group_protocol == "classic" else {}
     copies = [
         hosted(program_source(kafka.address, source, target, tmp_path / f"state-{number}", group, member))
         for number in range(2)

@@ -91,7 +91,7 @@ def test_a_browser_moves_an_application_under_load(kafka: Kafka, mode: Any) -> N
             page.locator("#lookup button").click()
             expect(page.locator("#found-sum")).to_contain_text(f"Position: {source}[0] at offset ")
             expect(page.locator("#found tbody tr").first).to_contain_text("sum")
-            # The sizes of stores are measured with later commits, too.
+            # The sizes of stores are also measured with later commits.
             expect(page.locator("#stores tbody tr")).to_contain_text(re.compile(r"\u2248 [1-9]"))
             with Client(str(app.location), TOKEN) as client:
                 numbers, metrics = client.stats(), client.metrics()

@@ -99,9 +99,11 @@ def test_a_change_is_at_work_on_the_same_jvm_and_broker(program: Start, words: P
     # The program is stopped at a boundary, and goes on where it was. Workers have its environment.
     write(words, text.replace("version 1", "version 2"))
     running.wait_for("words.py changed: restarting words.py")
+    # Until it has stopped, the former version takes records.
+    running.wait_for("stopped after 1 records")
     send(address, topic, "b")
     running.wait_for("{'value': ['B', 'version 2', '--loud', 1, None]}")
-    # A file beside it counts, too; what is wrong is shown, as Python shows it.
+    # A file next to it counts as well; what is wrong is shown, as Python shows it.
     write(words.parent / "beside.py", "def shout(word):\n    return word + '!'\n\nraise OSError('no luck')\n")
     running.wait_for("OSError: no luck")
     running.wait_for("words.py ended with exit code 1; it restarts when a file changes")
@@ -115,12 +117,12 @@ def test_a_change_is_at_work_on_the_same_jvm_and_broker(program: Start, words: P
     running.wait_for("words.py was ended by SIGKILL")
     write(words, text.replace("version 1", "version 3"))
     send(address, topic, "d")
-    # At least once: what was not committed comes again before it.
+    # At least once: what was not committed is delivered again before it.
     running.wait_for("['d!', 'version 3', '--loud', ")
     assert jvms(running) == first
-    # The state is not left beside the program.
+    # The state is not left next to the program.
     assert not (words.parent / ".streamrt").exists()
     children = psutil.Process(running.process.pid).children(recursive=True)
     # Nothing outlives it, not even where it is killed.
     running.process.kill()
-    wait_until(lambda: not any(child.is_running() for child in children), 60, "all of its processes end")
+    wait_until(lambda: not any(child.is_running() for child in children), what="all of its processes end")

@@ -4,6 +4,7 @@ import json
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 from streamrt.connectors import BatchingSink, SinkBatch
 from streamrt.errors import SinkBackpressureError
 from streamrt.kafka import ConnectionConfig, Producer
-from streamrt.kafka.group import GroupMember
+from streamrt.kafka.membership.group_member import GroupMember
 from streamrt.models import TopicPartition
 from tests.support import Kafka, running, unique, wait_until
 
@@ -30,10 +31,15 @@ def produce(kafka: Kafka, topic: str, partition: int, timestamps: Iterable[int],
             producer.produce(topic, value, key.encode(), partition=partition, timestamp=timestamp)
 
 
-def counted(kafka: Kafka, topic: str) -> int:
-    """Return how many records are in the windows that were emitted; at least once, a window may come twice."""
+def windows(kafka: Kafka, topic: str) -> dict[tuple[bytes | None, int], int]:
+    """Return the windows that were emitted, by key and start, with their records; at least once, one may come twice."""
     rows = [(record.key, json.loads(record.value or b"")) for record in kafka.receive(topic, kafka.end(topic), 10)]
-    return sum({(key, row["start"]): row["value"] for key, row in rows}.values())
+    return {(key, row["start"]): row["value"] for key, row in rows}
+
+
+def counted(kafka: Kafka, topic: str) -> int:
+    """Return how many records are in the windows that were emitted."""
+    return sum(windows(kafka, topic).values())
 
 
 def test_fault_0_a_backlog_behind_a_grouping_is_counted_whole(kafka: Kafka) -> None:
@@ -84,22 +90,24 @@ def test_fault_1_a_partition_that_comes_from_another_instance_loses_nothing(kafk
 class Reluctant(BatchingSink):
     """Puts the batches of a partition off until a file is there."""
 
-    def __init__(self, partition: int, open_file: Path) -> None:
+    def __init__(self, partition: int, open_file: Path, pause_s: float) -> None:
         super().__init__()
         self._partition = partition
         self._open_file = open_file
+        self._pause_s = pause_s
 
     def write(self, batch: SinkBatch) -> None:
         if batch.partition == self._partition and not self._open_file.exists():
             self._open_file.with_suffix(".asked").touch()
-            raise SinkBackpressureError(retry_after=0.5)
+            raise SinkBackpressureError(retry_after=self._pause_s)
 
 
-def test_fault_2_a_partition_that_a_sink_has_paused_is_not_ticked(kafka: Kafka, tmp_path: Path) -> None:
+@pytest.mark.parametrize("pause_s", [0.5, 0.03], ids=["", "a22-shorter-than-the-start-of-a-query"])
+def test_fault_2_a_partition_that_a_sink_has_paused_is_not_ticked(kafka: Kafka, tmp_path: Path, pause_s: float) -> None:
     source, target, go_on = kafka.topic("in", 2), kafka.topic("out"), tmp_path / "go_on"
     app = kafka.app()
     sdf = app.dataframe(app.topic(source))
-    sdf.filter(lambda value: value["k"] != "1-0").sink(Reluctant(0, go_on))
+    sdf.filter(lambda value: value["k"] != "1-0").sink(Reluctant(0, go_on, pause_s))
     sdf.tumbling_window(1_000).count().final(**CLOSING).to_topic(app.topic(target))
     produce(kafka, source, 0, [100, 5_100])
     produce(kafka, source, 1, range(100, 8_000, 1_000))
@@ -109,7 +117,8 @@ def test_fault_2_a_partition_that_a_sink_has_paused_is_not_ticked(kafka: Kafka, 
         produce(kafka, source, 1, range(100_000, 120_000, 1_000))
         wait_until(lambda: app.progress().records >= 28, what="the other partition")
         go_on.touch()
-        wait_until(lambda: counted(kafka, target) == 30, what="all windows")
+        found = partial(windows, kafka, target)
+        wait_until(lambda: sum(found().values()) == 30, what="all windows", found=found)
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""What an application on Spark shows of itself: log lines as JSON, from all of its processes, and traces."""
+"""Output of an application on Spark about itself: log lines as JSON, from all of its processes, and traces."""
 
 import json
 from collections.abc import Callable, Iterator

@@ -14,7 +14,7 @@ from streamrt import Application, Offsets, RestartPolicy, State
 from streamrt.connectors import Source
 from streamrt.errors import ApplicationStateError, ApplicationTimeoutError, ArgumentValueError, ProcessingError
 from streamrt.models import TopicPartition
-from streamrt.runtime.driver.lifecycle import ApplicationStatus
+from streamrt.runtime.driver.life.lifecycle import ApplicationStatus
 from tests.support import Kafka, unique, wait_until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow, pytest.mark.usefixtures("processing_mode")]
@@ -139,8 +139,15 @@ def test_one_topic_is_paused(kafka: Kafka) -> None:
         app.stop(wait=True)
 
 
-def test_a_start_that_is_paused_and_a_restart(kafka: Kafka, caplog: pytest.LogCaptureFixture) -> None:
+def test_a5_a_start_that_is_paused_and_a_restart(
+    kafka: Kafka, caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    failed = tmp_path / "failed"
+
     def count(value: int, state: State) -> list[int]:
+        if value == 3 and not failed.exists():
+            failed.touch()
+            raise ValueError("once")
         number = state.get("n", 0) + 1
         state.set("n", number)
         return [value, number]
@@ -150,7 +157,7 @@ def test_a_start_that_is_paused_and_a_restart(kafka: Kafka, caplog: pytest.LogCa
     app = kafka.app(auto_offset_reset="latest")
     app.dataframe(app.topic(source)).apply(count, stateful=True).to_topic(app.topic(out))
     try:
-        app.start(paused=True, timeout=180)
+        app.start(paused=True, timeout=180, restart=RestartPolicy(initial_delay=0.1))
         assert states(app) == (S.PAUSED, S.PAUSED)
         # It is known by now where it begins: records that come from now on are not skipped.
         assert kafka.committed(app.config.consumer_group, source) == 1
@@ -164,9 +171,27 @@ def test_a_start_that_is_paused_and_a_restart(kafka: Kafka, caplog: pytest.LogCa
         assert kafka.values(out, 2) == [[1, 1], [2, 2]]
         app.restart(timeout=180)
         assert states(app)[0] == S.RUNNING
+        # The policy outlives restarts.
         kafka.produce(source, [3])
         assert kafka.values(out, 3) == [[1, 1], [2, 2], [3, 3]]
+        assert failed.exists()
+        wait_until(lambda: states(app)[0] is S.RUNNING, what="the start after the failure")
+        # A stop that comes during a restart counts.
+        refused: list[Exception] = []
+
+        def restart() -> None:
+            try:
+                app.restart(timeout=180)
+            except ApplicationStateError as error:
+                refused.append(error)
+
+        restarting = threading.Thread(target=restart)
+        restarting.start()
+        wait_until(lambda: states(app)[0] is not S.RUNNING, what="the stop of the restart")
         app.stop(wait=True)
+        restarting.join()
+        assert states(app) == (S.STOPPED, S.STOPPED)
+        assert len(refused) <= 1
         # The state on this machine is gone: it is restored before the application counts as paused.
         shutil.rmtree(kafka.state_dir)
         kafka.produce(source, [4])
@@ -179,7 +204,7 @@ def test_a_start_that_is_paused_and_a_restart(kafka: Kafka, caplog: pytest.LogCa
             passed.insert(1, "restoring")
         assert passed == ["starting", "restoring", "paused"]
         assert states(app)[0] == S.PAUSED
-        assert sum(app._progress.meters.snapshot().restores.values()) == 1
+        assert sum(app._state.progress.meters.snapshot().restores.values()) == 1
         assert app.progress().records == 0
         assert app.progress().positions == {TopicPartition(source, 0): 4}
         app.resume()

@@ -1,15 +1,16 @@
 """All pairs of operators on Spark and a real broker, in both modes, on one partition and on several."""
 
 import json
-from collections import defaultdict
+from collections import Counter, defaultdict
 from functools import partial
 
 import pytest
 
-from streamrt import Application
+from streamrt import Application, Topic
 from streamrt.config import ProcessingMode
 from streamrt.kafka import Producer
 from streamrt.testing import TopologyTestDriver
+from tests import nasty
 from tests.matrix import GROUPED, KEY, PAIRS, Matrix, build
 from tests.support import PROCESSING_MODES, Kafka, running, unique, wait_until
 
@@ -61,3 +62,38 @@ def test_all_pairs_of_operators_do_on_spark_what_they_do_in_the_test_driver(kafk
             names = sorted(found.keys() | wanted.keys())
             assert {name: found.get(name) for name in names} == {name: wanted.get(name) for name in names}
             done = len(received)
+
+
+def skipped(*_: object) -> bool:
+    return True
+
+
+def test_a12_a14_nasty_records_come_out_on_spark_as_in_the_test_driver(kafka: Kafka) -> None:
+    """In both modes, on one partition and on three: values, types, keys, headers and timestamps."""
+    skip = {f"on_{name}_error": skipped for name in ("consumer", "processing", "producer")}
+    group, out = unique("nasty"), kafka.topic("out")
+    prefixes = {1: unique("one"), 3: unique("three")}
+
+    def application(mode: ProcessingMode) -> tuple[Application, list[Topic]]:
+        app = kafka.app(group, processing_mode=mode, **skip)
+        target = app.topic(out, key_serializer="str", key_deserializer="str")
+        return app, [nasty.build(app, prefix, partitions, target) for partitions, prefix in prefixes.items()]
+
+    app, sources = application("micro-batch")
+    app.setup_topics()
+    done = 0
+    with TopologyTestDriver(app) as driver:
+        for mode in PROCESSING_MODES:
+            with Producer(kafka.address) as producer:
+                for topic in sources:
+                    for number, name in enumerate(nasty.records()):
+                        # Each part in one partition, so that the order is the same.
+                        driver.pipe_bytes(topic, name, key=b"k", timestamp=1_000 + number)
+                        producer.produce(topic.name, name, key=b"k", partition=0, timestamp=1_000 + number)
+            expected = Counter((each.raw_key, each.raw_value) for each in driver.read(out))
+            app, sources = application(mode)
+            with running(app):
+                wait_until(partial(at_least, kafka, out, done + expected.total()), 300, "all results")
+            received = kafka.receive(out, kafka.end(out))[done:]
+            assert Counter((each.key, each.value) for each in received) == expected
+            done += len(received)

@@ -47,7 +47,7 @@ def test_fault_5_added_partitions_are_read_from_their_beginning(kafka: Kafka) ->
         feed(kafka, source, "bc", 2)
         # It waits for a part of the 5 minutes after which librdkafka looks for partitions by itself.
         assert sorted(kafka.values(target, 3)) == ["a", "b", "c"]
-    # While it is down, too; its repartition topic has the number of before.
+    # Also while it is down; its repartition topic has the number of before.
     grow(kafka, source, 4)
     feed(kafka, source, "de", 3)
     feed(kafka, source, "f", 0)

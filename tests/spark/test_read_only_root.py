@@ -115,7 +115,7 @@ def test_a_read_only_root(kafka: Kafka, directory: Path) -> None:
 
         wait_until(done, 120, "records")
         with httpx.Client(base_url=f"http://127.0.0.1:{port}", trust_env=False) as http:
-            wait_until(lambda: http.get("/ready").status_code == 200, 60, "the application to be ready")
+            wait_until(lambda: http.get("/ready").status_code == 200, what="the application to be ready")
         process.send_signal(signal.SIGTERM)
         assert process.wait(60) == 0, (directory / "log").read_text()
     finally:

@@ -1,5 +1,6 @@
-"""What resident tasks alone must show: tasks whose processes are killed, and applications that change their mode."""
+"""Tests that only resident tasks must pass: tasks whose processes are killed, and applications that change their mode."""
 
+import itertools
 import random
 import shutil
 import signal
@@ -17,7 +18,7 @@ from streamrt import Application, ApplicationStatus, Context, ProcessFunction, W
 from streamrt.kafka import Producer
 from tests.chaos import Flow, Outputs, judge, judge_windows, program_source, tasks_of
 from tests.hosts import HostedProgram
-from tests.support import Kafka, running, unique, wait_until
+from tests.support import GROUP_PROTOCOLS, LONG, Kafka, running, unique, wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.kafka, pytest.mark.spark]
 
@@ -26,7 +27,12 @@ MODES = ["micro-batch", "resident", "micro-batch", "resident"]
 KILLS = 4
 
 
-@pytest.mark.parametrize("static", [True, False], ids=["static", "dynamic"])
+@pytest.mark.parametrize(
+    ("static", "group_protocol"),
+    itertools.product([True, False], GROUP_PROTOCOLS) if LONG else [(True, "consumer"), (False, "classic")],
+    indirect=["group_protocol"],
+)
+@pytest.mark.usefixtures("group_protocol")
 def test_a_task_whose_process_is_killed_goes_on(
     kafka: Kafka, hosted: Callable[..., HostedProgram], tmp_path: Path, static: bool
 ) -> None:
@@ -272,7 +278,7 @@ def test_a_pause_outlasts_the_session_and_an_instance_that_joins_and_leaves(
     try:
         wait_until(lambda: app.progress().records == 3 * partitions, what="the first records")
         app.pause()
-        before, rebalances = app.progress().records, app._progress.meters.snapshot().rebalances
+        before, rebalances = app.progress().records, app._state.progress.meters.snapshot().rebalances
         mine = committed()
         produce(3)
         guest = hosted(
@@ -289,13 +295,13 @@ def test_a_pause_outlasts_the_session_and_an_instance_that_joins_and_leaves(
         wait_until(lambda: committed() > mine, 120, "records of the other instance")
         guest.process.send_signal(signal.SIGTERM)
         assert guest.wait(60) == 0
-        assert app._progress.meters.snapshot().rebalances > rebalances
-        wait_until(lambda: len(app.progress().positions) == partitions, 60, "the partitions of the other instance")
+        assert app._state.progress.meters.snapshot().rebalances > rebalances
+        wait_until(lambda: len(app.progress().positions) == partitions, what="the partitions of the other instance")
 
         def paused_s() -> float:
             return (datetime.now(timezone.utc) - app.status_since).total_seconds()
 
-        wait_until(lambda: paused_s() > 1.5 * session_s, 60, "a pause that is longer than the session")
+        wait_until(lambda: paused_s() > 1.5 * session_s, what="a pause that is longer than the session")
         assert app.status is ApplicationStatus.PAUSED
         description = kafka.admin.describe_group(group)
         assert description is not None

@@ -64,7 +64,7 @@ def test_fault_4_a_restart_processes_what_retention_has_left(
         assert "2 records" in loss
         assert "continuing at offset 5" in loss
     assert CommittedMetadata.decode(metadata(kafka, group, source)).stores == stores
-    # Nobody asks again, also where the state comes from its changelog.
+    # No one asks again, also where the state comes from its changelog.
     app().clear_state()
     feed(kafka, source, "a")
     assert counts(app(**careful)) == [("a", 7)]

@@ -17,7 +17,7 @@ from streamrt.errors import (
     UnpicklableOperatorError,
 )
 from streamrt.kafka import Producer
-from streamrt.spark.session import _STARTING, _environment, open_session
+from streamrt.spark.sessions.spark_session import _STARTING, _make_environment, open_session
 from tests.support import MASTER, Kafka, running, unique, wait_until
 
 pytestmark = [pytest.mark.usefixtures("processing_mode"), pytest.mark.spark, pytest.mark.slow]
@@ -39,7 +39,7 @@ def test_records_pass_from_topic_to_topic_with_key_timestamp_and_headers(kafka: 
     sdf = app.dataframe(app.topic(source))
     sdf = sdf.apply(lambda value: value if value is None else {**value, "offset": message_context().offset})
     sdf.to_topic(app.topic(target))
-    app.run(count=5, timeout=20)
+    app.run(count=5, timeout=300)
     first, second, third, tombstone, large = kafka.receive(target, 5)
     assert first == (b"a", b'{"n":1,"offset":0}', 1_000, [("h", b"1"), ("h", None), ("e", b"")], 0)
     assert second == (None, b'{"n":2,"offset":1}', 2_000, None, 0)
@@ -56,7 +56,7 @@ def test_generated_code_waits_for_the_end_of_the_first_micro_batch(kafka: Kafka,
     # As a default of the cluster may have it.
     for name, value in zip(names, ("false", "CODEGEN_ONLY"), strict=True):
         session.conf.set(name, value)
-    environment = _environment(session, {}, {}, tmp_path, _STARTING)
+    environment = _make_environment(session, {}, {}, tmp_path, _STARTING)
     assert [session.conf.get(name) for name in names] == ["false", "NO_CODEGEN"]
     of_query = session.newSession()
     environment.first_batch_done(of_query)
@@ -66,7 +66,7 @@ def test_generated_code_waits_for_the_end_of_the_first_micro_batch(kafka: Kafka,
     kafka.produce(source, [1])
     app = kafka.app()
     app.dataframe(app.topic(source)).to_topic(app.topic(target))
-    app.run(count=1, timeout=20)
+    app.run(count=1, timeout=300)
     assert [open_session(MASTER).session.conf.get(name) for name in names] == ["true", "FALLBACK"]
 
 
@@ -75,7 +75,7 @@ def test_a_wait_for_records_asks_as_often_as_configured(tmp_path: Path) -> None:
     name = "spark.sql.streaming.pollingDelay"
     session = open_session(MASTER).session
     assert session.conf.get(name) == "25ms"
-    chosen = _environment(session.newSession(), {name: "5ms"}, {}, tmp_path, {})
+    chosen = _make_environment(session.newSession(), {name: "5ms"}, {}, tmp_path, {})
     assert chosen.session.conf.get(name) == "5ms"
 
 
@@ -161,13 +161,13 @@ def test_count_stops_after_exactly_so_many_outputs_and_commits_only_their_inputs
     kafka.produce(source, [{"n": n} for n in range(50, 100)], partition=1)
     app = kafka.app(group)
     app.dataframe(app.topic(source, key_deserializer="str")).filter(lambda value: value["n"] % 2 == 0)
-    first = app.run(count=7, timeout=20, metadata=True)
+    first = app.run(count=7, timeout=300, metadata=True)
     assert len(first) == 7
     assert {"_key", "_timestamp", "_headers", "_topic", "_partition", "_offset", "n"} == set(first[0])
     assert first[0]["_key"] == "key"
     rest = kafka.app(group)
     rest.dataframe(rest.topic(source)).filter(lambda value: value["n"] % 2 == 0)
-    second = rest.run(count=43, timeout=20)
+    second = rest.run(count=43, timeout=300)
     assert sorted(row["n"] for row in [*first, *second]) == list(range(0, 100, 2))
 
 
@@ -176,7 +176,7 @@ def test_collect_off_counts_without_returning(kafka: Kafka) -> None:
     kafka.produce(source, [{"n": n} for n in range(5)])
     app = kafka.app()
     app.dataframe(app.topic(source))
-    assert app.run(count=3, timeout=20, collect=False) == []
+    assert app.run(count=3, timeout=300, collect=False) == []
     assert app.progress().records == 3
 
 
@@ -187,7 +187,7 @@ def test_printed_lines_reach_standard_output_in_order(kafka: Kafka, capsys: pyte
     sdf = app.dataframe(app.topic(source))
     sdf.update(lambda value: print("user saw", value))
     sdf.print(pretty=False)
-    app.run(count=2, timeout=20)
+    app.run(count=2, timeout=300)
     assert capsys.readouterr().out.splitlines() == ["user saw a", "{'value': 'a'}", "user saw b", "{'value': 'b'}"]
 
 

@@ -10,7 +10,16 @@ import pyarrow.parquet as pq
 import pytest
 
 from streamrt import Application
-from streamrt.connectors import BatchingSink, CSVSink, DriverSink, ListSink, SinkBatch, SparkSink
+from streamrt.connectors import (
+    BatchingSink,
+    CSVSink,
+    DriverSink,
+    ListSink,
+    LocalFileSink,
+    Rolling,
+    SinkBatch,
+    SparkSink,
+)
 from streamrt.errors import ConfigurationError, NoProgressError, SinkBackpressureError, SinkError
 from tests.spark.stateful import GUARANTEES, count, feed
 from tests.support import Kafka, running, unique, wait_until
@@ -356,3 +365,26 @@ def test_an_application_that_makes_no_progress_may_end_with_a_sentence(
         app.run()
     assert app.error is not None
     assert any(record.levelname == "ERROR" and "3 unprocessed offsets" in record.message for record in caplog.records)
+
+
+def test_c11_files_that_grow_are_whole_at_the_end(kafka: Kafka, tmp_path: Path) -> None:
+    source, group = kafka.topic("in", 2), unique("rolling")
+    path = tmp_path / "out"
+    for partition in (0, 1):
+        kafka.produce(source, [{"n": number} for number in range(300)], partition=partition)
+
+    def run() -> None:
+        app = kafka.app(group, processing_guarantee="exactly-once", commit_interval=0.2)
+        app.dataframe(app.topic(source)).sink(
+            LocalFileSink(path, format="parquet", rolling=Rolling(max_records=250, max_age=3_600))
+        )
+        app.run(timeout=0.5)
+
+    run()
+    kafka.produce(source, [{"n": number} for number in range(300, 320)], partition=0)
+    run()
+    files = sorted(path.glob("*/*/*.parquet"))
+    rows = Counter((file.parent.name, row["n"]) for file in files for row in pq.read_table(file).to_pylist())
+    assert rows == Counter([(str(partition), n) for partition in (0, 1) for n in range(320 if partition == 0 else 300)])
+    assert len(files) == 5
+    assert list(path.glob("_streamrt/parts/*")) == []

@@ -34,7 +34,9 @@ def test_fault_8_all_partitions_get_on_though_their_records_do_not_fit_into_a_sl
     app = kafka.app(group, on_message_processed=lambda topic, partition, offset: done.update([partition]))
     app.dataframe(app.topic(source)).apply(slow)
     with running(app):
-        wait_until(lambda: len(done) == PARTITIONS and min(done.values()) >= 2, what=f"progress of all, got {done}")
+        wait_until(
+            lambda: len(done) == PARTITIONS and min(done.values()) >= 2, what="progress of all", found=lambda: done
+        )
         # Long before the end: those that began have not been finished first.
         counted = dict(done)
     assert max(counted.values()) < BACKLOG
@@ -101,8 +103,8 @@ def test_records_whose_function_does_not_return_fail_and_callbacks_decide(kafka:
     app = kafka.app(group, processing_guarantee=guarantee, processing_timeout=0.7, on_processing_error=skip)
     app.dataframe(app.topic(source)).apply(hang).to_topic(app.topic(target))
     with running(app):
-        wait_until(lambda: kafka.committed(group, source) == 5, 60, "all records are committed")
-    # At least once, what was not committed when the process of the stubborn one ended comes again.
+        wait_until(lambda: kafka.committed(group, source) == 5, what="all records are committed")
+    # At least once, what was not committed when the process of the stubborn one ended is delivered again.
     received = kafka.receive(target, 8, until=lambda record: b"c" in (record.value or b""))
     found = [json.loads(record.value or b"")["how"] for record in received]
     assert sorted({*found}) == ["a", "b", "c"]

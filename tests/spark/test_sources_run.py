@@ -1,4 +1,4 @@
-"""Sources beside dataframes on Spark: they feed, go on after a restart, and their failures end the application."""
+"""Sources alongside dataframes on Spark: they feed, go on after a restart, and their failures end the application."""
 
 import json
 import time
@@ -52,7 +52,7 @@ def test_a_csv_file_is_the_source_of_a_dataframe(kafka: Kafka, tmp_path: Path) -
     app = kafka.app(auto_offset_reset="latest")
     sdf = app.dataframe(source=source)
     sdf.apply(lambda row: {**row, "price": float(row["price"])}).to_topic(app.topic(target, key_serializer="str"))
-    rows = app.run(count=2, timeout=30, metadata=True)
+    rows = app.run(count=2, timeout=300, metadata=True)
     assert [(row["sku"], row["price"]) for row in rows] == [("a", 1.5), ("b", 2.5)]
     assert [(record.key, record.timestamp) for record in kafka.receive(target, 2)] == [(b"a", 1_000), (b"b", 1_000)]
     assert rows[0]["_topic"] == f"source__{name}"
@@ -63,7 +63,7 @@ def test_a_source_may_have_a_topic_of_its_own_and_stops_with_the_application(kaf
     name = kafka.topic("numbers", 2)
     app = kafka.app()
     source = Numbers(unique("numbers"))
-    # It ends when it is told, and nobody needs to kill it.
+    # It ends when it is told, and need not be killed.
     source.shutdown_timeout = 600
     topic = app.add_source(source, app.topic(name))
     assert topic.name == name
@@ -81,7 +81,7 @@ def test_a_stateful_source_goes_on_where_it_was(kafka: Kafka) -> None:
     def run() -> list[int]:
         app = kafka.app(group)
         app.dataframe(source=FiveMore(name))
-        return [row["_value"] for row in app.run(count=5, timeout=30)]
+        return [row["_value"] for row in app.run(count=5, timeout=300)]
 
     assert run() == [0, 1, 2, 3, 4]
     assert run() == [5, 6, 7, 8, 9]

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from streamrt.errors import ConfigurationError
-from streamrt.spark.group import leave_group
-from streamrt.spark.session import open_session
+from streamrt.spark.java_group import leave_group
+from streamrt.spark.sessions.spark_session import open_session
 from tests.support import MASTER, Kafka, Program, running, unique, wait_until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow]
@@ -34,7 +34,7 @@ def test_after_a_second_interrupt_no_job_goes_on(kafka: Kafka, program: Start, t
     text = f"""
         import os, signal, threading, time
         from streamrt import Application
-        from streamrt.spark.session import open_session
+        from streamrt.spark.sessions.spark_session import open_session
 
         def busy(value):
             open({str(begun)!r}, "w").close()
@@ -70,7 +70,7 @@ def test_after_a_second_interrupt_no_job_goes_on(kafka: Kafka, program: Start, t
 def test_tasks_that_have_no_slot_hold_up_neither_the_time_out_nor_the_others(
     kafka: Kafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("streamrt.spark.resident._PATIENCE", 0.3)
+    monkeypatch.setattr("streamrt.spark.resident_run._PATIENCE", 0.3)
     source = kafka.topic("in", 2)
     session = open_session(MASTER).session
     held, free = tmp_path / "held", tmp_path / "free"

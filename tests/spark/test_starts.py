@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.support import MASTER, PROCESSING_MODES, Kafka, Program, unique, wait_until
+from tests.support import MASTER, PROCESSING_MODES, Kafka, Program, broken_pythons, unique, wait_until
 
 pytestmark = [pytest.mark.usefixtures("processing_mode"), pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow]
 
@@ -41,21 +41,11 @@ def starting(kafka: Kafka) -> str:
     )
 
 
-def broken(directory: Path) -> str:
-    """Return a directory with names of Python that start nothing."""
-    directory.mkdir()
-    for name in ("python", "python3"):
-        fake = directory / name
-        fake.write_text("#!/bin/sh\necho 'the Python of another environment' >&2\nexit 97\n")
-        fake.chmod(0o755)
-    return str(directory)
-
-
 @pytest.mark.rows("PF-A16")
 @pytest.mark.only_mode("micro-batch", reason="one program shows both modes")
 def test_workers_and_sources_use_the_python_of_the_application(kafka: Kafka, program: Start, tmp_path: Path) -> None:
     """As IDEs, cron and systemd start programs: by the path of a Python whose environment is not activated."""
-    others = broken(tmp_path / "bin")
+    others = broken_pythons(tmp_path / "bin")
     started = program(starting(kafka), PATH=f"{others}{os.pathsep}{os.environ['PATH']}")
     assert started.wait() == 0, started.err
     assert started.out == [f"[{{'_value': ['{sys.executable}', '{sys.executable}']}}]\n"] * len(PROCESSING_MODES)

@@ -1,4 +1,4 @@
-"""What is checked at the start: an application that would go on with wrong state refuses, in one sentence."""
+"""Checks at the start: an application that would go on with wrong state refuses, in one sentence."""
 
 import json
 import shutil
@@ -19,7 +19,7 @@ from streamrt.errors import (
 )
 from streamrt.kafka import Producer, TopicConfig
 from streamrt.models import TopicPartition
-from streamrt.runtime.driver.directory import StateDirectory, group_directory
+from streamrt.runtime.driver.housekeeping.state_directory import StateDirectory, group_directory
 from streamrt.state import RocksDBStore, Stamp
 from streamrt.state.changelog import POSITION_KEY, Position
 from streamrt.topics import Topic
@@ -91,7 +91,7 @@ class Shop:
 
 
 def remake(kafka: Kafka, topic: str, config: dict[str, str] | None = None) -> None:
-    """Delete a topic and make it anew."""
+    """Delete a topic and make it again."""
     kafka.admin.delete_topics([topic])
     wait_until(lambda: kafka.admin.topic_ids([topic])[topic] is None, what="the deletion")
     kafka.admin.create_topics([Topic(topic, TopicConfig(1, 1, config or {}))])
@@ -115,7 +115,7 @@ def test_another_number_of_partitions_is_refused_as_keys_move_away_from_their_st
     wait_until(lambda: len(kafka.admin.list_topics()[shop.source].partitions) == 2, what="the new partition")
     words = (shop.changelog, "1 partition", "2 partitions", "consumer_group")
     shop.refuses(TopicConfigurationError, shop.source, *words)
-    # Who gives the changelog more partitions, too, has not moved any key: local state knows, and so does the changelog.
+    # Giving the changelog more partitions as well has not moved any key: local state knows, and so does the changelog.
     admin.create_partitions([NewPartitions(shop.changelog, 2)])[shop.changelog].result(20)
     wait_until(lambda: len(kafka.admin.list_topics()[shop.changelog].partitions) == 2, what="the new partition")
     shop.feed("a")

@@ -20,8 +20,8 @@ from streamrt.control import Client
 from streamrt.errors import ApplicationStateError, ControlUnavailableError, StateNotOwnedError, StateUnavailableError
 from streamrt.kafka import Producer
 from streamrt.kafka.partitioner import partition_for
+from streamrt.queries.stored_state import StateAnswer
 from streamrt.records import TopicPartition
-from streamrt.runtime.driver.stored_state import StateAnswer
 from tests.hosts import HostedProgram
 from tests.processes import freeze, process_tree, thaw
 from tests.support import LONG, Kafka, unique, wait_until

@@ -73,7 +73,7 @@ def test_state_is_queried_from_inside_and_outside(kafka: Kafka) -> None:
                 ("default", "state"),
                 ("tumbling_window_1000_count", "windows"),
             }
-            # The state of an application that is paused is there, too.
+            # The state of an application that is paused is there as well.
             client.pause(timeout=60)
             assert client.query_state("default", KEYS[0]).get("n") == 2
             client.resume(timeout=60)

@@ -24,6 +24,8 @@ def test_tables_in_and_out_and_again_in_the_other_mode(
 ) -> None:
     monkeypatch.setenv("TEST_AWS_SECRET", SECRET)
     monkeypatch.setenv("TEST_RIDES_TOKEN", "sesame")
+    secrets = ("TEST_AWS_SECRET", "TEST_RIDES_TOKEN")
+    monkeypatch.setenv("STREAMRT_TABLES_ALLOW", " ".join(f"secret:env:{name}@127.0.0.1" for name in secrets))
     queue, database, group = f"{unique('jobs')}.fifo", unique("city").replace("-", "_"), unique("rides")
     aws.client("sqs").create_queue(QueueName=queue, Attributes={"FifoQueue": "true"})
     reader = Reader(aws, queue)

@@ -101,14 +101,14 @@ def test_what_is_quiet_closes(kafka: Kafka) -> None:
     produce(kafka, source, produced)
     with running(app):
         wait_until(lambda: app.progress().records == 2, what="the first records")
-        # Only one partition goes on, and after a while nobody waits for the others.
+        # Only one partition goes on, and after a while no one waits for the others.
         while kafka.end(target) == 0:
             more = Record(b"b", 5_300 + 100 * len(produced), len(produced), 1)
             produce(kafka, source, [more])
             produced.append(more)
             time.sleep(0.1)
             assert len(produced) < 1_000
-        # Then all are quiet, and event time goes on by itself: the last windows close, too.
+        # Then all are quiet, and event time goes on by itself: the last windows also close.
         wanted = sorted(shown(outputs_of(produced)))
         found = read(kafka, target, len(wanted))
         assert sorted(shown(found)) == wanted

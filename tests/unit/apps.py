@@ -1,4 +1,4 @@
-"""What unit tests share: an application that contacts nobody, and short ways to send records through it."""
+"""Common parts of unit tests: an application that contacts no one, and short ways to send records through it."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -82,7 +82,7 @@ def fails(stage: Stage, value: Any, **record: Any) -> str:
 
 
 class Surroundings:
-    """What operators get from their task, kept in lists; stores are in memory.
+    """Things that operators get from their task, kept in lists; stores are in memory.
 
     Attributes:
         sent: topic, value, key, timestamp and headers of what went to topics.
@@ -98,6 +98,9 @@ class Surroundings:
 
     def sender(self, topic: Topic, copies: int = 0) -> RecordHandler:
         return lambda *record: self.sent.append((topic.name, *record))
+
+    def passage(self, topic: Topic, node: Node, child: RecordHandler) -> RecordHandler:
+        return child
 
     def partition_sender(self, topic: Topic) -> tuple[PartitionSender, int]:
         raise AssertionError(f"no test has a partitioner for {topic}")
@@ -126,7 +129,7 @@ class Surroundings:
         """No time passes."""
 
     def side_output(self, tag: str) -> None:
-        """Nobody reads it."""
+        """No one reads it."""
 
     def asynchronous(self, node: Node, calls: Any) -> RecordHandler:
         raise AssertionError("nothing is called")
@@ -137,11 +140,14 @@ class Surroundings:
     def watch(self, kind: str, name: str, total: Callable[[], float]) -> None:
         """Nothing is counted."""
 
-    def begin_portion(self) -> Callable[[], bool]:
+    def when_complete(self, node: Node, work: Callable[[], None]) -> None:
+        work()
+
+    def begin_portion(self, node: Node) -> Callable[[], bool]:
         return lambda: False
 
     def show(self, node_id: int, item: Any) -> None:
-        """Nobody watches."""
+        """No one watches."""
 
     def run(self, topology: Topology, topic: str, *values: Any, key: Any = b"k", headers: Any = None) -> list[Any]:
         """Send values through the sub-topology of a topic, at 0, 1, 2, ... ms; return the values that leave it."""

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from streamrt.errors import TopicCreationError
 from streamrt.kafka import TopicConfig
-from streamrt.kafka.topic_config import TopicDefinition
+from streamrt.kafka.cluster.topic_config import TopicDefinition
 from streamrt.testing import cluster
 
 

@@ -11,9 +11,9 @@ from streamrt.models import Headers, TopicPartition
 from streamrt.runtime.batch_context import BatchContext
 from streamrt.runtime.placement import ChangelogSettings, ScopeInfo, StateSettings
 from streamrt.runtime.report import Report
-from streamrt.runtime.tasks.clients import TransactionalRecordWriter
-from streamrt.runtime.tasks.store_catalog import StoreCatalog
-from streamrt.runtime.tasks.stores import TaskStores
+from streamrt.runtime.tasks.stores.store_catalog import StoreCatalog
+from streamrt.runtime.tasks.stores.task_stores import TaskStores
+from streamrt.runtime.tasks.task_clients import TransactionalRecordWriter
 from streamrt.runtime.tasks.task_executor import TaskExecutor
 from streamrt.state import MemoryStore, State, Store, StorePartition
 from streamrt.state.changelog import POSITION_KEY
@@ -210,14 +210,14 @@ class World:
         try:
             return self._process.run(chunks, BatchContext(**context))
         finally:
-            # What letting go asks for is no part of the batch.
+            # What letting go asks for is not a part of the batch.
             self.clients.calls = []
             self._process.let_go()
             self.clients.calls = calls
 
     @property
     def counted(self) -> int:
-        """What the state of the key None says, which also shows that nobody holds the store."""
+        """Count in the state of the key None, which also shows that no one holds the store."""
         spec = self.tasks.spec
         stores = TaskStores(
             self.catalog, {"default": TaskStore("in", StoreSpec())}, TASK, self.clients, transactional=False

@@ -4,8 +4,22 @@ import httpx
 import pytest
 
 from streamrt.control import Client
+from streamrt.kafka.cluster import topic_ids
 from tests.unit.apps import Stage
 from tests.unit.played import Played, played
+
+
+@pytest.fixture(autouse=True)
+def quick_confirmation(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Clusters in memory have no brokers that learn of a topic later than others."""
+    monkeypatch.setattr(topic_ids, "PAUSE_S", 0.001)
+
+
+@pytest.fixture
+def undivided_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Records that are sent at once share a time slice, also where a busy machine lets them wait for each other."""
+    monkeypatch.setattr("streamrt.runtime.resident.loop._SLICE_S", 3_600.0)
+    monkeypatch.setattr("streamrt.testing.driver_execution._SLICE_S", 3_600.0)
 
 
 @pytest.fixture

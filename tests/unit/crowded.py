@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from streamrt.records import OffsetRange, TopicPartition
-from streamrt.runtime.driver.lag import Lag, LagSample, OtherPartition
+from streamrt.runtime.driver.observation.lag import Lag, LagSample, OtherPartition
 from streamrt.runtime.report import FailedRecord, Pause, Report, RestoredPart, StoreSize, StoreTime
 from streamrt.topology import TaskId
 from tests.unit.played import Played
@@ -41,7 +41,7 @@ class Crowded(Played):
             produced=records,
             seconds=0.2 + records % 7 / 10,
         )
-        self._progress.report(report)
+        self._state.progress.report(report)
         assert self._server is not None
         lag = self._server._lag
         # Its thread would ask a broker that does not exist.
@@ -66,7 +66,7 @@ class Crowded(Played):
         """Report everything that can go wrong."""
         task, now = TaskId("orders", 0), int(time.time() * 1_000)
         stores = [(TaskId("orders", number), "default") for number in range(4)]
-        self._progress.report(
+        self._state.progress.report(
             Report(
                 skipped=2,
                 dead_letters=3,
@@ -83,7 +83,7 @@ class Crowded(Played):
         )
         # 3 s behind the event time of its task.
         marks = {store[0]: {store[1]: now - 3_000 - 1_000 * store[0].partition} for store in stores}
-        self._progress.meters.watermarked(marks)
+        self._state.progress.meters.watermarked(marks)
 
 
 def count(value: Any, state: Any) -> Any:

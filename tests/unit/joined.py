@@ -72,6 +72,9 @@ class Joined:
     def access(self, store: StoreSpec) -> TaskAccess:
         return TaskAccess.of_test(store.name)
 
+    def passage(self, topic: Topic, node: Node, child: RecordHandler) -> RecordHandler:
+        return child
+
     def partition_sender(self, topic: Topic) -> tuple[PartitionSender, int]:
         raise AssertionError(f"no test has a partitioner for {topic}")
 
@@ -82,7 +85,7 @@ class Joined:
         raise AssertionError("joins do not wait for ticks")
 
     def side_output(self, tag: str) -> None:
-        """Nobody reads it."""
+        """No one reads it."""
 
     def asynchronous(self, node: Node, calls: Any) -> RecordHandler:
         raise AssertionError("joins call nothing")
@@ -93,7 +96,10 @@ class Joined:
     def watch(self, kind: str, name: str, total: Callable[[], float]) -> None:
         """Nothing is counted."""
 
-    def begin_portion(self) -> Callable[[], bool]:
+    def when_complete(self, node: Node, work: Callable[[], None]) -> None:
+        work()
+
+    def begin_portion(self, node: Node) -> Callable[[], bool]:
         raise AssertionError("joins leave nothing over for ticks")
 
     def show(self, node_id: int, item: Any) -> None:
@@ -113,7 +119,7 @@ class Sent:
 
 @dataclass
 class Model:
-    """What joins mean: all records that ever came are kept, and looked through from the first to the last."""
+    """Meaning of joins: all records that ever came are kept, and looked through from the first to the last."""
 
     grace: int
     seen: list[Sent] = field(default_factory=list)
@@ -179,7 +185,7 @@ def records(rng: random.Random, count: int) -> list[Sent]:
 
 
 def end_of_commit(rng: random.Random) -> Callable[[Run], None] | None:
-    """What happens between two commits: nothing, a restart, or one elsewhere, from the changelog."""
+    """Return what happens between two commits: nothing, a restart, or one elsewhere, from the changelog."""
     return rng.choice((None, Run.reopen, Run.move))
 
 

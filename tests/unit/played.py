@@ -6,16 +6,16 @@ from contextlib import contextmanager
 from typing import Any
 
 from streamrt import Application
-from streamrt.kafka.token import Offsets
+from streamrt.kafka.completion_token import Offsets
 from streamrt.records import TopicPartition
-from streamrt.runtime.driver.restart import RestartPolicy
 from streamrt.runtime.report import Output
+from tests.support import replace_methods
 
 PARTITION = TopicPartition("orders", 0)
 
 
 class PlayedOffsets:
-    """What Kafka would know of the topics of `Played`: one partition each, with five records, all of them committed.
+    """Kafka's view of the topics of `Played`: one partition each, with five records, all of them committed.
 
     Attributes:
         end: the end of each partition.
@@ -51,7 +51,7 @@ class Played(Application):
 
     Attributes:
         works: while it is cleared, the start takes its time.
-        obeys: while it is cleared, no wish is fulfilled.
+        obeys: while it is cleared, no request is fulfilled.
         failure: ends the run with this error.
         kafka: the offsets of its topics.
     """
@@ -64,31 +64,26 @@ class Played(Application):
         self.obeys.set()
         self.failure: BaseException | None = None
         self.kafka = PlayedOffsets()
+        replace_methods(self._execution, run=self._play)
+        replace_methods(self._offsets, view=lambda timeout=None: self.kafka)
+        replace_methods(self._state.checkpoints, _committed=lambda: Offsets({PARTITION: 5}))
         orders = self.dataframe(self.topic("orders")).apply(lambda value, state: value, stateful=True)
         orders.to_topic(self.topic("large-orders"))
         self.dataframe(self.topic("prices"))
 
-    def _execute(
-        self, timeout: float = 0.0, count: int = 0, *, collect: bool = False, restart: RestartPolicy | None = None
-    ) -> list[Output]:
-        self._progress = self._progress.next_run()
-        while not self._stop.is_set() and not self.works.wait(0.01):
+    def _play(self, timeout: float = 0.0, count: int = 0, *, collect: bool = False) -> list[Output]:
+        self._state.progress = self._state.progress.next_run()
+        while not self._state.stop.is_set() and not self.works.wait(0.01):
             pass
-        if not self._stop.is_set() and self.failure is None:
-            self._control.works()
-        while not self._stop.wait(0.01) and self.failure is None:
+        if not self._state.stop.is_set() and self.failure is None:
+            self._state.control.works()
+        while not self._state.stop.wait(0.01) and self.failure is None:
             if self.obeys.is_set():
-                self._control.fulfilled(self._control.wish)
-        self._end_run(self.failure)
+                self._state.control.mark_fulfilled(self._state.control.run_request)
+        self._state.end(self.failure)
         if self.failure is not None:
             raise self.failure
         return []
-
-    def _offset_view(self, timeout: float | None = None) -> Any:
-        return self.kafka
-
-    def _committed(self) -> Offsets:
-        return Offsets({PARTITION: 5})
 
 
 @contextmanager

@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 import orjson
@@ -15,13 +16,15 @@ from streamrt import Application
 from streamrt.app import definition_of
 from streamrt.errors import OffsetOutOfRangeError
 from streamrt.kafka.client import OffsetMetadata
-from streamrt.kafka.group_state import GroupAssignment, GroupFencedError
-from streamrt.kafka.inputs import InputBatch
+from streamrt.kafka.membership.group_state import GroupAssignment, GroupFencedError
+from streamrt.kafka.reading.input_reader import InputBatch
 from streamrt.models import TimestampType, TopicPartition
-from streamrt.runtime.link import (
+from streamrt.runtime.link_messages import (
     Ack,
     AssignmentRequest,
     BatchDone,
+    CutDone,
+    CutRequest,
     FromTask,
     IdleChanged,
     LinkClosed,
@@ -33,9 +36,9 @@ from streamrt.runtime.metadata import CommitMetadata
 from streamrt.runtime.placement import ChangelogSettings, ScopeInfo, StateSettings
 from streamrt.runtime.report import Report
 from streamrt.runtime.resident.loop import ResidentLoop, ResidentSettings
-from streamrt.runtime.tasks.clients import TransactionalRecordWriter
-from streamrt.runtime.tasks.store_catalog import StoreCatalog
-from streamrt.runtime.tasks.stores import TaskStores
+from streamrt.runtime.tasks.stores.store_catalog import StoreCatalog
+from streamrt.runtime.tasks.stores.task_stores import TaskStores
+from streamrt.runtime.tasks.task_clients import TransactionalRecordWriter
 from streamrt.runtime.tasks.task_executor import TaskExecutor
 from streamrt.state import RocksDBOptions, State, Store, StorePartition
 from streamrt.state.spec import StoreSpec
@@ -50,7 +53,7 @@ FIRST, SECOND = TopicPartition("in", 0), TopicPartition("in", 1)
 BOTH = frozenset({FIRST, SECOND})
 FIRST_TASK, SECOND_TASK = TaskId("in", 0), TaskId("in", 1)
 METADATA = '{"streamrt":2,"stores":{"in":{"default":"1"}}}'
-"""What is stored with the offsets of `in`."""
+"""Metadata that is stored with the offsets of `in`."""
 GUARANTEES = pytest.mark.parametrize("transactional", [False, True], ids=["at-least-once", "exactly-once"])
 
 Message = TypeVar("Message", bound=FromTask)
@@ -142,7 +145,7 @@ def _nothing() -> None:
 
 
 class MemoryFeed:
-    """Reads lists; None in one is a marker, which is no record but has an offset."""
+    """Reads lists; None in one is a marker, which is not a record but has an offset."""
 
     def __init__(self, clock: Clock) -> None:
         self.logs: dict[TopicPartition, list[tuple[bytes, int] | None]] = {}
@@ -291,9 +294,14 @@ class MemoryMember:
 
     # -- What the group does -------------------------------------------------------------------------------------------
 
-    def assign(self, *partitions: TopicPartition, unbroken: bool = False) -> None:
+    def assign(
+        self,
+        *partitions: TopicPartition,
+        unbroken: bool = False,
+        held: Mapping[TopicPartition, int] = MappingProxyType({}),
+    ) -> None:
         self._generation += 1
-        self.current = self._owned = GroupAssignment(self._generation, frozenset(partitions), unbroken)
+        self.current = self._owned = GroupAssignment(self._generation, frozenset(partitions), unbroken, held=held)
 
     @contextlib.contextmanager
     def revoking(self) -> Iterator[threading.Thread]:
@@ -342,6 +350,8 @@ class MemoryLink:
         self.sent.append(message)
         if isinstance(message, AssignmentRequest) and self.begins:
             self.begin(message)
+        elif isinstance(message, CutRequest):
+            self.inbox.append(CutDone(message.number, message.stream, {}))
         elif isinstance(message, BatchDone) and self.takes:
             self.inbox.append(Ack(message.number))
 
@@ -498,9 +508,9 @@ class World:
         return self.reports[self._awaited - 1]
 
     def revoke(self) -> None:
-        """Take all partitions, in good order; the group has not shared them out anew by then."""
+        """Take all partitions, in good order; the group has not shared them out again at that point."""
         with self.member.revoking():
-            while self.task._membership.wanted_back:
+            while self.task._membership.revocation_pending:
                 self.task.step()
 
     def let_go(self) -> None:
@@ -528,7 +538,7 @@ class World:
         return [(item["v"], item["n"]) for item in found]
 
     def counted(self, partition: int = 0) -> int:
-        """Return what the state of a partition says, which also shows that nobody holds the store."""
+        """Return what the state of a partition says, which also shows that no one holds the store."""
         place, task = TopicPartition("in", partition), TaskId("in", partition)
         stores = TaskStores(
             self.catalog, {"default": TaskStore("in", StoreSpec())}, task, self.clients, transactional=False

@@ -18,7 +18,7 @@ KEYS: list[Any] = [None, b"", b"a", b"ab", "a", 1, 1.0]
 
 @dataclass
 class Model:
-    """What heads, timelines and deadlines mean, in the simplest way."""
+    """Meaning of heads, timelines and deadlines, in the simplest way."""
 
     heads: dict[bytes, tuple[Any, int | None]] = field(default_factory=dict)
     line: list[tuple[int, int, bytes, Any]] = field(default_factory=list)
@@ -123,7 +123,7 @@ def check_bounds(partition: StorePartition) -> None:
 
 @dataclass(frozen=True)
 class Op:
-    """What one record does."""
+    """Effect of one record."""
 
     name: str
     key: int

@@ -7,10 +7,11 @@ from typing import Any
 from streamrt.errors import TableNotFoundError
 from streamrt.schema import Schema
 from streamrt.serializers.row_formats import KeyFormat, RowFormat, key_format, row_format
-from streamrt.tables.connections import Connection
-from streamrt.tables.connectors import Connector
-from streamrt.tables.info import TableInfo, TableKind
-from streamrt.tables.links import TableLinks
+from streamrt.tables.access.links import TableLinks
+from streamrt.tables.descriptions.connections import Connection
+from streamrt.tables.descriptions.connectors import Connector
+from streamrt.tables.descriptions.info import TableInfo, TableKind
+from streamrt.tables.descriptions.permissions import TablePermissions
 from streamrt.tables.table import Table
 from streamrt.testing.memory_topics import MemoryLinks
 
@@ -23,6 +24,8 @@ class Tables:
     def __init__(self, connections: Mapping[str, Connection] | None = None, links: TableLinks | None = None) -> None:
         self.links = links or MemoryLinks(auto_create=True)
         self.timeout = 10.0
+        self.schema_registry = None
+        self.permissions = TablePermissions(None)
         self.recorded: list[tuple[Any, ...]] = []
         self.refusal: Exception | None = None
         self._connections = dict(connections or {})

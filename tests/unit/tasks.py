@@ -1,4 +1,4 @@
-"""What tests of tasks share: a writer that fails on demand, and short ways to make chunks and to run them."""
+"""Common parts of tests of tasks: a writer that fails on demand, and short ways to make chunks and to run them."""
 
 from collections.abc import Iterable
 from typing import Any

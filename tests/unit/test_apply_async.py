@@ -16,7 +16,7 @@ from tests.unit.apps import Stage, completed
 from tests.unit.asynchronous import LONG, SHORT_MS, echo, play, slow
 from tests.unit.tasks import Process, Writer, numbers
 
-pytestmark = pytest.mark.usefixtures("processing_mode")
+pytestmark = pytest.mark.usefixtures("processing_mode", "undivided_slices")
 
 
 # -- Capacity ------------------------------------------------------------------------------------------------------------
@@ -81,7 +81,7 @@ def test_a_replaced_context_goes_with_the_record() -> None:
 
 @pytest.mark.rows("PF-K3")
 def test_chains_branches_groups_state_and_side_outputs() -> None:
-    """Several calls, one below the other and beside each other, in a branch, below a group_by, and above state."""
+    """Several calls, one below the other and next to each other, in a branch, below a group_by, and above state."""
     stage = Stage({"config": TopicConfig(2, 1)})
 
     async def twice(value: Any) -> list[Any]:
@@ -254,7 +254,7 @@ def test_dead_letters_are_the_records_that_failed() -> None:
     stage.sdf.apply_async(refuse_odd, timeout=LONG, ordered=False).to_topic(stage.out)
     driver = stage.drive()
     driver.pipe_all(stage.source, range(6))
-    letters = driver._clients.written("letters")
+    letters = driver._execution.clients.written("letters")
     assert sorted(letter.value or b"" for letter in letters) == [b"1", b"3", b"5"]
     for letter in letters:
         headers = dict(letter.headers or ())
@@ -289,7 +289,7 @@ def test_a_failure_names_operator_record_and_line() -> None:
 
 
 def test_no_offset_behind_a_failed_record_is_committed(processing_mode: str) -> None:
-    """The records behind it are done, and come again with it."""
+    """The records behind it are done, and are delivered again with it."""
     stage, writer = Stage(), Writer()
     begun: list[int] = []
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-import streamrt.runtime.tasks.calls as calls_module
+import streamrt.runtime.tasks.chain.calls_in_flight as calls_module
 from streamrt import StreamingDataFrame, message_context
 from streamrt.common.event_loop import EventLoopThread
 from streamrt.kafka import TopicConfig
@@ -22,7 +22,7 @@ from tests.unit.apps import Stage, completed
 from tests.unit.asynchronous import LONG, SHORT_MS, echo, play, slow
 from tests.unit.tasks import Process, Writer, numbers
 
-pytestmark = pytest.mark.usefixtures("processing_mode")
+pytestmark = pytest.mark.usefixtures("processing_mode", "undivided_slices")
 
 
 def test_a_call_may_clean_up_when_its_time_is_over(monkeypatch: pytest.MonkeyPatch) -> None:

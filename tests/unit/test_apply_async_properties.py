@@ -18,7 +18,7 @@ from streamrt.models import TimestampType, TopicPartition
 from streamrt.runtime.batch_context import BatchContext
 from streamrt.runtime.chunk import Chunk
 from streamrt.runtime.tasks.faults import InjectedFaultError
-from streamrt.runtime.tasks.store_catalog import StoreCatalog
+from streamrt.runtime.tasks.stores.store_catalog import StoreCatalog
 from streamrt.runtime.tasks.task_executor import TaskExecutor
 from streamrt.testing.memory import MemoryClients
 from tests.sim.simulation import replaced
@@ -81,7 +81,7 @@ steps = st.builds(
 
 @dataclass(frozen=True)
 class Plan:
-    """What one case does."""
+    """Plan of one case."""
 
     inputs: Sequence[Sequence[Record]]
     steps: Sequence[Step]
@@ -138,7 +138,7 @@ class World:
 
         frame = app.dataframe(app.topic("in", config=TopicConfig(PARTITIONS, 1))).apply_async(
             call,
-            # Longer than any test: times are no conditions.
+            # Longer than any test: times are not conditions.
             timeout=timedelta(hours=1),
             capacity=plan.capacity,
             ordered=plan.ordered,

@@ -10,16 +10,16 @@ from typing import Any
 import pytest
 
 from streamrt import Application, RestartPolicy
+from streamrt.application import bounded
 from streamrt.connectors import CollectionSource
 from streamrt.errors import ArgumentValueError, ConfigurationError, InvalidOperationError, RunnerError
+from streamrt.event_time.end_of_time import EndOfTime
 from streamrt.kafka import KafkaRequestError
 from streamrt.models import TopicPartition
-from streamrt.runtime.driver import bounded
-from streamrt.runtime.driver.end_of_time import EndOfTime
-from streamrt.runtime.driver.lifecycle import ApplicationStatus
-from streamrt.runtime.driver.sources import SourceStats
+from streamrt.runtime.driver.life.lifecycle import ApplicationStatus
+from streamrt.runtime.sources.manager import SourceStats
 from streamrt.topology import TaskId
-from tests.support import wait_until
+from tests.support import replace_methods, wait_until
 
 IN, GROUPED = "in", "repartition__group--in--key"
 FIRST, SECOND, INNER = TopicPartition(IN, 0), TopicPartition(IN, 1), TopicPartition(GROUPED, 0)
@@ -27,7 +27,7 @@ TASKS = [TaskId(IN, 0), TaskId(IN, 1), TaskId(GROUPED, 0), TaskId(GROUPED, 1)]
 
 
 class View:
-    """What Kafka knows: the test changes it."""
+    """Kafka's view, which the test changes."""
 
     def __init__(self) -> None:
         self.group = dict.fromkeys([FIRST, SECOND, INNER], 0)
@@ -67,21 +67,20 @@ class StandIn(Application):
         self.commits = 0
         self.on_end: Callable[[str], None] = lambda stream: None
         self.failures: list[BaseException] = []
+        replace_methods(self._offsets, view=lambda timeout=None: self.view)
+        replace_methods(self._execution, process=self._play)
 
-    def _offset_view(self, timeout: float | None = None) -> Any:
-        return self.view
-
-    def _process(self, timeout: float, count: int, *, collect: bool) -> list[Any]:
-        with self._ending() as end:
+    def _play(self, timeout: float, count: int, *, collect: bool) -> list[Any]:
+        with self._execution._bounded.ending() as end:
             end.describe(self.topology.resolve({IN: 2}), {IN: 2, GROUPED: 2})
-            self._control.fulfilled(self._control.wish)
-            self._control.works()
-            while not self._stop.wait(0.005):
+            self._state.control.mark_fulfilled(self._state.control.run_request)
+            self._state.control.works()
+            while not self._state.stop.wait(0.005):
                 end.check()
                 if self.failures:
                     raise self.failures.pop()
-                self.commits += self._control.pending
-                self._control.fulfilled(self._control.wish)
+                self.commits += self._state.control.pending
+                self._state.control.mark_fulfilled(self._state.control.run_request)
                 self._work(end)
         return []
 
@@ -121,7 +120,7 @@ def test_levels_end_one_after_the_other(app: StandIn) -> None:
         assert not app.wait(timeout=0.2)
         assert app.ended == []
         app.view.group[FIRST] = 5
-        wait_until(lambda: app.ended == [IN], 60)
+        wait_until(lambda: app.ended == [IN])
         assert not app.wait(timeout=0.2)
         app.view.group[INNER] = 3
     assert app.ended == [IN, GROUPED]
@@ -131,7 +130,7 @@ def test_levels_end_one_after_the_other(app: StandIn) -> None:
 def test_the_end_is_that_of_the_topics_when_the_run_began(app: StandIn) -> None:
     app.view.ends[FIRST] = 5
     with begun(app):
-        wait_until(lambda: app._until == "end")
+        wait_until(lambda: app._state.until == "end")
         app.view.group[FIRST] = 5
     assert app.run(until="end") == []
 
@@ -143,7 +142,7 @@ def test_a_run_ends_after_its_sources_and_names_those_it_waits_for(
     states = {"ticks": SourceStats(IN, alive=True, paused=False, ended=False)}
     monkeypatch.setattr(app._definition.sources, "stats", lambda: states)
     with caplog.at_level(logging.INFO, logger="streamrt"), begun(app):
-        wait_until(lambda: "waits for the sources ticks" in caplog.text, 60)
+        wait_until(lambda: "waits for the sources ticks" in caplog.text)
         assert "the run ends when the sources ticks have ended" in caplog.text
         app.view.ends[FIRST] = app.view.group[FIRST] = 9
         states["ticks"] = SourceStats(IN, alive=False, paused=False, ended=True)
@@ -158,9 +157,9 @@ def test_commits_come_soon_and_kafka_may_be_away(app: StandIn) -> None:
         assert not app.wait(timeout=0.2)
         app.view.group[FIRST] = 5
         app.view.away = False
-        app._progress.assigned({FIRST: 5, SECOND: 0})
+        app._state.progress.assigned({FIRST: 5, SECOND: 0})
         # What the operators have finished becomes durable with a commit.
-        wait_until(lambda: app.commits > 1, 60)
+        wait_until(lambda: app.commits > 1)
         app.finishes.set()
     assert app.ended == [IN, GROUPED]
 
@@ -227,13 +226,13 @@ class Counting(StandIn):
         if number is None:
             super()._work(end)
             return
-        for sink in self._collecting.values():
+        for sink in self._collections._collecting.values():
             sink.data.append(number)
 
-    def _process(self, timeout: float, count: int, *, collect: bool) -> list[Any]:
+    def _play(self, timeout: float, count: int, *, collect: bool) -> list[Any]:
         # Something is left to be processed, until the test says otherwise.
         self.view.ends[FIRST] = 1
-        return super()._process(timeout, count, collect=collect)
+        return super()._play(timeout, count, collect=collect)
 
 
 def test_values_are_collected_up_to_the_end() -> None:
@@ -248,7 +247,7 @@ def test_values_are_collected_up_to_the_end() -> None:
     # The sink stays, once for each frame.
     app.numbers, app.view.group[FIRST] = iter(range(3)), 1
     assert app.collect(app.totals, limit=10) == [0, 1, 2]
-    assert len(app._collecting) == 1
+    assert len(app._collections._collecting) == 1
 
 
 @pytest.mark.rows("PF-A6")
@@ -287,9 +286,9 @@ def test_a_dataframe_of_a_collection(caplog: pytest.LogCaptureFixture) -> None:
         app.from_collection([], "none")
     with pytest.raises(InvalidOperationError):
         app.dataframe(source=CollectionSource([3], "numbers"))
-    app._until = "end"
-    with caplog.at_level(logging.WARNING, logger="streamrt"), app._ending():
+    app._state.until = "end"
+    with caplog.at_level(logging.WARNING, logger="streamrt"), app._execution._bounded.ending():
         assert not caplog.text
     app.from_collection([3], "late", topic=app.topic("late", auto_offset_reset="latest"))
-    with caplog.at_level(logging.WARNING, logger="streamrt"), app._ending():
+    with caplog.at_level(logging.WARNING, logger="streamrt"), app._execution._bounded.ending():
         assert "auto_offset_reset='latest' of topic late" in caplog.text, "the first run might find nothing"

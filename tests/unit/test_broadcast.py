@@ -27,11 +27,11 @@ from streamrt.errors import (
     TopicConfigurationError,
 )
 from streamrt.kafka import ConnectionConfig, TopicConfig
-from streamrt.kafka.committed import CommittedOffset
+from streamrt.kafka.cluster.committed import CommittedOffset
 from streamrt.models import TopicPartition
-from streamrt.runtime.driver.outline import Outline
-from streamrt.runtime.driver.state_setup import refuse_grown
-from streamrt.spark.offsets import StartOffsets
+from streamrt.runtime.driver.observation.outline import Outline
+from streamrt.runtime.driver.starting.state_setup import refuse_grown
+from streamrt.spark.start_positions import StartOffsets
 from streamrt.testing import TopologyTestDriver
 from streamrt.topology import Topology
 from tests.unit.apps import application
@@ -108,14 +108,14 @@ def test_all_numbers_of_partitions(orders_count: int, rules_count: int, grouped:
     everything = [f"r{number}" for number in range(rules_count)]
     assert found == [["r0"]] * 6 + [everything] * 6
     # With one partition, no internal topic is used.
-    internal = [name for name in driver._topology.exchanges if "broadcast" in name]
+    internal = [name for name in driver._execution.topology.exchanges if "broadcast" in name]
     assert len(internal) == (0 if orders_count == rules_count == 1 else 1)
     view = driver.state(counted.stream_id, "g100" if grouped else "o", store="default")
     assert view.get("count") in range(1, 13)
     assert driver.state(connected.stream_id, "o", store="process_Rules").timers() == []
     described = app.describe()
     assert "broadcast" in described
-    assert driver._declared.broadcasts == {name for name in driver._declared.exchanges if "broadcast" in name}
+    assert app.topology.broadcasts == {name for name in app.topology.exchanges if "broadcast" in name}
 
 
 def _next(state: Any) -> int:
@@ -248,7 +248,7 @@ def test_a_broadcast_frame_goes_to_one_place() -> None:
     order(driver, 9, 3, 2)
     driver.pipe("others", {"total": 1}, timestamp=4)
     assert [[value for _, value, _ in each] for each in (first, second, third)] == [[["any"]] * 2, [["any"]], [["any"]]]
-    assert len(driver._clients.written(BC.format(app.config.consumer_group))) == 3
+    assert len(driver._execution.clients.written(BC.format(app.config.consumer_group))) == 3
 
 
 def test_a_frame_connected_with_a_broadcast_of_itself() -> None:
@@ -374,7 +374,7 @@ def test_topics_begin_where_they_say() -> None:
     offsets = StartOffsets(
         app.config, ConnectionConfig(bootstrap_servers="unused:9092"), spec, cast("Any", None), lambda partitions: None
     )
-    resets = [offsets._rules(TopicPartition(name, 0), CommittedOffset(None)).reset for name in ("rules", "orders")]
+    resets = [offsets._make_rules(TopicPartition(name, 0), CommittedOffset(None)).reset for name in ("rules", "orders")]
     assert resets == ["earliest", "latest"]
 
 

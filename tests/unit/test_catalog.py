@@ -1,5 +1,6 @@
 """`Catalog`: databases, tables, their changes and connections, over topics in memory."""
 
+import copy
 import datetime
 import logging
 import threading
@@ -40,7 +41,7 @@ from streamrt.tables import (
     SourceTable,
     SQSQueue,
 )
-from streamrt.tables.kafka_links import KafkaLinks
+from streamrt.tables.access.kafka_links import KafkaLinks
 from streamrt.testing.memory_topics import MemoryLinks
 from streamrt.topics import Topic
 from tests.table_home import COLUMNS
@@ -52,7 +53,9 @@ def links() -> MemoryLinks:
 
 
 @pytest.fixture
-def catalog(links: MemoryLinks) -> Catalog:
+def catalog(links: MemoryLinks, monkeypatch: pytest.MonkeyPatch) -> Catalog:
+    # For all catalogues of a test.
+    monkeypatch.setenv("STREAMRT_TABLES_ALLOW", "env:STREAMRT_* secret:env:STREAMRT_KEY@* connector:KinesisSource")
     made = Catalog(links=links)
     made.create_database("shop", comment="what we sell", properties={"owner": "ann"})
     return made
@@ -204,11 +207,12 @@ def test_a_primary_key_is_the_key_and_the_topic_is_compacted(catalog: Catalog, l
         ({"connection": "aws"}, "is not there yet for topics"),
         ({"connector": SQSQueue("q", "nowhere")}, "has no connection 'nowhere'"),
         ({"connector": HTTPSSE("https://x/y"), "num_partitions": 2}, "concerns topics"),
+        ({"num_partitions": 2**63}, r"num_partitions=\.\.\.\) must be 999,999 or less"),
         ({"connector": HTTPSSE("https://x/y"), "connection": "aws"}, "has no option 'connection'"),
         ({"connector": object()}, "must be a Connector"),
         ({"config": {"retention.ms": 5}}, "must be a mapping of texts to texts"),
         ({"if_exists": "maybe"}, "if_exists must be 'error', 'ignore', 'replace'"),
-        ({"schema": "id FOO"}, "is no list of columns"),
+        ({"schema": "id FOO"}, "cannot be read as columns"),
     ],
 )
 def test_what_cannot_be_is_refused_by_name(catalog: Catalog, arguments: dict[str, Any], message: str) -> None:
@@ -490,7 +494,9 @@ def test_an_exported_catalogue_is_imported_with_its_topics(catalog: Catalog) -> 
     assert other.import_objects(document, if_exists="ignore") == []
     assert len(other.import_objects(document, if_exists="replace")) == 3
     damaged: Any
-    for damaged in ({}, {"v": 1}, {"v": 2, "objects": {}}, {"v": 1, "objects": {"view/x": {}}}, []):
+    hostile: Any = copy.deepcopy(document)
+    hostile["objects"]["table/shop.orders"]["num_partitions"] = 2**31
+    for damaged in ({}, {"v": 1}, {"v": 2, "objects": {}}, {"v": 1, "objects": {"view/x": {}}}, [], hostile):
         with pytest.raises(CatalogError):
             other.import_objects(damaged)
 

@@ -1,4 +1,4 @@
-"""What a catalogue takes as numbers and texts, and what sqlglot says of it."""
+"""Numbers and strings that a catalogue takes, and what sqlglot says of them."""
 
 import logging
 import threading
@@ -21,7 +21,7 @@ from streamrt.schema import Schema
 from streamrt.schema.quiet import quiet_sqlglot
 from streamrt.secret import SecretRef
 from streamrt.tables import MemoryCatalog, SinkTable, SQSQueue
-from streamrt.tables.catalog_store import CatalogStore
+from streamrt.tables.catalogue.catalog_store import CatalogStore
 
 ODD_NUMBERS = ("1_0", " 10", "10 ", "+10", "١٠", "1e1", "10.0", "0x10", "", "-1")  # noqa: RUF001 - Arabic digits
 

@@ -11,8 +11,8 @@ from streamrt import Catalog
 from streamrt.errors import CatalogConflictError, CatalogError, SchemaEvolutionError
 from streamrt.schema import Schema
 from streamrt.tables import AWSConnection, MemoryCatalog
-from streamrt.tables.catalog_store import Stored
-from streamrt.tables.documents import LONGEST_RECORD
+from streamrt.tables.catalogue.catalog_store import Stored
+from streamrt.tables.catalogue.documents import LONGEST_RECORD
 from streamrt.testing.memory_topics import MemoryLinks
 from tests.support import LONG
 
@@ -189,7 +189,7 @@ def test_what_is_too_long_is_refused_before_anything_is_done(store: _Limited) ->
 
 
 def strewn(value: Any, chance: random.Random, marks: list[str]) -> Any:
-    """Return a document with fields that nobody knows, in objects that have a fixed set of them."""
+    """Return a document with fields that no one knows, in objects that have a fixed set of them."""
     if isinstance(value, list):
         return [strewn(each, chance, marks) for each in value]
     if not isinstance(value, dict):

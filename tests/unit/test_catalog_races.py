@@ -18,9 +18,10 @@ from streamrt.errors import (
 )
 from streamrt.kafka import KafkaError, KafkaRequestError, TopicConfig
 from streamrt.records import TopicPartition
-from streamrt.tables import CatalogStore, KafkaCatalog, MemoryCatalog, kafka_catalog
-from streamrt.tables.kafka_catalog import CATALOG_TOPIC
-from streamrt.tables.links import RecordSender
+from streamrt.tables import CatalogStore, KafkaCatalog, MemoryCatalog
+from streamrt.tables.access.links import RecordSender
+from streamrt.tables.catalogue import kafka_catalog
+from streamrt.tables.catalogue.kafka_catalog import CATALOG_TOPIC
 from streamrt.testing.memory_topics import MemoryLinks
 from streamrt.topics import Topic
 

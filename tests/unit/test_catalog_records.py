@@ -13,8 +13,8 @@ from streamrt import Catalog
 from streamrt.errors import CatalogError, SchemaError
 from streamrt.schema import Schema
 from streamrt.tables import AWSConnection, MemoryCatalog
-from streamrt.tables.records import read_application, read_connection, read_database, read_table, table_record
-from streamrt.tables.schema_documents import schema_document, schema_of
+from streamrt.tables.catalogue.records import read_application, read_connection, read_database, read_table, table_record
+from streamrt.tables.descriptions.schema_documents import schema_document, schema_of
 from tests.support import LONG
 
 ALL_TYPES = (

@@ -1,4 +1,4 @@
-"""What a catalogue keeps of options: references to secrets, and no secrets."""
+"""Parts of options that a catalogue keeps: references to secrets, and no secrets."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ import pytest
 
 from streamrt.errors import ConfigurationError
 from streamrt.secret import SecretRef
-from streamrt.tables.variables import stored_options, unstored_options
+from streamrt.tables.descriptions.variables import stored_options, unstored_options
 
 
 @pytest.mark.parametrize(

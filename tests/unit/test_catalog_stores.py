@@ -19,11 +19,12 @@ from streamrt.errors import (
     TransactionError,
 )
 from streamrt.kafka import KafkaError, KafkaRequestError, TopicConfig
-from streamrt.kafka.inputs import InputBatch
+from streamrt.kafka.reading.input_reader import InputBatch
 from streamrt.records import TopicPartition
-from streamrt.tables import CatalogStore, FileCatalog, KafkaCatalog, MemoryCatalog, kafka_catalog
-from streamrt.tables.kafka_catalog import CATALOG_TOPIC
-from streamrt.tables.links import RecordSender
+from streamrt.tables import CatalogStore, FileCatalog, KafkaCatalog, MemoryCatalog
+from streamrt.tables.access.links import RecordSender
+from streamrt.tables.catalogue import kafka_catalog
+from streamrt.tables.catalogue.kafka_catalog import CATALOG_TOPIC
 from streamrt.testing.catalogs import CatalogStoreConformance
 from streamrt.testing.memory_topics import MemoryLinks
 from streamrt.topics import Topic
@@ -75,7 +76,7 @@ def test_files_are_for_people_and_git(tmp_path: Path) -> None:
     version = store.put(KEY, b'{"v":1,"n":2}', None)
     path = tmp_path / "table" / "shop.orders.json"
     assert path.read_text() == '{\n  "v": 1,\n  "n": 2\n}\n'
-    # Somebody edits it: that is a change, too.
+    # Someone edits it: that is also a change.
     path.write_text('{"v": 1, "n": 3}')
     with pytest.raises(CatalogConflictError):
         store.put(KEY, b"{}", version)
@@ -101,7 +102,7 @@ def test_a_name_that_no_file_can_have_is_refused(tmp_path: Path) -> None:
 def test_a_lock_names_its_holder_and_ends_with_it(tmp_path: Path) -> None:
     program = (
         "import sys, time; from pathlib import Path; from streamrt.tables import FileCatalog\n"
-        "with FileCatalog(Path(sys.argv[1]))._locked(): print('locked', flush=True); time.sleep(600)"
+        "with FileCatalog(Path(sys.argv[1]))._hold_lock(): print('locked', flush=True); time.sleep(600)"
     )
     store = FileCatalog(tmp_path)
     store.connect(None, 0.2)

@@ -9,10 +9,11 @@ import pytest
 
 from streamrt import Catalog
 from streamrt.errors import ArgumentValueError, CatalogError, InvalidOperationError
-from streamrt.kafka.topic_config import Broker
-from streamrt.tables import Usage, catalog_usages
-from streamrt.tables.objects import now
-from streamrt.tables.usages import STALE_AFTER
+from streamrt.kafka.cluster.topic_config import Broker
+from streamrt.tables import Usage
+from streamrt.tables.catalogue import catalog_usages
+from streamrt.tables.catalogue.objects import now
+from streamrt.tables.descriptions.usages import STALE_AFTER
 from streamrt.testing.memory_topics import MemoryLinks
 from tests.table_home import COLUMNS
 

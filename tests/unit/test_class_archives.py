@@ -167,7 +167,7 @@ def test_the_cache_is_where_caches_are(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_process_that_workers_are_forked_from_has_one_thread() -> None:
     """Threads do not survive a fork, and locks that they hold stay held."""
     code = """
-import os, streamrt.spark.daemon
+import os, streamrt.spark.workers.daemon
 from streamrt.state.rocksdb import load_rocksdb
 load_rocksdb()
 import sys

@@ -36,7 +36,7 @@ def test_a_project_passes_its_tests(tmp_path: Path) -> None:
 
 
 def test_the_change_that_the_readme_makes_is_one(tmp_path: Path) -> None:
-    """What it does to a running application is shown with a new project, in tests/spark."""
+    """Its effect on a running application is shown with a new project, in tests/spark."""
     readme = (Path(__file__).parents[2] / "README.md").read_text()
     assert streamrt("init", tmp_path / "words").code == 0
     [(old, new)] = re.findall(r"\$ sed -i 's/(.+?)/(.+?)/' app\.py", readme)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from streamrt.cli.run_settings import in_environment
+from streamrt.cli.programs.run_settings import in_environment
 from streamrt.config import ApplicationConfig
 from tests.command_line import Outcome, streamrt
 from tests.support import unique
@@ -97,7 +97,7 @@ def test_a_flag_or_file_that_the_program_overrules_is_refused(
         f"commit_every=8 of {path} has no effect, because the program passes commit_every=7 to Application: "
         "remove it in one of the two places"
     )
-    # The same value is no contradiction; the environment is for several programs.
+    # The same value is not a contradiction; the environment is for several programs.
     shown(run("make", "--set", "commit_every=7"))
     monkeypatch.setenv("STREAMRT_COMMIT_EVERY", "9")
     shown(run("make", "--settings", path))

@@ -1,4 +1,4 @@
-"""What `streamrt produce` writes with a schema, and that `streamrt consume` shows it again."""
+"""Records that `streamrt produce` writes with a schema, and that `streamrt consume` shows again."""
 
 import json
 from collections.abc import Iterator
@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import typer
 
-from streamrt.cli.schema_writing import encoders
-from streamrt.cli.schemas import decoders
-from streamrt.cli.values import ReadFormat, WriteFormat
+from streamrt.cli.records.record_values import ReadFormat, WriteFormat
+from streamrt.cli.records.schema_writing import encoders
+from streamrt.cli.records.schemas import decoders
 from streamrt.errors import ConfigurationError, SchemaRegistryError, SerializationError
 from tests.unit.registries import KeepingRegistry
 

@@ -7,8 +7,8 @@ import pytest
 import typer
 from google.protobuf.struct_pb2 import Struct
 
-from streamrt.cli.schemas import decoders
-from streamrt.cli.values import ReadFormat
+from streamrt.cli.records.record_values import ReadFormat
+from streamrt.cli.records.schemas import decoders
 from streamrt.errors import ConfigurationError, SerializationError
 from tests.unit.registries import Answer, RegistryDouble
 

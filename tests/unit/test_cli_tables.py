@@ -162,7 +162,7 @@ def test_a_catalogue_moves_through_a_file(run: Run, tmp_path: Path) -> None:
     [
         (("table", "show", "nowhere"), r"there is no table 'default.nowhere'"),
         (("table", "list", "nowhere"), r"there is no database 'nowhere'"),
-        (("table", "create", "t", "id FOO"), r"the schema 'id FOO' is no list of columns"),
+        (("table", "create", "t", "id FOO"), r"the schema 'id FOO' cannot be read as columns"),
         (("table", "drop", "nowhere", "--delete-data", "--yes"), "the address of a broker is missing"),
         (("catalog", "import", "/nowhere.json"), "cannot be read: No such file"),
         (("table", "create", "t", "id INT", "--format", "csv"), "there is no format 'csv' of rows"),

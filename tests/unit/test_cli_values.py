@@ -1,18 +1,25 @@
 """How the command line reads and shows keys, values and times; the connection that its options describe."""
 
+import io
 import json
 import re
+from datetime import datetime, time, timezone
+from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from streamrt.cli import main
 from streamrt.cli.broker import connection_from
 from streamrt.cli.output import print_table
-from streamrt.cli.values import ReadFormat, decode, json_form, parse_time_ms, stored_form
+from streamrt.cli.records.record_values import ReadFormat, decode, json_form, parse_time_ms, stored_form
+from streamrt.cli.tables.row_output import read_rows, write_rows
 from streamrt.errors import ConfigurationError, SerializationError
-from streamrt.kafka.checks import release_of
-from streamrt.kafka.groups import assigned_partitions
+from streamrt.kafka.checks import release_of, requests_table
+from streamrt.kafka.cluster.groups import assigned_partitions
+from streamrt.schema import Schema
 from tests.command_line import every_command, streamrt
 from tests.servers import free_port
 
@@ -77,7 +84,13 @@ def test_assignments_of_other_protocols_name_no_partitions() -> None:
 
 def test_releases_are_told_by_the_requests() -> None:
     assert release_of({"Produce": 13}) == "4.1"
+    assert release_of({"Produce": 13, "OffsetCommit": 10, "TxnOffsetCommit": 6}) == "4.4 or newer"
     assert release_of({"Produce": 3}) == "older than 2.8"
+
+
+def test_the_documentation_has_the_requests_that_brokers_need() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "deployment.md").read_text(encoding="utf-8")
+    assert requests_table() in text
 
 
 def test_a_table_in_a_pipe_is_not_cut(capsys: pytest.CaptureFixture[str]) -> None:
@@ -174,7 +187,7 @@ def test_examples_have_options_that_exist() -> None:
     for words, command in commands.items():
         own = {name for parameter in command.params for name in (*parameter.opts, *parameter.secondary_opts)}
         for line in command.epilog.split("\n\n")[1:]:
-            # What is behind a pipe, and what is quoted, is no option of this command.
+            # What is behind a pipe, and what is quoted, is not an option of this command.
             part = re.sub(r"'[^']*'|\"[^\"]*\"", "text", line.partition(" | ")[0])
             if part.startswith(f"$ streamrt {words} "):
                 used = set(re.findall(r"(?<= )-{1,2}[a-z][a-z-]*", part))
@@ -226,3 +239,28 @@ def test_the_shell_can_complete(monkeypatch: pytest.MonkeyPatch, capsys: pytest.
     with pytest.raises(SystemExit):
         main()
     assert {"list", "show", "create", "delete"} == set(capsys.readouterr().out.split())
+
+
+@pytest.mark.parametrize("row_format", ["jsonl", "csv"])
+def test_printed_rows_can_be_written_again(row_format: str, tmp_path: Path) -> None:
+    schema = Schema(
+        "id BIGINT, paid BOOLEAN, price DECIMAL(20, 10), share DOUBLE, at TIMESTAMP_LTZ, alarm TIME, photo BINARY, "
+        "tags ARRAY<STRING>"
+    )
+    moment, alarm = datetime(2026, 3, 29, 8, tzinfo=timezone.utc), time(10, 0, 0, 500_000)
+    rows: list[dict[str, Any]] = [
+        dict(zip(schema.names, (1, True, Decimal("1E-10"), 0.5, moment, alarm, b"\xca\xfe", ["a", None]), strict=True)),
+        dict.fromkeys(schema.names),
+    ]
+    path = tmp_path / "rows"
+    with path.open("w", newline="") as file:
+        write_rows(file, row_format, schema.names, [pa.RecordBatch.from_pylist(rows, schema.arrow)])
+    # All digits, as in the records of the table.
+    assert "0.0000000001" in path.read_text()
+    assert [schema.check(row) for row in read_rows(schema, None, path, row_format)] == rows
+
+
+def test_cells_have_the_texts_of_csv_in_topics() -> None:
+    shown = io.StringIO()
+    write_rows(shown, "csv", ["n"], [pa.RecordBatch.from_pydict({"n": [float("nan"), float("-inf"), -0.5]})])
+    assert shown.getvalue().split() == ["n", "NaN", "-Infinity", "-0.5"]

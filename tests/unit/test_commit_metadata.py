@@ -198,3 +198,21 @@ def test_what_makes_no_sense_tells_of_nothing(text: str) -> None:
 def test_of_stores_only_what_makes_sense_counts() -> None:
     text = '{"streamrt":1,"stores":{"orders":{"a":"x","b":null,"c":7,"d":{}}}}'
     assert CommittedMetadata.decode(text).stores == {"orders": {"a": "x", "b": None}}
+
+
+def test_a3_an_offset_names_the_topic_that_it_is_a_position_in() -> None:
+    metadata = CommitMetadata(first_counts={"orders": 4}, topic_ids={"orders": "x1", "other": None})
+    for text in (metadata.encode(ORDERS), metadata.first(ORDERS)):
+        found = CommittedMetadata.decode(text)
+        assert (found.topic, found.partitions) == ("x1", 4)
+        # A claim of another task, or a store that is forgotten, does not change it.
+        for later in (claimed(text, claim=7, owner="a"), without_store(text or "", "orders", "default")):
+            assert CommittedMetadata.decode(later).topic == "x1"
+        assert metadata.describes(ORDERS, text)
+        assert CommitMetadata(topic_ids={"orders": "x2"}).describes(ORDERS, text), "it is no other version"
+    assert metadata.encode(TopicPartition("other", 0)) is None
+
+
+@pytest.mark.parametrize("topic", ["7", "null", "[]", "{}"])
+def test_a3_an_id_that_is_none_is_unknown(topic: str) -> None:
+    assert CommittedMetadata.decode(f'{{"streamrt":2,"topic":{topic}}}').topic is None

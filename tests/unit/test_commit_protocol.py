@@ -22,11 +22,11 @@ from streamrt.models import OffsetRange, TopicPartition
 from streamrt.runtime.batch_context import BatchContext
 from streamrt.runtime.placement import StateSettings
 from streamrt.runtime.report import Pause
-from streamrt.runtime.tasks.clients import RecordWriter, TransactionalRecordWriter
 from streamrt.runtime.tasks.commit import AtLeastOnceCommit
-from streamrt.runtime.tasks.store_catalog import StoreCatalog
-from streamrt.runtime.tasks.stores import TaskStores
+from streamrt.runtime.tasks.stores.store_catalog import StoreCatalog
+from streamrt.runtime.tasks.stores.task_stores import TaskStores
 from streamrt.runtime.tasks.stream_task import StreamTask, TaskStatus
+from streamrt.runtime.tasks.task_clients import RecordWriter, TransactionalRecordWriter
 from streamrt.state import Stamp, StoreIdentity
 from streamrt.topology import TaskId
 from tests.unit.commit_world import OTHER, Clients, Transaction, World
@@ -56,7 +56,7 @@ def test_exactly_once_stores_are_written_last() -> None:
 def test_at_least_once_stores_are_written_when_all_is_durable() -> None:
     world = World(transactional=False)
     world.run(numbers(2))
-    assert world.clients.calls == ["bounds", "out", "out", "log", "position", "flush", "bounds", "store"]
+    assert world.clients.calls == ["bounds", "out", "out", "flush", "log", "position", "flush", "bounds", "store"]
 
 
 def test_at_least_once_all_partitions_share_one_flush() -> None:
@@ -351,7 +351,7 @@ def test_whatever_is_raised_nobody_keeps_the_store(transactional: bool, step: st
 def test_a_store_that_cannot_be_written_when_it_is_closed_ends_the_application(
     transactional: bool, processing_mode: str
 ) -> None:
-    """What is committed stays. Going on would replay it from the changelog in each micro-batch."""
+    """Committed data stays. Going on would replay it from the changelog in each micro-batch."""
     world = World(transactional=transactional)
     world.clients.troubles["store close"] = StateError("the disk is full")
     report = world.run(numbers(2))

@@ -8,8 +8,8 @@ import pytest
 
 from streamrt import Application
 from streamrt.models import TopicPartition
-from streamrt.runtime.driver import completion
-from streamrt.runtime.driver.completion import Completion, levels_below
+from streamrt.runtime.driver.life import completion
+from streamrt.runtime.driver.life.completion import Completion, levels_below
 from streamrt.topology import Topology
 from tests.support import LONG
 from tests.unit.apps import application
@@ -116,7 +116,7 @@ class World:
         at = self.read[place]
         if (self.group[place] or 0) == at:
             return
-        # A task that saw markers alone has nothing to commit; its driver moves the group later.
+        # A task that saw only markers has nothing to commit; its driver moves the group later.
         records = self.logs[place].records[self.group[place] or 0 : at]
         if any(record is not None for record in records) or self.chance.random() < 0.1:
             self.group[place] = at

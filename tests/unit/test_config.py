@@ -13,13 +13,14 @@ from streamrt.app import definition_of
 from streamrt.config import ApplicationConfig, configure_logging
 from streamrt.connectors import CSVSource
 from streamrt.errors import ConfigurationError, InvalidOperationError
-from streamrt.runtime.driver.directory import StateDirectory
+from streamrt.runtime.driver.housekeeping.state_directory import StateDirectory
 from streamrt.state import RocksDBOptions
 from tests.unit.apps import application
 
 DEFAULTS = {
     "broker_address": None,
     "consumer_group": "streamrt-default",
+    "group_protocol": "classic",
     "auto_offset_reset": "latest",
     "commit_interval": 5.0,
     "commit_every": 0,
@@ -37,7 +38,7 @@ DEFAULTS = {
     "transaction_interval": 0.1,
     "use_changelog_topics": True,
     "auto_recover_from_source_offset_out_of_range": True,
-    "broker_availability_timeout": 120.0,
+    "broker_availability_timeout": None,
     "state_cleanup_delay": 604_800.0,
     "spark_master": "local[*]",
     "control": None,
@@ -48,6 +49,7 @@ DEFAULTS = {
 OTHERS: dict[str, tuple[str, Any]] = {
     "broker_address": ("broker:9092", "broker:9092"),
     "consumer_group": ("shop", "shop"),
+    "group_protocol": ("consumer", "consumer"),
     "auto_offset_reset": ("earliest", "earliest"),
     "commit_interval": ("0.5", 0.5),
     "commit_every": ("100", 100),
@@ -79,7 +81,7 @@ def _no_settings_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def logger() -> logging.Logger:
-    """The package's logger, as if nobody had configured it yet."""
+    """The package's logger, as if no one had configured it yet."""
     package = logging.getLogger("streamrt")
     package.handlers[:] = []
     return package
@@ -101,7 +103,14 @@ def test_a_setting_can_come_from_the_environment(name: str, monkeypatch: pytest.
     assert getattr(ApplicationConfig.create(**DEFAULTS), name) == value
 
 
-MAY_BE_NONE = ["loglevel", "processing_timeout", "state_cleanup_delay", "control", "progress_timeout"]
+MAY_BE_NONE = [
+    "loglevel",
+    "broker_availability_timeout",
+    "processing_timeout",
+    "state_cleanup_delay",
+    "control",
+    "progress_timeout",
+]
 
 
 @pytest.mark.parametrize("name", MAY_BE_NONE)
@@ -318,6 +327,13 @@ def test_options_of_producers_must_be_able_to_travel() -> None:
 def test_spark_settings_and_a_session_exclude_each_other() -> None:
     with pytest.raises(ConfigurationError, match="spark_config has no effect on a given spark_session"):
         application(spark_config={"a": 1}, spark_session=object())
+
+
+def test_a_session_of_spark_connect_is_refused() -> None:
+    from pyspark.sql.connect.session import SparkSession
+
+    with pytest.raises(ConfigurationError, match=r"Spark Connect.*run the application where Spark's driver runs"):
+        application(spark_session=object.__new__(SparkSession))
 
 
 def test_exactly_once_reads_no_records_of_aborted_transactions() -> None:

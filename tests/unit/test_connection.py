@@ -14,6 +14,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from streamrt.errors import ArgumentValueError, ConfigurationError
+from streamrt.kafka.cluster.group_description import describe_apart
 from streamrt.kafka.connection import ConnectionConfig, SecretsNotPicklableError, as_connection, connection_of
 
 CANARY = "canary-9f3e"
@@ -231,6 +232,8 @@ def test_a_callback_has_no_json_form() -> None:
     connection = ConnectionConfig(bootstrap_servers="a:1", oauth_cb=lambda config: (config, 1.0))
     with pytest.raises(ConfigurationError, match="oauth_cb"):
         connection.to_secret_json()
+    with pytest.raises(ConfigurationError, match="members of group shop cannot be read with oauth_cb"):
+        describe_apart(connection, "shop", 1.0)
 
 
 @pytest.mark.parametrize("text", ["", CANARY, f'{{"sasl.password": "{CANARY}"', f'["{CANARY}"]', "null"])

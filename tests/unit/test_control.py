@@ -24,9 +24,9 @@ from streamrt.errors import (
     ProcessingError,
     StreamRTError,
 )
-from streamrt.kafka.token import Offsets
+from streamrt.kafka.completion_token import Offsets
 from streamrt.topology.diagram import TopologyData
-from tests.support import ROOT, wait_until
+from tests.support import ROOT, replace_methods, wait_until
 from tests.unit.played import PARTITION, Played, close_server
 
 S = ApplicationStatus
@@ -168,14 +168,15 @@ def test_a_program_that_waits_outlasts_a_restart(app: Played, client: Client) ->
 
 PROGRAM = """
 import threading, time, urllib.request
+from tests.support import replace_methods
 from tests.unit.played import Played
 
-class Slow(Played):
-    def describe(self):
-        print("asked", flush=True)
-        time.sleep(600)
+def describe():
+    print("asked", flush=True)
+    time.sleep(600)
 
-app = Slow()
+app = Played()
+replace_methods(app._definition, describe=describe)
 app.start()
 ask = lambda: urllib.request.urlopen(f"{app.location}/topology?format=text")
 threading.Thread(target=ask, daemon=True).start()
@@ -280,13 +281,11 @@ def test_wrong_requests(http: httpx.Client, app: Played, method: str, path: str,
     assert state(app) == (S.RUNNING, S.RUNNING)
 
 
-def test_an_unexpected_error_tells_nothing(
-    http: httpx.Client, app: Played, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_an_unexpected_error_tells_nothing(http: httpx.Client, app: Played, caplog: pytest.LogCaptureFixture) -> None:
     def break_down() -> str:
         raise OSError(CANARY)
 
-    monkeypatch.setattr(app, "describe", break_down)
+    replace_methods(app._definition, describe=break_down)
     answer = http.get("/topology?format=text")
     assert (answer.status_code, answer.json()["error"]) == (500, "OSError")
     assert CANARY not in answer.text

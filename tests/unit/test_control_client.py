@@ -20,7 +20,7 @@ from streamrt.errors import (
     ProcessingError,
     StaleTokenError,
 )
-from streamrt.kafka.token import Offsets
+from streamrt.kafka.completion_token import Offsets
 from tests.support import wait_until
 from tests.unit.played import PARTITION, Played, close_server
 
@@ -83,7 +83,7 @@ def test_signatures_are_the_same_but_for_reasons(name: str) -> None:
 
 
 def test_progress_and_numbers(app: Played, client: Client) -> None:
-    app._progress.assigned({PARTITION: 3})
+    app._state.progress.assigned({PARTITION: 3})
     assert client.progress() == app.progress()
     assert client.progress().positions == {PARTITION: 3}
     assert client.stats(timeout=1).partitions == app.stats().partitions
@@ -96,7 +96,7 @@ def test_the_end(app: Played, client: Client) -> None:
     waiter = threading.Thread(target=lambda: ended.append(client.wait()))
     waiter.start()
     for _ in range(2):
-        # A restart is no end.
+        # A restart is not an end.
         client.restart(timeout=30)
     assert client.wait(0) is False
     client.stop()
@@ -130,7 +130,7 @@ def test_an_end_behind_a_proxy_that_drops_slow_requests(app: Played, monkeypatch
     waits: list[float] = []
     ended = threading.Event()
     with Client(str(app.location)) as client:
-        send = client._send
+        send = client._connection.send
 
         def through_a_proxy(method: str, path: str, query: Mapping[str, str], wait_s: float) -> httpx.Response:
             if path != "/end" or not wait_s or len(waits) >= 3:
@@ -140,7 +140,7 @@ def test_an_end_behind_a_proxy_that_drops_slow_requests(app: Played, monkeypatch
                 return httpx.Response(504, html="<h1>504 Gateway Time-out</h1>")
             raise ControlUnavailableError("no application answers")
 
-        monkeypatch.setattr(client, "_send", through_a_proxy)
+        monkeypatch.setattr(client._connection, "send", through_a_proxy)
 
         def wait() -> None:
             if client.wait():

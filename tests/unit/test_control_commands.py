@@ -32,7 +32,7 @@ def test_commands(app: Played, command: Callable[..., Result]) -> None:
     assert (done.exit_code, done.output) == (0, "topic orders is paused; the application is running\n")
     assert "paused topics: orders" in command("status").output
     assert command("resume", "orders").exit_code == 0
-    assert command("pause").output == "the application is paused; the application is paused\n"
+    assert command("pause").output == "the application is paused\n"
     assert json.loads(command("status", "--json").output)["status"] == "paused"
     assert json.loads(command("resume", "--json").output)["status"] == "running"
     assert command("checkpoint").output == "checkpoint 1: success\n  orders[0] at offset 5\n"
@@ -56,7 +56,7 @@ def test_commands_with_a_token(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
         assert run(commands, ["status", *address], env={"STREAMRT_CONTROL_TOKEN": "sesame"}).exit_code == 0
         by_file = {"STREAMRT_CONTROL_TOKEN_FILE": str(path)}
         assert run(commands, ["status", *address], env=by_file).exit_code == 0
-        # This application has no state. It answers those alone that have the token.
+        # This application has no state. It answers only those that have the token.
         stores = run(commands, ["state", "stores", *address], env=by_file)
         assert isinstance(stores.exception, StateUnavailableError)
         missing = run(commands, ["status", *address, "--token-file", str(tmp_path / "none")])

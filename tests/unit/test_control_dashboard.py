@@ -10,9 +10,9 @@ import pytest
 
 from streamrt.control.dashboard import PAGE_PATHS
 from streamrt.kafka import KafkaRequestError
-from streamrt.kafka.groups import ListedMember
+from streamrt.kafka.cluster.groups import ListedMember
 from streamrt.records import TopicPartition
-from streamrt.runtime.driver.recent import Recent, Second
+from streamrt.runtime.driver.observation.recent import Recent, Second
 from streamrt.runtime.report import Report
 from streamrt.topology import TaskId
 from tests.unit.crowded import HOSTILE, PARTITIONS, TOPICS, Crowded
@@ -131,7 +131,7 @@ def test_the_overview_of_a_busy_application() -> None:
 
 
 def test_a_partition_without_answer_of_kafka_has_no_lag(http: httpx.Client, app: Played) -> None:
-    app._progress.assigned({TopicPartition("orders", 0): 3})
+    app._state.progress.assigned({TopicPartition("orders", 0): 3})
     row = {"topic": "orders", "partition": 0, "position": 3, "committed": None, "end": None, "lag": None}
     assert http.get("/overview").json()["partitions"] == [row]
 
@@ -140,7 +140,7 @@ def test_partitions_of_other_instances_have_owners(http: httpx.Client, app: Play
     assert app._server is not None
     lag = app._server._lag
     lag.close()
-    lag.look()
+    lag.take_sample()
     members = (
         ListedMember("m-1", "streamrt@10.0.0.6:7070", "10.0.0.6", (TopicPartition("orders", 0),)),
         ListedMember("m-2", "streamrt@:7070", "10.0.0.7", (TopicPartition("orders", 1),)),
@@ -148,8 +148,8 @@ def test_partitions_of_other_instances_have_owners(http: httpx.Client, app: Play
     )
     admin: Any = Answers(members)
     own = {TopicPartition("orders", 0): 3}
-    app._progress.assigned(own)
-    lag._ask(admin, own)
+    app._state.progress.assigned(own)
+    lag._request_sample(admin, own)
     lag._ask_for_others(admin, own)
     found = http.get("/overview").json()
     assert [(row["topic"], row["partition"], row["lag"]) for row in found["partitions"]] == [("orders", 0, 4)]
@@ -161,7 +161,7 @@ def test_partitions_of_other_instances_have_owners(http: httpx.Client, app: Play
     # A coordinator that does not answer takes nothing else away.
     admin.members = None
     lag._others_at = 0.0
-    lag._ask(admin, own)
+    lag._request_sample(admin, own)
     lag._ask_for_others(admin, own)
     found = http.get("/overview").json()
     assert [row["lag"] for row in found["partitions"]] == [4]

@@ -15,7 +15,7 @@ from streamrt.cli import app as commands
 from streamrt.control import Client
 from streamrt.control.state_answers import shown_value
 from streamrt.errors import ArgumentValueError, StateNotOwnedError, StateQueryError, StateUnavailableError
-from streamrt.runtime.driver.state_queries import QueryTarget
+from streamrt.queries.routing import QueryTarget
 from streamrt.state import State
 from streamrt.testing import TopologyTestDriver
 from streamrt.topics import Topic
@@ -45,14 +45,14 @@ class World:
         sdf.join_asof(tested.dataframe(tested.topic("other")))
         self.driver = TopologyTestDriver(tested)
         self.refusal: Exception | None = None
-        target = self.driver._queries._serving()
+        target = self.driver._states.queries._serving_target()
 
         def read(wanted: Any) -> Any:
             if self.refusal is not None:
                 raise self.refusal
             return target.read(wanted)
 
-        self.serving = app._queries.serving(QueryTarget(target.stored, target.inputs, read, None))
+        self.serving = app._states.queries.serving(QueryTarget(target.stored, target.inputs, read, None))
 
 
 @pytest.fixture
@@ -137,7 +137,7 @@ def test_while_partitions_move(world: World, http: httpx.Client, client: Client)
 
 def test_the_client_follows_to_the_owner(world: World, app: Played) -> None:
     with played() as wrong, Client(str(wrong.location)) as client, httpx.Client(trust_env=False) as plain:
-        target = world.driver._queries._serving()
+        target = world.driver._states.queries._serving_target()
 
         def refuse(wanted: Any) -> Any:
             raise StateNotOwnedError("in[0] belongs to another instance of the application")
@@ -147,7 +147,7 @@ def test_the_client_follows_to_the_owner(world: World, app: Played) -> None:
                 return str(app.location)
 
         elsewhere: Any = QueryTarget(target.stored, target.inputs, refuse, Owners())  # type: ignore[arg-type]
-        with wrong._queries.serving(elsewhere):
+        with wrong._states.queries.serving(elsewhere):
             found = client.query_state("default", "ann", "n")
             assert (found.get("n"), list(found.position.values())) == (1, [2])
             assert client.scan_state("default", prefix="ann", limit=1).entries == found_first(world)
@@ -233,7 +233,7 @@ def test_queries_that_wait_leave_room_for_probes(world: World, app: Played) -> N
         for thread in asking:
             thread.start()
         try:
-            wait_until(lambda: http.get("/state/default/ann?wait=0").json()["error"] == "ControlUnavailableError", 60)
+            wait_until(lambda: http.get("/state/default/ann?wait=0").json()["error"] == "ControlUnavailableError")
             assert http.get("/ready").status_code == 200
             assert http.get("/status").status_code == 200
         finally:

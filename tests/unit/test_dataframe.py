@@ -404,7 +404,7 @@ def test_set_timestamp_refuses_what_kafka_cannot_store(stage: Stage, timestamp: 
         ([], None),
         ((), None),
         ([("a", b"1")], [("a", b"1")]),
-        ((("a", b"1"), ("a", "text"), ("b", None)), [("a", b"1"), ("a", "text"), ("b", None)]),
+        ((("a", b"1"), ("a", "text"), ("b", None)), [("a", b"1"), ("a", b"text"), ("b", None)]),
         ([["a", b"1"]], [("a", b"1")]),
         ({"a": b"1"}.items(), [("a", b"1")]),
     ],
@@ -416,7 +416,8 @@ def test_set_headers_replaces_the_headers(stage: Stage, given: Any, headers: Any
     driver = stage.drive()
     driver.pipe("in", 1, headers=[("old", b"")])
     assert [record.headers for record in driver.read("out")] == [headers]
-    assert driver.outputs()[0][3] == (headers if pairs is None or headers else [])
+    # Only behind a topic are they bytes.
+    assert driver.outputs()[0][3] == (None if pairs is None else [tuple(pair) for pair in pairs])
 
 
 def test_headers_may_come_from_a_generator() -> None:

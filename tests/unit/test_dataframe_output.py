@@ -1,4 +1,4 @@
-"""What a `StreamingDataFrame` shows: lines, tables, drawings, and trials without tasks."""
+"""Output of a `StreamingDataFrame`: lines, tables, drawings, and trials without tasks."""
 
 import dataclasses
 import json

@@ -83,7 +83,7 @@ def test_a_record_with_an_output_that_no_serializer_takes_is_one_dead_letter() -
     with TopologyTestDriver(app) as driver:
         driver.pipe("orders", {"id": 7})
         ((_, value, why),) = letters(driver)
-        assert [record.value for record in driver.read("out")] == [1]
+        assert driver.read("out") == []
     assert value == b'{"id":7}'
     assert (why.stage, why.error_class) == ("produce", "streamrt.errors.ValueSerializationError")
 

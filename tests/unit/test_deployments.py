@@ -1,4 +1,4 @@
-"""What a former version of an application has left, and what the next one does about it."""
+"""Leftovers of a former version of an application, and what the next one does about them."""
 
 import os
 from collections.abc import Iterator, Mapping
@@ -9,16 +9,16 @@ import pytest
 
 from streamrt import Application
 from streamrt.errors import ChangelogError, ConfigurationError, TransactionError
-from streamrt.kafka.committed import CommittedOffset
+from streamrt.kafka.cluster.committed import CommittedOffset
 from streamrt.models import TopicPartition
-from streamrt.runtime.driver.cleanup import StoreCleanup
-from streamrt.runtime.driver.directory import StateDirectory, locked_parts
-from streamrt.runtime.driver.progress import Progress
+from streamrt.runtime.driver.housekeeping.cleanup import StoreCleanup
+from streamrt.runtime.driver.housekeeping.state_directory import StateDirectory, locked_parts
+from streamrt.runtime.driver.observation.progress import Progress
 from streamrt.runtime.metadata import CommitMetadata, CommittedMetadata, claimed
 from streamrt.runtime.placement import ChangelogSettings, ScopeInfo, StateSettings
 from streamrt.runtime.skipped import refuse_skipped_stores
 from streamrt.runtime.tasks.fencing import fence_owners, take_inputs
-from streamrt.runtime.tasks.foreign import EpochFilter
+from streamrt.runtime.tasks.stores.foreign import EpochFilter
 from streamrt.state import RocksDBStore, Stamp, StoreIdentity
 from streamrt.state.changelog import Position, epoch_of
 from streamrt.testing.memory import MemoryClients

@@ -21,11 +21,13 @@ from streamrt import (
     StreamingSeries,
     connectors,
     errors,
+    windows,
 )
 from streamrt.cli import app as cli
 from streamrt.config import ApplicationConfig
-from streamrt.kafka import java as java_options
+from streamrt.kafka import java_options
 from streamrt.runtime.tasks import faults
+from streamrt.windows import aggregators
 from tests.command_line import every_command
 
 ROOT = Path(__file__).parents[2]
@@ -90,6 +92,12 @@ def test_python_runs(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_most_python_runs() -> None:
     found = [block for name in NAMES for block in blocks(name) if block.language.startswith("python")]
     assert sum(block.runs for block in found) > len(found) / 2
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_n4_extras_are_installed_from_the_source_tree(name: str) -> None:
+    """No package index has StreamRT."""
+    assert 'pip install "streamrt' not in (ROOT / name).read_text().replace("\n", " ")
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -195,6 +203,14 @@ def test_every_connector_is_explained() -> None:
     given = {"Instances", "PositionChange", "SinkItem", "SourceProducer", "SourceState", "SourceStore", "source_topic"}
     for name in set(connectors.__all__) - given:
         assert re.search(rf"\b{name}\b", text), name
+
+
+def test_every_aggregator_is_exported_and_explained() -> None:
+    lines = (ROOT / "docs/windows.md").read_text().splitlines()
+    explained = {name for line in lines if line.startswith("|") for name in re.findall(r"`(\w+)`", line.split("|")[2])}
+    names = set(aggregators.__all__)
+    assert names <= set(windows.__all__)
+    assert names - {"Aggregator", "Collector"} <= explained
 
 
 def test_every_place_for_a_crash_is_named() -> None:

@@ -299,7 +299,7 @@ def test_changelogs_are_written_if_the_application_has_them(changelogs: bool) ->
         driver.pipe("in", value, key=b"k")
     assert [record.value for record in driver.read("out")] == [1, 2, 3]
     # One change and one position for each record.
-    written = driver._clients.written("changelog__group--in--default")
+    written = driver._execution.clients.written("changelog__group--in--default")
     assert [record.key == POSITION_KEY for record in written] == ([False, True] * 3 if changelogs else [])
     assert not changelogs or Position.decode(written[-1].value or b"").input_offset == 3
 

@@ -51,9 +51,9 @@ def test_a_resident_task_keeps_its_stores_open_and_micro_batches_do_not(guarante
             driver.pipe("in", value, key="k")
         assert CountedStore.opened == {"micro-batch": 5, "resident": 1}[processing_mode]
         assert [output[0] for output in driver.outputs()] == [0, 1, 3, 6, 10]
-        assert len(driver._clients.written("changelog__group--in--default")) == 10
+        assert len(driver._execution.clients.written("changelog__group--in--default")) == 10
     # Closed, it has let them go, and can go on.
-    ((_, store),) = driver._catalog._stores.items()
+    ((_, store),) = driver._execution.stores._stores.items()
     store.open(0).close()
     driver.pipe("in", 5, key="k")
     assert [output[0] for output in driver.outputs()] == [15]

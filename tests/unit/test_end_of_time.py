@@ -10,11 +10,11 @@ import pytest
 from streamrt import Context, ProcessFunction, TimeDomain, TimerContext, WatermarkStrategy
 from streamrt.dataframe import StreamingDataFrame
 from streamrt.errors import ProcessingError, RunnerError, TransactionError
+from streamrt.event_time.end_of_time import EndOfTime
 from streamrt.joins import BaseField, BaseLookup, LookupBuffer
 from streamrt.kafka import TopicConfig
 from streamrt.operators import endings
-from streamrt.runtime.driver.end_of_time import EndOfTime
-from streamrt.runtime.tasks import collector
+from streamrt.runtime.tasks.chain import collector
 from streamrt.testing import TopologyTestDriver, memory
 from streamrt.topology import TaskId
 from tests.unit.apps import Stage, application

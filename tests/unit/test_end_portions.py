@@ -10,8 +10,8 @@ from hypothesis import given, settings
 
 from streamrt.config import ProcessingMode
 from streamrt.dataframe import StreamingDataFrame
+from streamrt.event_time.end_of_time import EndOfTime
 from streamrt.runtime.batch_context import BatchContext
-from streamrt.runtime.driver.end_of_time import EndOfTime
 from streamrt.runtime.report import Report
 from streamrt.topology import TaskId
 from tests.support import LONG

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from streamrt.event_time.event_time import EventTime, Peer, StepClock
 from streamrt.models import TopicPartition
 from streamrt.operators.group_by import ColumnKey, Repartition
-from streamrt.runtime.driver.event_time import EventTime, Peer, StepClock
 from streamrt.runtime.report import StoreTime
 from streamrt.state.spec import StoreSpec
 from streamrt.state.timed import TimedTransaction
@@ -358,6 +358,16 @@ def test_fault_0_a_watermark_holds_behind_an_exchange_when_all_that_it_stands_fo
     event_time.processed({GROUPED_PARTITIONS[0]: 7})
     assert [at(event_time, task) for task in BEHIND] == [3_000, 3_000]
     assert not let_pass(event_time, 0, 0), "nothing new"
+
+
+def test_a20_what_a_former_owner_has_read_lets_no_watermark_pass() -> None:
+    event_time = grouped()
+    send(event_time, FIRST, 5_000)
+    send(event_time, SECOND, 5_000)
+    assert let_pass(event_time, 7, 9)
+    # Its work is lost, and the new owner has not read these records again.
+    event_time.record_positions({GROUPED_PARTITIONS[0]: 7, GROUPED_PARTITIONS[1]: 9}, {BEHIND[1]})
+    assert [at(event_time, task) for task in BEHIND] == [None, 5_000]
 
 
 def test_an_idle_partition_in_front_is_left_out_and_all_of_them_let_time_run_on() -> None:

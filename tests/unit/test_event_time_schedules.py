@@ -15,15 +15,15 @@ import pytest
 
 from streamrt import Application
 from streamrt.app import definition_of
+from streamrt.event_time.barriers import Barrier
+from streamrt.event_time.event_time import EventTime, Peer
 from streamrt.kafka.partitioner import partition_for
 from streamrt.models import TimestampType, TopicPartition
 from streamrt.runtime.batch_context import BatchContext
 from streamrt.runtime.chunk import Chunk
-from streamrt.runtime.driver.barriers import Barrier
-from streamrt.runtime.driver.event_time import EventTime, Peer
 from streamrt.runtime.placement import ScopeInfo, StateSettings
 from streamrt.runtime.report import Report
-from streamrt.runtime.tasks.store_catalog import StoreCatalog
+from streamrt.runtime.tasks.stores.store_catalog import StoreCatalog
 from streamrt.runtime.tasks.task_executor import TaskExecutor
 from streamrt.testing.memory import MemoryClients
 from streamrt.topics import TopicConfig

@@ -1,4 +1,4 @@
-"""The examples of tables that are no applications, over topics in memory."""
+"""The examples of tables that are not applications, over topics in memory."""
 
 import pytest
 

@@ -306,7 +306,7 @@ def test_flights_per_hour() -> None:
         driver.pipe("scheduled-flights", flight, key=carrier)
     start = 1_372_654_800_000
     hour = {"start": start, "end": start + 3_600_000}
-    # The next flight of another carrier closes an hour, too.
+    # The next flight of another carrier also closes an hour.
     assert [(record.key, record.value, record.timestamp) for record in driver.read("flights-per-hour")] == [
         (b"HA", {**hour, "flights": 1, "mean_delay": 9.0, "longest_delay": 9}, start),
         (b"UA", {**hour, "flights": 3, "mean_delay": 3.5, "longest_delay": 5}, start),

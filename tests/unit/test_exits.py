@@ -1,4 +1,4 @@
-"""What a stop does to a start: work that waits is left alone, and a JVM that boots is killed."""
+"""Effects of a stop on a start: work that waits is left as it is, and a JVM that boots is killed."""
 
 import subprocess
 import sys
@@ -6,8 +6,8 @@ import threading
 
 import pytest
 
-from streamrt.runtime.driver.exits import SignalSafeEvent, StoppedError, StopRequest, unless_stopped
-from streamrt.spark.gateway import Boot
+from streamrt.runtime.driver.life.exits import SignalSafeEvent, StoppedError, StopRequest, unless_stopped
+from streamrt.spark.sessions.gateway import Boot
 
 
 def test_the_result_of_the_work_and_its_error_come_through() -> None:
@@ -63,10 +63,10 @@ def test_a_process_that_has_booted_is_left_alone() -> None:
 
 
 def test_a_signal_that_comes_inside_of_a_wait_for_the_stop_does_not_lock_the_process_up() -> None:
-    # `Event.wait` holds this lock when it begins and when it ends; signals come there, too.
+    # `Event.wait` holds this lock when it begins and when it ends; signals also come there.
     code = (
         "import signal, threading\n"
-        "from streamrt.runtime.driver.exits import stop_on_signals\n"
+        "from streamrt.runtime.driver.life.exits import stop_on_signals\n"
         "stop = threading.Event()\n"
         "with stop_on_signals(stop):\n"
         "    with stop._cond:\n"
@@ -88,7 +88,7 @@ def test_handlers_of_users_may_stop_an_application_whatever_the_main_thread_does
         "from streamrt import Application\n"
         "app = Application('unused.invalid:9092', consumer_group='handler', loglevel=None)\n"
         "signal.signal(signal.SIGTERM, lambda *_: app.stop(fail=True))\n"
-        "events = app._stop, app._stop_request, app._discard\n"
+        "events = app._state.stop, app._state.stop_request, app._state.discard\n"
         "with contextlib.ExitStack() as held:\n"
         "    for event in events:\n"
         "        held.enter_context(event._cond)\n"
@@ -104,7 +104,7 @@ def test_signals_that_come_while_the_main_thread_waits_again_and_again_end_each_
     # Signals come some microseconds later each time, so that many come where the thread holds the lock.
     code = (
         "import signal\n"
-        "from streamrt.runtime.driver.exits import SignalSafeEvent\n"
+        "from streamrt.runtime.driver.life.exits import SignalSafeEvent\n"
         "event = SignalSafeEvent()\n"
         "signal.signal(signal.SIGALRM, lambda *_: event.set())\n"
         "for each in range(2_000):\n"
@@ -142,7 +142,7 @@ def test_an_event_that_the_main_thread_sets_wakes_other_threads_and_can_be_taken
 
 
 def test_a_set_that_was_taken_back_before_its_thread_came_to_it_ends_no_later_wait() -> None:
-    """A restart by the main thread stopped the next run, too, where that thread was late."""
+    """A restart by the main thread also stopped the next run, where that thread was late."""
     event = SignalSafeEvent()
     event.set()
     event.clear()

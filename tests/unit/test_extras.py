@@ -1,4 +1,4 @@
-"""What messages tell to install."""
+"""Extras that messages tell to install."""
 
 import importlib.metadata
 import json
@@ -52,3 +52,20 @@ def test_a_package_that_was_not_installed_is_named(monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr(importlib.metadata, "distribution", missing)
     assert extras.install_command("avro") == 'pip install "streamrt[avro]"'
+
+
+@pytest.mark.parametrize(
+    ("noted", "needed"),
+    [
+        ({"url": "file:///src/streamrt", "dir_info": {"editable": True}}, "streamrt[local] @ file:///src/streamrt"),
+        (None, f"streamrt[local]>={importlib.metadata.version('streamrt')}"),
+    ],
+)
+def test_n4_a_new_project_requires_streamrt_from_where_it_came_from(
+    monkeypatch: pytest.MonkeyPatch, noted: object, needed: str
+) -> None:
+    monkeypatch.setattr(
+        importlib.metadata, "distribution", lambda name: NotedDouble(json.dumps(noted) if noted else None)
+    )
+    monkeypatch.setattr(importlib.metadata, "version", lambda name: needed.partition(">=")[2])
+    assert extras.requirement("local") == needed

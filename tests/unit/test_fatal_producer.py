@@ -9,9 +9,9 @@ from confluent_kafka import KafkaError
 
 from streamrt.errors import ProducerError
 from streamrt.kafka import ConnectionConfig
-from streamrt.kafka.writer import KafkaRecordWriter, WriterFailedError
+from streamrt.kafka.writing.record_writer import KafkaRecordWriter, WriterFailedError
 from streamrt.models import OffsetRange
-from streamrt.runtime.tasks.clients import RecordWriter
+from streamrt.runtime.tasks.task_clients import RecordWriter
 from tests.unit.commit_world import World
 from tests.unit.mock_cluster import MockCluster, mock_cluster
 from tests.unit.tasks import PLACE, TASK, numbers

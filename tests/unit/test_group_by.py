@@ -183,8 +183,8 @@ def test_a_name_that_no_topic_can_have_is_refused(group: str, name: str, message
 def test_groupings_that_could_not_be_told_apart_are_refused(stage: Stage) -> None:
     stage.sdf.group_by("b--c")
     other = stage.app.dataframe(stage.app.topic("in--b"))
-    with pytest.raises(ConfigurationError, match="would be repartition__group--in--b--c, which collides with"):
-        other.group_by("c")
+    # Its topic is repartition__group--in--b--c; that of the first one is repartition__group--in---.b-.-.c.
+    other.group_by("c")
     third = stage.app.dataframe(stage.app.topic("in.b"))
     with pytest.raises(ConfigurationError, match="collides with topic repartition__group--in--b--c"):
         third.group_by("c")

@@ -55,7 +55,7 @@ def test_signals_are_for_the_program(hosted: Start) -> None:
     interrupted.wait_for("ready")
     assert interrupted.end(signal.SIGINT)[0] == 1
     assert interrupted.err[-1] == "KeyboardInterrupt\n"
-    # After its end, a signal reaches nobody.
+    # After its end, a signal reaches no process.
     interrupted.process.send_signal(signal.SIGTERM)
     ended = hosted(waiting)
     assert ended.process.pid == handled.process.pid

@@ -250,8 +250,8 @@ def test_the_lock_has_the_tested_versions() -> None:
     assert {
         "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0",
         "org.apache.kafka:kafka-clients:3.9.2",
-        "org.apache.kafka:kafka_2.13:4.1.1",
-        "org.apache.kafka:kafka-clients:4.1.1",
+        "org.apache.kafka:kafka_2.13:4.4.0",
+        "org.apache.kafka:kafka-clients:4.4.0",
     } <= coordinates
 
 

@@ -3,6 +3,7 @@
 import copy
 import io
 import pickle
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,8 +15,8 @@ from hypothesis import strategies as st
 
 from streamrt.errors import ConfigurationError
 from streamrt.kafka.connection import ConnectionConfig, SecretsNotPicklableError
-from streamrt.kafka.java import _RULES, java_client_options
 from streamrt.kafka.java_connection import java_system_properties
+from streamrt.kafka.java_options import _RULES, java_client_options
 
 CANARY = "canary-9f3e"
 CERTIFICATE = "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n"
@@ -467,7 +468,8 @@ def test_both_consumers_read_what_is_committed() -> None:
         ("socket.keepalive.enable", False, "keeps connections alive"),
         ("enable.partition.eof", True, "enable.partition.eof"),
         ("partition.assignment.strategy", "cooperative-sticky", "range"),
-        ("group.protocol", "consumer", "classic"),
+        ("group.protocol", "consumer", "use Application(group_protocol=...)"),
+        ("group.remote.assignor", "range", "group_protocol='consumer'"),
         ("isolation.level", CANARY, "read_committed or read_uncommitted"),
         ("socket.max.fails", 1, "deprecated"),
         ("plugin.library.paths", "/evil.so", "no such option"),
@@ -534,3 +536,21 @@ def test_what_is_given_is_not_changed() -> None:
     before = copy.copy(extra)
     java_client_options(connect(), extra)
     assert extra == before
+
+
+def test_members_of_the_protocol_consumer_have_their_own_options() -> None:
+    connection = ConnectionConfig(bootstrap_servers="kafka")
+    given = {"group.remote.assignor": "range", "max.poll.interval.ms": 60_000, "group.protocol": "consumer"}
+    options = java_client_options(connection, given, "consumer")
+    assert options.member == {**given, "isolation.level": "read_committed"}
+    assert not {"group.protocol", "group.remote.assignor"} & options.java.keys()
+    assert java_client_options(connection, None, "consumer").member["group.protocol"] == "consumer"
+    for name, value, setting in (
+        ("session.timeout.ms", 6_000, "group.consumer.session.timeout.ms"),
+        ("heartbeat.interval.ms", 500, "group.consumer.heartbeat.interval.ms"),
+        ("partition.assignment.strategy", "range", "group.consumer.assignors"),
+        ("group.remote.assignor", "uniform", "range"),
+        ("group.protocol", "classic", "group_protocol="),
+    ):
+        with pytest.raises(ConfigurationError, match=re.escape(setting)):
+            java_client_options(connection, {name: value}, "consumer")

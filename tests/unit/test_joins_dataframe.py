@@ -215,7 +215,7 @@ def test_random_histories() -> None:
         asof, interval = Model(grace), Model(grace)
         with TopologyTestDriver(two.app) as driver:
             for sent in records(rng, 25):
-                # Bytes are no JSON; a record without a value is None, too.
+                # Bytes are not JSON; a record without a value is also None.
                 key = sent.key.decode() if isinstance(sent.key, bytes) else sent.key
                 known = type(sent)(sent.side, key, sent.timestamp + 1, sent.value, None)
                 driver.pipe(two.topics[sent.side], known.value, key=key, timestamp=known.timestamp)

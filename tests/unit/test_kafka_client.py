@@ -1,4 +1,4 @@
-"""What the Kafka clients share: how loud they are, and how their errors look."""
+"""Common parts of the Kafka clients: how loud they are, and how their errors look."""
 
 import logging
 import pickle

@@ -1,4 +1,4 @@
-"""What a `KafkaTransactionalWriter` decides without a broker."""
+"""Decisions of a `KafkaTransactionalWriter` without a broker."""
 
 import time
 
@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from streamrt.errors import ConfigurationError, InvalidOperationError, TransactionError
 from streamrt.kafka import ConnectionConfig
-from streamrt.kafka.transactions import KafkaTransactionalWriter, WriterState, transactional_id
+from streamrt.kafka.writing.transactions import KafkaTransactionalWriter, WriterState, transactional_id
 from streamrt.models import TopicPartition
 
-# Port 1 is served by nobody.
+# Port 1 is not served by anyone.
 NOWHERE = ConnectionConfig(bootstrap_servers="127.0.0.1:1")
 names = st.text(max_size=80) | st.text(alphabet="ab.~-_/2e", max_size=8) | st.text(alphabet=".~", max_size=300)
 tasks = st.tuples(names, names, st.integers(0, 100_000))
@@ -54,7 +54,7 @@ def test_dots_and_slashes_cannot_collide() -> None:
 
 
 def test_ids_of_former_versions_are_kept() -> None:
-    # A changed id would let a task of the former version go on beside one of the new version.
+    # A changed id would let a task of the former version go on alongside one of the new version.
     assert transactional_id("streamrt", "shop", "orders.eu", 3) == "streamrt.shop.orders~2eeu.3"
     assert transactional_id("streamrt", "g\N{LATIN SMALL LETTER E WITH ACUTE}", "t/x", 0) == "streamrt.g~c3~a9.t~2fx.0"
     long = transactional_id("streamrt", "g" * 255, "t" * 249, 7)

@@ -12,7 +12,7 @@ from tests.unit.apps import application
 CASES = [pytest.param(each, clock, id=f"{each.name}-{clock}") for each in ALL for clock in each.clocks]
 
 
-@pytest.mark.usefixtures("processing_mode")
+@pytest.mark.usefixtures("processing_mode", "undivided_slices")
 @pytest.mark.parametrize("guarantee", get_args(ProcessingGuarantee))
 @pytest.mark.parametrize(("program", "clock"), CASES)
 def test_outputs_come_after_the_inputs_that_bring_them(program: Program, clock: Clock, guarantee: str) -> None:

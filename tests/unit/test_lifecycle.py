@@ -4,13 +4,15 @@ import contextlib
 import itertools
 import threading
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 from streamrt import Offsets
 from streamrt.errors import ApplicationStateError, ApplicationTimeoutError, RunnerError
-from streamrt.runtime.driver.lifecycle import ApplicationStatus, LifeCycle, RunControl
+from streamrt.runtime.driver.life.lifecycle import ApplicationStatus, LifeCycle, RunControl
 from streamrt.testing import TopologyTestDriver
+from tests.support import replace_methods
 from tests.unit.played import Played
 
 S = ApplicationStatus
@@ -116,10 +118,10 @@ WHILE_IT_IS_STOPPED: dict[str, Callable[[Played], object]] = {
 def test_each_call_is_allowed_or_refused_in_each_state(call: str, status: ApplicationStatus) -> None:
     app = Played(control=None)
     for each in WAYS[status]:
-        app._life.move(each)
+        app._state.life.move(each)
     runs = status.is_active and status is not S.STOPPING
     if status is S.STOPPING:
-        app._stop_request.set()
+        app._state.stop_request.set()
     if call in WHILE_IT_IS_STOPPED:
         if not status.is_active:
             return
@@ -129,7 +131,7 @@ def test_each_call_is_allowed_or_refused_in_each_state(call: str, status: Applic
         with pytest.raises(ApplicationStateError, match=f"the application is {status.value} and cannot"):
             {**WHILE_IT_RUNS, **WAITS}[call](app)
     elif call in WHILE_IT_RUNS:
-        # It is allowed, and nothing fulfils the wish here.
+        # It is allowed, and nothing fulfils the request here.
         with pytest.raises(ApplicationTimeoutError):
             WHILE_IT_RUNS[call](app)
     assert app.status is status
@@ -138,11 +140,15 @@ def test_each_call_is_allowed_or_refused_in_each_state(call: str, status: Applic
 class Noting(Played):
     """Notes whether what was processed is committed at the end."""
 
-    discards: bool | None = None
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.discards: bool | None = None
+        self._end = self._state.end
+        replace_methods(self._state, end=self._note)
 
-    def _end_run(self, error: BaseException | None) -> None:
-        self.discards = self._discard.is_set()
-        super()._end_run(error)
+    def _note(self, error: BaseException | None) -> None:
+        self.discards = self._state.discard.is_set()
+        self._end(error)
 
 
 @pytest.mark.rows("DK-106", "DK-107", "DK-108")
@@ -160,14 +166,14 @@ def test_a_stop_ends_an_application_in_each_state(status: ApplicationStatus, abo
     if status is S.STARTING:
         app.works.clear()
     starter.start()
-    assert app._life.wait([status], 30)
+    assert app._state.life.wait([status], 30)
     app.stop(fail=aborts, wait=True, timeout=30)
     starter.join(30)
     assert (app.status, app.desired_status, app.error) == (S.STOPPED, S.STOPPED, None)
     assert app.discards is aborts
     app.works.set()
     app.start(timeout=30)
-    assert status_of(app._life) == S.RUNNING
+    assert status_of(app._state.life) == S.RUNNING
     app.stop(wait=True, timeout=30)
     assert app.discards is False
 
@@ -198,7 +204,7 @@ def running() -> tuple[LifeCycle, RunControl]:
     life = LifeCycle()
     life.begin()
     control = RunControl(life, lambda: ["a", "b"])
-    control.reset(paused=False)
+    control.reset()
     control.works()
     assert status_of(life) == S.RUNNING
     return life, control
@@ -206,13 +212,13 @@ def running() -> tuple[LifeCycle, RunControl]:
 
 def test_a_pause_counts_once_it_is_fulfilled(running: tuple[LifeCycle, RunControl]) -> None:
     life, control = running
-    before = control.wish
+    before = control.run_request
     number = control.pause(["a", "b"])
     assert status_of(life) == S.RUNNING
-    control.fulfilled(before)
+    control.mark_fulfilled(before)
     assert not control.wait(number, 0)
     assert status_of(life) == S.RUNNING
-    control.fulfilled(control.wish)
+    control.mark_fulfilled(control.run_request)
     assert control.wait(number, 0)
     assert status_of(life) == S.PAUSED
     control.resume(["a", "b"])
@@ -222,11 +228,11 @@ def test_a_pause_counts_once_it_is_fulfilled(running: tuple[LifeCycle, RunContro
 def test_a_pause_of_some_topics_does_not_pause_the_application(running: tuple[LifeCycle, RunControl]) -> None:
     life, control = running
     control.pause(["a"])
-    control.fulfilled(control.wish)
+    control.mark_fulfilled(control.run_request)
     assert status_of(life) == S.RUNNING
-    assert control.wish.paused == {"a"}
+    assert control.run_request.paused == {"a"}
     control.pause(["b"])
-    control.fulfilled(control.wish)
+    control.mark_fulfilled(control.run_request)
     assert status_of(life) == S.PAUSED
     control.resume(["a"])
     assert status_of(life) == S.RUNNING
@@ -235,13 +241,13 @@ def test_a_pause_of_some_topics_does_not_pause_the_application(running: tuple[Li
 def test_an_older_wish_does_not_count(running: tuple[LifeCycle, RunControl]) -> None:
     life, control = running
     control.pause(["a", "b"])
-    paused = control.wish
+    paused = control.run_request
     control.resume(["a", "b"])
-    control.fulfilled(paused)
+    control.mark_fulfilled(paused)
     assert status_of(life) == S.RUNNING
     assert control.pending
     assert control.is_fulfilled(paused.number)
-    control.fulfilled(control.wish)
+    control.mark_fulfilled(control.run_request)
     assert not control.pending
 
 
@@ -249,12 +255,12 @@ def test_a_start_that_is_paused_and_one_that_restores() -> None:
     life = LifeCycle()
     life.begin()
     control = RunControl(life, lambda: ["a"])
-    control.reset(paused=True)
+    control.reset(["a"])
     control.restores()
     assert status_of(life) == S.RESTORING
     control.works()
     assert status_of(life) == S.RESTORING
-    control.fulfilled(control.wish)
+    control.mark_fulfilled(control.run_request)
     assert status_of(life) == S.PAUSED
     control.restores()
     assert status_of(life) == S.PAUSED
@@ -269,7 +275,7 @@ def test_wishes_end_with_the_run(running: tuple[LifeCycle, RunControl]) -> None:
     ender.start()
     assert not control.wait(number, None)
     ender.join()
-    control.fulfilled(control.wish)
+    control.mark_fulfilled(control.run_request)
     assert status_of(life) == S.STOPPED
 
 
@@ -277,7 +283,7 @@ def test_an_application_without_dataframes_is_never_paused() -> None:
     life = LifeCycle()
     life.begin()
     control = RunControl(life, list)
-    control.reset(paused=False)
+    control.reset()
     control.works()
-    control.fulfilled(control.wish)
+    control.mark_fulfilled(control.run_request)
     assert status_of(life) == S.RUNNING

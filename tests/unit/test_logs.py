@@ -16,7 +16,7 @@ from streamrt.runtime.batch_context import BatchContext
 from streamrt.runtime.report import Report
 from streamrt.runtime.tasks.task_executor import TaskExecutor
 from streamrt.secret import Secret
-from streamrt.spark.executor import WorkerProcess, work_of_worker
+from streamrt.spark.workers.executor import WorkerProcess, work_of_worker
 from streamrt.testing import TopologyTestDriver
 from tests.unit.test_spark_executor import reference, worker
 
@@ -28,7 +28,7 @@ logger = logging.getLogger("streamrt")
 
 
 class Lines:
-    """What was written to standard error."""
+    """Lines that were written to standard error."""
 
     def __init__(self, captured: pytest.CaptureFixture[str]) -> None:
         self._captured = captured
@@ -44,7 +44,7 @@ class Lines:
 
 @pytest.fixture
 def lines(capsys: pytest.CaptureFixture[str]) -> Iterator[Lines]:
-    """What the package's logger writes, as if it was not configured yet."""
+    """Lines that the package's logger writes, as if it was not configured yet."""
     package = logging.getLogger("streamrt")
     before = package.handlers[:], package.level, package.propagate
     package.handlers[:] = []

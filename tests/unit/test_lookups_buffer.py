@@ -89,7 +89,7 @@ class Buffered:
         self.callback = callback
 
     def side_output(self, tag: str) -> None:
-        """Nobody reads it."""
+        """No one reads it."""
 
     def asynchronous(self, node: Node, calls: Any) -> RecordHandler:
         raise AssertionError("nothing is called")
@@ -100,7 +100,10 @@ class Buffered:
     def watch(self, kind: str, name: str, total: Callable[[], float]) -> None:
         """Nothing is counted."""
 
-    def begin_portion(self) -> Callable[[], bool]:
+    def when_complete(self, node: Node, work: Callable[[], None]) -> None:
+        work()
+
+    def begin_portion(self, node: Node) -> Callable[[], bool]:
         return lambda: False
 
     def access(self, store: StoreSpec) -> TaskAccess:
@@ -111,6 +114,9 @@ class Buffered:
 
     def sender(self, topic: Any, copies: int = 0) -> RecordHandler:
         raise AssertionError("nothing is sent")
+
+    def passage(self, topic: Any, node: Any, child: RecordHandler) -> RecordHandler:
+        raise AssertionError("no test has an exchange")
 
     def partition_sender(self, topic: Any) -> tuple[PartitionSender, int]:
         raise AssertionError(f"no test has a partitioner for {topic}")

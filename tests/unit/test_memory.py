@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from streamrt.runtime.driver.meters import Meters
-from streamrt.spark.memory import JvmMemoryWatch
+from streamrt.runtime.driver.observation.meters import Meters
+from streamrt.spark.sessions.jvm_memory import JvmMemoryWatch
 
 
 class Java:
@@ -34,7 +34,7 @@ def test_a_jvm_is_asked_every_ten_seconds() -> None:
     watch = JvmMemoryWatch(meters, java.environment, lambda: now[0])
     for step in range(60):
         now[0] = float(step)
-        watch.look()
+        watch.sample_when_due()
     assert java.calls == 6
     # There is no such process here, as with a JVM on another machine.
     assert meters.snapshot().jvm == (300, 1_000, None)
@@ -44,8 +44,8 @@ def test_a_jvm_is_asked_every_ten_seconds() -> None:
 def test_a_jvm_that_is_not_there_is_no_error(missing: bool) -> None:
     java, meters, now = Java(), Meters(), [0.0]
     watch = JvmMemoryWatch(meters, lambda: None if missing and now[0] else java.environment(), lambda: now[0])
-    watch.look()
+    watch.sample_when_due()
     java.dead, now[0] = True, 10.0
-    watch.look()
+    watch.sample_when_due()
     snapshot = meters.snapshot().jvm
     assert snapshot == ((300, 1_000, None) if missing else None)

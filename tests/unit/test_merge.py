@@ -337,3 +337,48 @@ def test_tasks_of_several_partitions_and_of_plain_topics_share_a_batch() -> None
     limited = work.run(delivered, BatchContext(output_limit=2))
     assert outputs(limited) == (merged[:2] if resident else plain)
     assert not limited.complete
+
+
+def test_a19_inputs_that_may_be_early_come_before_all_older_records_behind_them() -> None:
+    # The right sides of as-of joins behind an exchange: two input partitions with a backlog, one after the other.
+    logs = Logs({"a": [10, 30, 50, 20, 40], "b": [15, 25, 45, 70]}, size=1)
+    places = [TopicPartition(topic, 0) for topic in "ab"]
+    delivered = {places[0]: [logs.chunk("a", range(2))], places[1]: [logs.chunk("b", range(4))]}
+    merge = Merge(delivered, dict.fromkeys(places, 0), lambda found: found.timestamps, logs, early=places[:1])
+    found = [each.timestamps[index] for each, start, stop in merge.runs() for index in range(start, stop)]
+    merge.close()
+    assert found == [10, 15, 30, 50, 20, 25, 40, 45, 70]
+    # Records that were delivered are not read again.
+    assert logs.read_ahead == [("a", 2), ("a", 3), ("a", 4)]
+
+
+@pytest.mark.slow
+@given(cases(ordered=False), st.sampled_from(TOPICS))
+def test_an_input_that_may_be_early_is_never_late_and_keeps_its_order(case: Case, early: str) -> None:
+    partition = TopicPartition(early, 0)
+    merge = Merge(case.delivered, case.start, lambda found: found.timestamps, case.logs, early=[partition])
+    found = []
+    for each, start, stop in merge.runs():
+        found += [(each.topic, each.offsets[index], each.timestamps[index]) for index in range(start, stop)]
+    merge.close()
+    at = {place.topic: start for place, start in case.start.items()}
+    times = case.logs.records.get(early, [])
+    for topic, offset, time in found:
+        assert offset == at[topic]
+        at[topic] += 1
+        assert topic == early or all(other >= time for other in times[at.get(early, 0) :])
+    assert all(at[topic] >= end for topic, end in case.ends.items())
+
+
+def test_ends_that_are_given_bound_what_is_read_ahead() -> None:
+    logs = Logs({"a": [10, 20, 30, 40], "b": [50]})
+    places = [TopicPartition(topic, 0) for topic in "ab"]
+    delivered = {places[1]: [logs.chunk("b", range(1))]}
+    merge = Merge(
+        delivered, dict.fromkeys(places, 0), lambda found: found.timestamps, logs, ends={places[0]: 3, places[1]: 1}
+    )
+    found = [each.timestamps[index] for each, start, stop in merge.runs() for index in range(start, stop)]
+    merge.close()
+    assert found == [10, 20, 30, 50]
+    # Where the end is reached, the log is not asked for its own.
+    assert logs.asked == ["a"]

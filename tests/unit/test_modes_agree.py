@@ -20,7 +20,7 @@ Operators = Callable[[StreamingDataFrame, StreamingDataFrame], StreamingDataFram
 
 
 class Moody(BatchingSink):
-    """A sink that wants a pause now and then."""
+    """A sink that wants a pause from time to time."""
 
     def __init__(self, moods: list[bool]) -> None:
         super().__init__()
@@ -81,7 +81,7 @@ def results(mode: ProcessingMode, name: str, seed: int) -> list[object]:
     )
     sdf = OPERATORS[name](app.dataframe(left), app.dataframe(right)).to_topic(output)
     moody, plain = Moody([chance.random() < 0.3 for _ in range(STEPS)]), ListSink(metadata=True)
-    # What a sink refuses while time passes comes again at another moment in each mode.
+    # What a sink refuses while time passes is delivered again at another moment in each mode.
     if chance.random() < 0.5 and "watermark" not in name:
         sdf.sink(moody)
     if chance.random() < 0.5:

@@ -12,27 +12,28 @@ import pytest
 
 from streamrt.errors import NoProgressError
 from streamrt.kafka import ConnectionConfig, KafkaRequestError
-from streamrt.kafka.groups import ListedMember
+from streamrt.kafka.cluster.groups import ListedMember
 from streamrt.records import TopicPartition
-from streamrt.runtime.driver import lag
-from streamrt.runtime.driver.lag import LagSampler, LoopWatch, ProgressWatch
+from streamrt.runtime.driver.observation import lag
+from streamrt.runtime.driver.observation.lag import LagSampler, LoopWatch, ProgressWatch
 from tests.support import wait_until
 
 ENDS = """
 from streamrt import Application
 from streamrt.records import TopicPartition
-from streamrt.runtime.driver.lag import Lag
+from streamrt.runtime.driver.observation.lag import Lag
 
 
-class Stuck(Application):
-    def _process(self, *_, **__):
-        self._control.works()
-        for at in (0.0, 500.0):
-            self._lag._watch.observe(at, {TopicPartition("orders", 0): Lag(5, 9)}, ())
-        self._lag.check()
+def process(*_, **__):
+    app._state.control.works()
+    for at in (0.0, 500.0):
+        lag._watch.observe(at, {TopicPartition("orders", 0): Lag(5, 9)}, ())
+    lag.check()
 
 
-app = Stuck("unused.invalid:9092", on_no_progress="fail", loglevel=None)
+app = Application("unused.invalid:9092", on_no_progress="fail", loglevel=None)
+lag = app._execution._lag
+app._execution.process = process
 app.dataframe(app.topic("orders"))
 app.run()
 """
@@ -43,7 +44,7 @@ import threading
 from streamrt import Application
 from streamrt.kafka import ConnectionConfig
 from streamrt.records import TopicPartition
-from streamrt.runtime.driver import lag
+from streamrt.runtime.driver.observation import lag
 
 lag._EVERY_S = lag._LOOK_S = 0.02
 ORDERS = TopicPartition("orders", 0)
@@ -60,18 +61,18 @@ class Kafka:
         pass
 
 
-class Hanging(Application):
-    def _process(self, *_, **__):
-        connection, watch = ConnectionConfig(bootstrap_servers="unused.invalid:9092"), lag.ProgressWatch(0.2)
-        sampler = lag.LagSampler(connection, "shop", watch, lambda: {ORDERS: 5}, tuple, fails=True, admin=Kafka)
-        with sampler.watching():
-            while not sampler.stuck:
-                pass
-            # A call to Spark that does not return.
-            threading.Event().wait()
+def process(*_, **__):
+    connection, watch = ConnectionConfig(bootstrap_servers="unused.invalid:9092"), lag.ProgressWatch(0.2)
+    sampler = lag.LagSampler(connection, "shop", watch, lambda: {ORDERS: 5}, tuple, fails=True, admin=Kafka)
+    with sampler.watching():
+        while not sampler.stuck:
+            pass
+        # A call to Spark that does not return.
+        threading.Event().wait()
 
 
-app = Hanging("unused.invalid:9092", loglevel=None)
+app = Application("unused.invalid:9092", loglevel=None)
+app._execution.process = process
 app.dataframe(app.topic("orders"))
 app.run()
 """
@@ -181,15 +182,15 @@ def test_a_deleted_topic_of_another_instance_does_not_hide_that_an_own_partition
     )
     with sampler.watching():
         wait_until(lambda: kafka.asked)
-        # Nobody has looked at the partitions of other instances.
+        # No one has looked at the partitions of other instances.
         assert set(kafka.asked) == {"orders[0]"}
-        sampler.look()
+        sampler.take_sample()
         wait_until(lambda: "deleted[0]" in kafka.asked)
         before = len(kafka.asked)
         wait_until(lambda: len(kafka.asked) > before + 5)
         # They are asked for less often.
         assert kafka.asked.count("deleted[0]") == 1
-        sample = sampler.look()
+        sample = sampler.take_sample()
         assert (sample.lags[own].offsets, sample.others) == (4, {})
         with pytest.raises(NoProgressError, match=r"orders\[0\] has 4 unprocessed offsets"):
             sampler.check()
@@ -202,7 +203,7 @@ def test_partitions_of_others_are_forgotten_when_nobody_looks(monkeypatch: pytes
     own = TopicPartition("orders", 0)
     sampler = LagSampler(connection, "shop", ProgressWatch(None), lambda: {own: 5}, tuple, admin=lambda: kafka)
     with sampler.watching():
-        wait_until(lambda: sampler.look().others)
+        wait_until(lambda: sampler.take_sample().others)
         monkeypatch.setattr(lag, "_OTHERS_SEEN_S", 0.0)
         wait_until(lambda: not sampler.sample.others)
 

@@ -19,12 +19,13 @@ from streamrt.errors import (
 from streamrt.kafka import KafkaRequestError
 from streamrt.models import TopicPartition
 from streamrt.records import OffsetRange
-from streamrt.runtime.driver.lifecycle import ApplicationStatus
-from streamrt.runtime.driver.sources import SourceStats
-from streamrt.runtime.driver.stats import ApplicationStats, StoreStats
+from streamrt.runtime.driver.life.lifecycle import ApplicationStatus
+from streamrt.runtime.driver.observation.stats import ApplicationStats, StoreStats
 from streamrt.runtime.report import FailedRecord, Pause, Report, RestoredPart, StoreSize
+from streamrt.runtime.sources.manager import SourceStats
 from streamrt.topology import Tally, TaskId
 from streamrt.topology.tallies import LATE_RECORDS
+from tests.support import replace_methods
 
 S = ApplicationStatus
 IN, GROUPED = "in", "repartition__group--in--key"
@@ -33,7 +34,7 @@ INNER = TopicPartition(GROUPED, 0)
 
 
 class View:
-    """What Kafka knows: the test changes it."""
+    """Kafka's view, which the test changes."""
 
     def __init__(self) -> None:
         self.group: dict[TopicPartition, int | None] = {FIRST: 0, SECOND: 0, INNER: 0}
@@ -74,26 +75,25 @@ class StandIn(Application):
         self.view = View()
         self.failure: BaseException | None = None
         self.commits = 0
+        replace_methods(self._offsets, view=lambda timeout=None: self.view)
+        replace_methods(self._execution, process=self._play)
 
-    def _offset_view(self, timeout: float | None = None) -> Any:
-        return self.view
-
-    def _process(self, timeout: float, count: int, *, collect: bool) -> list[Any]:
-        self._control.fulfilled(self._control.wish)
-        self._control.works()
-        while not self._stop.wait(0.005):
+    def _play(self, timeout: float, count: int, *, collect: bool) -> list[Any]:
+        self._state.control.mark_fulfilled(self._state.control.run_request)
+        self._state.control.works()
+        while not self._state.stop.wait(0.005):
             if self.failure is not None:
                 raise self.failure
-            if self._control.pending:
-                wish = self._control.wish
+            if self._state.control.pending:
+                run_request = self._state.control.run_request
                 self.commits += 1
-                self.view.group.update(self._progress.snapshot().positions)
-                self._control.fulfilled(wish)
+                self.view.group.update(self._state.progress.snapshot().positions)
+                self._state.control.mark_fulfilled(run_request)
         return []
 
     def processed(self, **positions: int) -> None:
         """Move the positions of this instance, without a commit."""
-        self._progress.processed_to(
+        self._state.progress.processed_to(
             {{"first": FIRST, "second": SECOND, "inner": INNER}[n]: at for n, at in positions.items()}
         )
 
@@ -277,7 +277,7 @@ def test_completion_waits_for_sources_and_for_what_they_wrote(app: StandIn, monk
 
 def test_checkpoints(app: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        app._checkpoints,
+        app._state.checkpoints,
         "_committed",
         lambda: Offsets({each: at or 0 for each, at in app.view.group.items()}, {IN: "x"}),
     )
@@ -336,8 +336,8 @@ def test_numbers(app: StandIn) -> None:
 
 def test_stores_rates_and_errors(app: StandIn) -> None:
     task, other = TaskId(IN, 0), TaskId(IN, 1)
-    app._progress.assigned({FIRST: 0, SECOND: 0, INNER: 0})
-    app._progress.report(
+    app._state.progress.assigned({FIRST: 0, SECOND: 0, INNER: 0})
+    app._state.progress.report(
         Report(
             ranges={FIRST: OffsetRange(*FIRST, 0, 40), SECOND: OffsetRange(*SECOND, 0, 10)},
             sizes={

@@ -11,9 +11,9 @@ from streamrt.errors import ArgumentValueError, ConfigurationError, InvalidOpera
 from streamrt.kafka import TopicConfig
 from streamrt.kafka.partitioner import partition_for
 from streamrt.models import Headers
-from streamrt.runtime.driver.repartition import KeyPlaces
-from streamrt.runtime.driver.savepoint import SavedInput, SavedLog, SavedStore, Savepoint
 from streamrt.runtime.sent import Sent
+from streamrt.savepoints.format import SavedInput, SavedLog, SavedStore, Savepoint
+from streamrt.savepoints.repartition import KeyPlaces
 from streamrt.state import State
 from streamrt.state.broadcast import BROADCAST_PREFIX
 from streamrt.state.layout import (
@@ -331,6 +331,6 @@ def test_manifests_keep_everything() -> None:
     )
     assert Savepoint.decode(saved.encode(), saved.topic) == saved
     assert saved.partitions == 6
-    for wrong, words in ((b"{}", "is unreadable"), (b"[]", "is unreadable"), (b'{"v":2}', "has format 2")):
+    for wrong, words in ((b"{}", "is damaged"), (b"[]", "is damaged"), (b'{"v":2}', "has format 2")):
         with pytest.raises(SavepointError, match=words):
             Savepoint.decode(wrong, "topic")

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from streamrt.kafka import TopicConfig
-from streamrt.kafka.committed import CommittedOffset
+from streamrt.kafka.cluster.committed import CommittedOffset
 from streamrt.models import TopicPartition
-from streamrt.runtime.driver.changes import (
+from streamrt.runtime.driver.starting.layout_changes import (
     Deployed,
     Kind,
     guarantee_changes,
@@ -40,7 +40,7 @@ exact.dataframe(exact.topic("orders")).apply(count, stateful=True)
 nothing = 3
 """
 _SINKS = """
-from streamrt.connectors.sinks.sqlite import SQLiteSink
+from streamrt.connectors.sql.sqlite_sink import SQLiteSink
 sink = SQLiteSink("shop.sqlite", "orders")
 plain = SQLiteSink("shop.sqlite", "others", position_table=None)
 """

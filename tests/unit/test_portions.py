@@ -10,11 +10,11 @@ import pytest
 
 from streamrt.errors import ProducerError
 from streamrt.kafka.connection import as_connection
-from streamrt.kafka.portion import Portion, produce_each
-from streamrt.kafka.sender import KafkaSender
-from streamrt.tables.assigner import RoundRobin
-from streamrt.tables.portions import portions_of
-from streamrt.tables.row_encoder import EncodedRows
+from streamrt.kafka.writing.portion import Portion, produce_each
+from streamrt.kafka.writing.sender import KafkaSender
+from streamrt.tables.rows.row_encoder import EncodedRows
+from streamrt.tables.writing.assigner import RoundRobin
+from streamrt.tables.writing.portions import portions_of
 from streamrt.testing.memory_topics import MemoryLinks
 
 NOBODY = "127.0.0.1:1"
@@ -68,7 +68,7 @@ def test_interrupted_portion_is_never_settled_and_waits_for_nothing() -> None:
     portion.accepted = 1
     portion.finish(doubtful=True)
     for place in range(3):
-        portion.settle(place, None, 0, 7 + place, 0)
+        portion.record_outcome(place, None, 0, 7 + place, 0)
     assert (portion.outstanding, portion.settled, portion.last) == (0, False, {0: 9})
 
 

@@ -18,9 +18,9 @@ from streamrt import (
 )
 from streamrt.errors import ArgumentTypeError, ArgumentValueError, InvalidOperationError, ProcessingError, StateError
 from streamrt.kafka import TopicConfig
-from streamrt.runtime.driver.function_metrics import FunctionMetrics
+from streamrt.runtime.driver.observation.function_metrics import FunctionMetrics
 from streamrt.runtime.report import Report
-from streamrt.spark.reports import dump_report, merge_reports
+from streamrt.spark.workers.reports import dump_report, merge_reports
 from streamrt.testing import TopologyTestDriver
 from streamrt.topology import Measured, MetricId, Metrics, TaskId
 from streamrt.topology.metrics import MOST_METRICS

@@ -13,7 +13,7 @@ from streamrt.errors import (
 )
 from streamrt.kafka import KafkaRequestError
 from streamrt.models import OffsetRange, TopicPartition
-from streamrt.runtime.link import (
+from streamrt.runtime.link_messages import (
     Ack,
     AssignmentRequest,
     Committed,
@@ -295,7 +295,7 @@ def test_before_partitions_are_given_back_all_is_committed_and_closed(transactio
     world.until(lambda: seen(world) == 3)
     assert committed(world) == {}
     with world.member.revoking():
-        while world.task._membership.wanted_back:
+        while world.task._membership.revocation_pending:
             world.task.step()
         assert committed(world) == {FIRST: 2, SECOND: 1}
     world.member.assign()
@@ -360,7 +360,7 @@ def test_no_time_passes_while_partitions_are_given_back(transactional: bool) -> 
         world.link.idle.append(Ack(1))
         while thread.is_alive():
             world.task.step()
-    # At least once, it would come again from whoever is next.
+    # At least once, the next owner would deliver it again.
     assert world.clients.calls.count("out") == 0
     assert committed(world) == {FIRST: 1}
 
@@ -379,7 +379,7 @@ def test_what_is_lost_is_not_committed(transactional: bool) -> None:
     world.begin()
     world.commit()
     assert committed(world) == {FIRST: 1}
-    # At least once, the output of before is there, too.
+    # At least once, the output of before is also there.
     assert world.counts() == ([(1, 1)] if transactional else [(1, 1), (1, 1)])
 
 

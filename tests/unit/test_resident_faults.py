@@ -11,10 +11,10 @@ import pytest
 from streamrt import Application
 from streamrt.connectors import BaseSink, BatchingSink, ListSink, SinkBatch
 from streamrt.errors import SinkBackpressureError, StoreCorruptedError, TransactionError
+from streamrt.event_time.event_time import EventTime
 from streamrt.kafka import KafkaRequestError
 from streamrt.models import TopicPartition
-from streamrt.runtime.driver.event_time import EventTime
-from streamrt.runtime.link import Ack, AssignmentRequest, BatchDone, ProgressUpdate, Time
+from streamrt.runtime.link_messages import Ack, AssignmentRequest, BatchDone, ProgressUpdate, Time
 from streamrt.topology import TaskId
 from tests.support import LONG
 from tests.unit.resident_world import FIRST, SECOND, World, committed, tally
@@ -25,7 +25,7 @@ SEEDS = range(1_000 if LONG else 24)
 
 
 class Noting:
-    """What both kinds of sinks note: the records that they have written, and those that were the group's long ago."""
+    """Notes of both kinds of sinks: the records that they have written, and those that were the group's long ago."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -78,7 +78,7 @@ class Ordeal:
     """A task, its driver, and a group, all of whom a seed has do something at any time.
 
     Attributes:
-        repeats: whether anything has happened after which records may come again, at least once.
+        repeats: whether anything has happened after which records may be delivered again, at least once.
     """
 
     def __init__(self, seed: int) -> None:

@@ -4,9 +4,9 @@ import pytest
 
 from streamrt import Application
 from streamrt.kafka import KafkaRequestError
-from streamrt.kafka.group_state import GroupAssignment
+from streamrt.kafka.membership.group_state import GroupAssignment
 from streamrt.models import TopicPartition
-from streamrt.runtime.link import AssignmentRequest, ProgressUpdate, StartPositions, Stop, Time, Welcome
+from streamrt.runtime.link_messages import AssignmentRequest, ProgressUpdate, StartPositions, Stop, Time, Welcome
 from streamrt.runtime.resident.parking import PARKED_S
 from streamrt.topology import TaskId
 from tests.unit.resident_world import (
@@ -56,6 +56,37 @@ def test_what_comes_back_goes_on_with_open_stores(transactional: bool) -> None:
     assert world.catalog.opened == []
     assert world.clients.calls.count("init") == inits
     assert sorted(world.counts()) == sorted([(1, 1), (2, 2), (3, 3)] * 2)
+
+
+@GUARANTEES
+def test_what_does_not_move_goes_on_while_partitions_are_added(transactional: bool) -> None:
+    """In the group protocol `consumer`."""
+    world = World(transactional=transactional)
+    world.put(FIRST, 1, 2)
+    world.member.assign(FIRST, held={FIRST: 1})
+    world.until(lambda: seen(world) == 2)
+    world.catalog.opened.clear()
+    world.put(FIRST, 3)
+    world.put(SECOND, 3)
+    world.member.assign(FIRST, SECOND, held={FIRST: 1, SECOND: 2})
+    world.until(lambda: committed(world) == {FIRST: 3, SECOND: 1})
+    assert world.link.told(AssignmentRequest)[-1] == AssignmentRequest(2, BOTH, frozenset({FIRST}))
+    assert world.catalog.opened == [1]
+    assert sorted(world.counts()) == [(1, 1), (2, 2), (3, 1), (3, 3)]
+
+
+@GUARANTEES
+def test_what_does_not_move_goes_on_when_partitions_are_taken(transactional: bool) -> None:
+    """In the group protocol `consumer`; what comes back later begins again, since others may have had it."""
+    world = parked(transactional, FIRST, SECOND)
+    world.put(FIRST, 3)
+    world.member.assign(FIRST, held={FIRST: 1})
+    world.until(lambda: committed(world) == {FIRST: 3, SECOND: 2})
+    assert world.catalog.opened == []
+    world.put(SECOND, 3)
+    world.member.assign(FIRST, SECOND, held={FIRST: 1, SECOND: 3})
+    world.until(lambda: committed(world) == {FIRST: 3, SECOND: 3})
+    assert len(world.catalog.opened) == 1
 
 
 @GUARANTEES

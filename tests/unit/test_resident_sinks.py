@@ -13,7 +13,7 @@ from streamrt.errors import (
     StoreCorruptedError,
 )
 from streamrt.models import OffsetRange, TopicPartition
-from streamrt.runtime.link import (
+from streamrt.runtime.link_messages import (
     Committed,
     Failed,
     ProgressUpdate,
@@ -175,7 +175,7 @@ def test_a_second_commit_in_one_cycle_takes_only_its_own_work_along(transactiona
     world.steps()
     world.put(SECOND, 2)
     world.steps()
-    # The first work of FIRST is settled when it comes again; this one's flush fails.
+    # The first work of FIRST is settled when it is delivered again; this one's flush fails.
     world.put(FIRST, 3)
     world.steps()
     sink.moods = [5.0]

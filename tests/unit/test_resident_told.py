@@ -1,4 +1,4 @@
-"""What a resident task tells the driver and hears from it: time, quiet, lines, offsets; and tasks of several topics."""
+"""Messages of a resident task to the driver and from it: time, quiet, lines, offsets; and tasks of several topics."""
 
 from typing import Any
 
@@ -14,8 +14,8 @@ from streamrt.errors import (
 from streamrt.joins import BaseField, BaseLookup, LookupBuffer
 from streamrt.kafka import KafkaRequestError
 from streamrt.models import TopicPartition
-from streamrt.runtime.driver.progress import Progress
-from streamrt.runtime.link import (
+from streamrt.runtime.driver.observation.progress import Progress
+from streamrt.runtime.link_messages import (
     ProgressUpdate,
     Time,
 )
@@ -178,16 +178,44 @@ def test_ticks_that_fail_with_sinks_open_no_store_twice() -> None:
 
 
 @GUARANTEES
-def test_quiet_is_told_when_it_changes(transactional: bool) -> None:
+def test_quiet_is_told_when_it_changes_and_now_and_then(transactional: bool) -> None:
     world = World(plain, transactional=transactional)
     world.put(FIRST, 1, 2)
     world.begin()
     world.until(lambda: world.quiet == [True])
-    world.steps(10)
-    assert world.quiet == [True]
+    world.clock.wait(1)
+    world.until(lambda: world.quiet == [True, True])
     world.revoke()
+    told = len(world.quiet)
     world.begin()
-    world.until(lambda: world.quiet[-1] and len(world.quiet) > 1)
+    world.until(lambda: world.quiet[told:] == [True])
+
+
+@GUARANTEES
+def test_a20_what_the_driver_knows_is_repeated_in_case_it_has_forgotten_it(transactional: bool) -> None:
+    world = World(windows, transactional=transactional, commits={"commit_interval": 1.0})
+    world.put(FIRST, 1, timestamp=1_500)
+    world.begin(FIRST)
+    world.commit()
+    world.steps(10)
+    told = len(world.link.told(ProgressUpdate))
+    world.clock.wait(1)
+    world.until(lambda: len(world.link.told(ProgressUpdate)) > told)
+    repeated = world.link.told(ProgressUpdate)[told]
+    assert repeated.ended == frozenset({FIRST_TASK})
+    assert repeated.report.times == {(FIRST_TASK, waiting_store(world)): StoreTime(1_500, 2_000)}
+
+
+def test_a20_offsets_that_have_fallen_are_committed_again() -> None:
+    world = World(commits={"commit_interval": 1.0})
+    world.put(FIRST, 1, 2)
+    world.begin(FIRST)
+    world.until(lambda: committed(world) == {FIRST: 2})
+    # The request that timed out when the task began is carried out now.
+    world.clients.offsets[FIRST] = 0
+    world.clock.wait(10)
+    world.until(lambda: committed(world) == {FIRST: 2})
+    assert world.member.metadata == {METADATA}
 
 
 @GUARANTEES
@@ -203,7 +231,7 @@ def test_markers_at_the_end_of_partitions_are_passed(transactional: bool) -> Non
     world.until(lambda: committed(world) == {FIRST: 3, SECOND: 3})
     assert world.reports[-1].ranges[FIRST].start == 2
     assert sorted(world.counts()) == [(1, 1), (2, 2), (3, 1)]
-    # Stores go on from there, too.
+    # Stores also go on from there.
     world.revoke()
     world.begin()
     world.put(FIRST, 4)
@@ -220,6 +248,37 @@ def test_markers_that_could_not_be_passed_do_no_harm() -> None:
     world.put(FIRST, 2)
     world.until(lambda: committed(world) == {FIRST: 3})
     assert all(report.failure is None for report in world.reports)
+
+
+def test_a20_the_time_of_an_earlier_assignment_closes_no_window() -> None:
+    world = World(windows, transactional=True, commits={"commit_interval": 1.0})
+    world.put(FIRST, 1, timestamp=1_500)
+    world.put(FIRST, 2, timestamp=1_600)
+    world.begin(FIRST)
+    world.steps(5)
+    # What the driver says counts records whose transaction is lost with the partition.
+    world.link.inbox.append(Time({FIRST_TASK: {waiting_store(world): 9_000}}, frozenset()))
+    world.member.lose()
+    world.begin(FIRST)
+    assert world.task._batch_context().watermarks == {}
+    world.until(lambda: committed(world) == {FIRST: 2})
+    world.link.inbox.append(Time({FIRST_TASK: {waiting_store(world): 9_000}}, frozenset({FIRST_TASK})))
+    world.until(lambda: bool(world.clients.written("out")))
+    assert [orjson.loads(record.value or b"")["value"] for record in world.clients.written("out")] == [2]
+
+
+def test_a20_a_former_owner_may_set_the_group_back_in_front_of_markers() -> None:
+    world = World(transactional=True, commits={"commit_interval": 1.0})
+    world.put(FIRST, 1, None)
+    world.begin(FIRST)
+    world.until(lambda: committed(world) == {FIRST: 2})
+    # Its transaction, which has no records, began before the group passed the markers.
+    world.clients.offsets[FIRST] = 1
+    world.clients.troubles["commit"] = TransactionError("injected")
+    world.put(FIRST, 2)
+    world.until(lambda: committed(world) == {FIRST: 3})
+    assert all(report.failure is None for report in world.reports)
+    assert world.counts()[-1] == (2, 2)
 
 
 def test_shown_lines_are_told_soon_and_once() -> None:

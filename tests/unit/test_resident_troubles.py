@@ -16,12 +16,12 @@ from streamrt.errors import (
     TransactionError,
 )
 from streamrt.kafka import KafkaRequestError
-from streamrt.runtime.link import (
+from streamrt.runtime.link_messages import (
     AssignmentRequest,
     ProgressUpdate,
     StartPositions,
 )
-from streamrt.runtime.tasks.clients import no_writer
+from streamrt.runtime.tasks.task_clients import no_writer
 from streamrt.state import RocksDBOptions, RocksDBStore, StorePartition
 from tests.unit.resident_world import (
     FIRST,
@@ -179,7 +179,7 @@ def test_state_that_cannot_be_used_ends_the_task() -> None:
 def test_a_store_that_cannot_be_written_when_it_is_let_go_is_an_error(
     transactional: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """What is committed stays; there is no report any more that could end the application."""
+    """Committed data stays; no later report can end the application."""
     world = World(transactional=transactional)
     world.put(FIRST, 1, 2)
     world.begin(FIRST)

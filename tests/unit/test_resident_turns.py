@@ -80,7 +80,7 @@ def test_fault_9_busy_partitions_get_equal_shares() -> None:
 
 @GUARANTEES
 def test_fault_9_partitions_take_turns_though_commits_come_after_a_few_records(transactional: bool) -> None:
-    """The first partition alone could fill each poll that brings no more than what one commit may have."""
+    """The first partition could by itself fill each poll that brings no more than what one commit may have."""
     world, clock = slow_world(transactional, commit_every=2)
     world.begin()
     world.put(FIRST, *range(1_000))

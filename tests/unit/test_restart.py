@@ -18,16 +18,17 @@ from streamrt.errors import (
     NoProgressError,
     ProcessingError,
     RunnerError,
+    StaleTokenError,
     StoreLockedError,
     StreamRTError,
     TransactionError,
 )
 from streamrt.kafka import KafkaRequestError
-from streamrt.runtime.driver import restart as module
-from streamrt.runtime.driver.exits import StoppedError
-from streamrt.runtime.driver.lifecycle import ApplicationStatus
-from streamrt.runtime.driver.restart import Failures, may_pass
-from tests.support import wait_until
+from streamrt.runtime.driver.life import restart as module
+from streamrt.runtime.driver.life.exits import StoppedError
+from streamrt.runtime.driver.life.lifecycle import ApplicationStatus
+from streamrt.runtime.driver.life.restart import Failures, may_pass
+from tests.support import replace_methods, wait_until
 
 S = ApplicationStatus
 
@@ -41,24 +42,25 @@ class Scripted(Application):
         self._script = attempts
         self.attempts = 0
         self.paused_at: list[bool] = []
+        replace_methods(self._execution, process=self._play)
 
-    def _process(self, timeout: float, count: int, *, collect: bool) -> list[Any]:
+    def _play(self, timeout: float, count: int, *, collect: bool) -> list[Any]:
         self.attempts += 1
-        self.paused_at.append(self._control.all_paused)
+        self.paused_at.append(self._state.control.all_paused)
         self._script[min(self.attempts, len(self._script)) - 1](self)
         return []
 
     def work(self) -> None:
         """Process nothing until the application is stopped."""
-        self._control.works()
-        while not self._stop.wait(0.01):
-            self._control.fulfilled(self._control.wish)
+        self._state.control.works()
+        while not self._state.stop.wait(0.01):
+            self._state.control.mark_fulfilled(self._state.control.run_request)
 
 
 def fail(error: BaseException) -> Callable[[Scripted], None]:
     def attempt(app: Scripted) -> None:
         # As a run does that has failed: no task goes on.
-        app._stop.set()
+        app._state.stop.set()
         raise error
 
     return attempt
@@ -132,6 +134,8 @@ def test_a_failure_that_lasts_is_not_repeated(caplog: pytest.LogCaptureFixture) 
         (ValueError("x"), True),
         (KafkaRequestError("x"), False),
         (ChangelogError("x"), False),
+        # Another start would go on at offsets of the former topic.
+        (StaleTokenError("x"), False),
         (ArgumentTypeError("x"), False),
         (ApplicationStateError("x"), False),
     ],
@@ -153,8 +157,8 @@ def test_the_time_that_counts_begins_when_the_start_is_over(monkeypatch: pytest.
     monkeypatch.setattr(module, "STEADY_S", 0.05)
 
     def work_and_fail(app: Scripted) -> None:
-        app._control.works()
-        wait_until(lambda: app._life.steady_s > 0.06)
+        app._state.control.works()
+        wait_until(lambda: app._state.life.steady_s > 0.06)
         raise RunnerError("late")
 
     app = Scripted(*[work_and_fail] * 3, fail(ConfigurationError("end")))
@@ -195,14 +199,14 @@ def test_a_stop_before_the_restart() -> None:
 
 def test_what_was_paused_stays_paused() -> None:
     def fail_when_paused(app: Scripted) -> None:
-        app._control.works()
-        while not app._control.all_paused:
-            app._stop.wait(0.01)
+        app._state.control.works()
+        while not app._state.control.all_paused:
+            app._state.stop.wait(0.01)
         raise RunnerError("no")
 
     app = Scripted(fail_when_paused, Scripted.work)
     app.start(timeout=30, restart=RestartPolicy())
-    app._control.pause(["in"])
+    app._state.control.pause(["in"])
     wait_until(lambda: app.status is S.PAUSED)
     assert app.paused_at == [False, True]
     assert app.paused_topics == {"in"}
@@ -217,7 +221,7 @@ def test_a_signal_during_the_start_stops_it() -> None:
 
     def interrupted(app: Scripted) -> None:
         signal.pthread_kill(main, signal.SIGINT)
-        app._stop.wait()
+        app._state.stop.wait()
 
     app = Scripted(interrupted)
     app.start(timeout=30)

@@ -1,4 +1,4 @@
-"""What is done with a store partition before it is used: tables, and the replay itself."""
+"""Work on a store partition before it is used: tables, and the replay itself."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -8,7 +8,7 @@ import pytest
 from streamrt.errors import ChangelogError, StateError, TransactionError
 from streamrt.models import TopicPartition
 from streamrt.runtime.placement import ScopeInfo, StorePlacement
-from streamrt.runtime.tasks.restore import (
+from streamrt.runtime.tasks.stores.changelog_restore import (
     RestoreAction,
     check_owner,
     check_partitions,
@@ -171,7 +171,7 @@ def test_an_offset_that_moves_meanwhile_is_no_fault_of_the_state(position: int, 
 
 def test_a_store_of_topics_that_were_made_anew_is_ours_nevertheless() -> None:
     check_owner(MINE, MINE)
-    # After a repartition, the changelog is another one, too.
+    # After a repartition, the changelog is also another one.
     check_owner(replace(MINE, changelog_id="former", partitions=3), MINE)
     check_owner(replace(MINE, topic_id="x", changelog_id=None), MINE)
 
@@ -218,7 +218,7 @@ class Changelog(MemoryClients):
 
 
 def test_a_replay_that_is_interrupted_goes_on_although_the_records_are_old() -> None:
-    # The data is as fresh as the moment at which it was read, not as the records: else each slice would begin anew.
+    # The data is as fresh as the moment at which it was read, not as the records: else each slice would begin from the start.
     clients = Changelog(NOW)
     for number in range(4):
         clients.add(b"\x01%d" % number, b"\x00x", 1)

@@ -6,7 +6,7 @@ import pytest
 
 from streamrt.runtime.batch_context import BatchContext
 from streamrt.runtime.report import Report, RestoredPart
-from streamrt.spark.restore import restore_in_slices
+from streamrt.spark.restore_job import restore_in_slices
 from streamrt.topology import TaskId
 from tests.unit.commit_world import OTHER, OTHER_TASK, World
 from tests.unit.tasks import PLACE, TASK

@@ -14,7 +14,7 @@ from streamrt.schema import Schema
 from streamrt.schema.iso8601 import parse_date, parse_datetime, parse_time
 from streamrt.serializers.row_formats import row_format
 from streamrt.tables import HTTPSSE, AWSConnection, Catalog, MemoryCatalog, SQSQueue
-from streamrt.tables.connectors import Connector
+from streamrt.tables.descriptions.connectors import Connector
 from streamrt.testing.memory_topics import MemoryLinks
 
 _FORMATS = ("json", "avro", "protobuf", "single")

@@ -1,4 +1,4 @@
-"""Rows in Protobuf, beside a message type of the same fields that is written by hand."""
+"""Rows in Protobuf, compared with a message type of the same fields that is written by hand."""
 
 import datetime
 import math

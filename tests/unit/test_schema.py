@@ -1,4 +1,4 @@
-"""Schemas: texts, Arrow, mappings; checked rows; inference; evolution."""
+"""Schemas: strings, Arrow, mappings; checked rows; inference; evolution."""
 
 import datetime
 import pickle
@@ -81,12 +81,13 @@ def test_types_that_columns_cannot_have(dtype: pa.DataType) -> None:
     [
         ("", "a schema needs a column"),
         ("id", "which is no column"),
-        ("id FOO", "no list of columns"),
-        ("id INT) WITH (a = 'b'", "no list of columns"),
-        ("id INT) AS SELECT 1 --", "no list of columns"),
-        ("id INT; DROP TABLE t", "no list of columns"),
-        ("a ARRAY<", "no list of columns"),
-        ("a ARRAY" + "<ARRAY" * 2_000, "no list of columns"),
+        ("id FOO", "cannot be read as columns: there is no type FOO"),
+        ("id BIGNT, name STRING", r"there is no type BIGNT; did you mean BIGINT\?"),
+        ("id INT) WITH (a = 'b'", "cannot be read as columns"),
+        ("id INT) AS SELECT 1 --", "cannot be read as columns"),
+        ("id INT; DROP TABLE t", "cannot be read as columns"),
+        ("a ARRAY<", "cannot be read as columns"),
+        ("a ARRAY" + "<ARRAY" * 2_000, "cannot be read as columns"),
         ("a INT CHECK (a > 1)", "which schemas do not have"),
         ("a INT GENERATED ALWAYS AS (b + 1)", "which schemas do not have"),
         ("a IN INT", "which schemas do not have"),

@@ -18,11 +18,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamrt.cli.row_formats import read_rows
+from streamrt.cli.tables.row_output import read_rows
 from streamrt.errors import ArgumentTypeError, SchemaError, SchemaMismatchError, SerializationError
 from streamrt.schema import Schema
 from streamrt.serializers.row_formats import key_format, row_format
-from streamrt.tables.schema_documents import schema_document, schema_of
+from streamrt.tables.descriptions.schema_documents import schema_document, schema_of
 from streamrt.testing.row_formats import ROW_VALUES
 from tests.support import LONG
 
@@ -387,8 +387,9 @@ def _from_csv(tmp_path: Path, text: str) -> list[Any]:
 
 
 def test_numbers_in_csv(tmp_path: Path) -> None:
-    rows = _from_csv(tmp_path, "n,f\n-1,1.5e3\n+2,-inf\n,\n")
-    assert rows == [{"n": -1, "f": 1500.0}, {"n": 2, "f": -math.inf}, {"n": None, "f": None}]
+    rows = _from_csv(tmp_path, "n,f\n-1,1.5e3\n+2,-inf\n3,Infinity\n,\n")
+    infinite = [{"n": 2, "f": -math.inf}, {"n": 3, "f": math.inf}]
+    assert rows == [{"n": -1, "f": 1500.0}, *infinite, {"n": None, "f": None}]
     assert math.isnan(_from_csv(tmp_path, "f\nnan\n")[0]["f"])
 
 
@@ -401,7 +402,7 @@ def test_numbers_in_csv(tmp_path: Path) -> None:
         ),
         *(
             (f"f\n{cell}\n", "line 2: column 'f' must be DOUBLE")
-            for cell in ("1_0", "1 ", "\u0661", "Infinity", "1e400")
+            for cell in ("1_0", "1 ", "\u0661", "infinite", "1e400")
         ),
         ("n,f,n\n1,2,3\n", "names the column 'n' twice"),
     ],

@@ -77,7 +77,7 @@ def test_any_row_of_any_schema_comes_back(data: st.DataObject) -> None:
     serialize, deserialize = (pickle.loads(pickle.dumps(each(schema))) for each in (RowSerializer, RowDeserializer))
     assert deserialize(serialize(row, CONTEXT), CONTEXT) == row
     assert deserialize(serialize(list(row.values()), CONTEXT), CONTEXT) == row
-    # What rows hold, Arrow holds, too.
+    # Arrow also holds what rows hold.
     table = pa.Table.from_pylist([row], schema=schema.arrow)
     assert schema.check(table.to_pylist()[0]) == row
 

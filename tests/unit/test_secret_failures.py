@@ -11,15 +11,16 @@ from streamrt import Application, ApplicationStatus, ConnectionConfig, RestartPo
 from streamrt.connectors import BatchingSink
 from streamrt.connectors.credentials import Credential
 from streamrt.errors import ConfigurationError, RunnerError, StateError, StreamRTError, TransactionError
-from streamrt.runtime.driver.source_process import failure_report
-from streamrt.runtime.link import Failed
+from streamrt.runtime.link_messages import Failed
 from streamrt.runtime.report import Failure, Report
-from streamrt.runtime.tasks.troubles import note_trouble
+from streamrt.runtime.sources.process import failure_report
+from streamrt.runtime.tasks.error_handling import record_task_error
 from streamrt.secret import Secret, collect_secrets, conceal, concealed, masked, stand_in
 from streamrt.serializers import SchemaRegistryClientConfig
 from streamrt.spark.launch import spark_cause
-from streamrt.spark.link import _dump
+from streamrt.spark.workers.worker_link import _dump_message
 from streamrt.testing import TopologyTestDriver
+from tests.support import replace_methods
 from tests.unit.played import Played
 from tests.unit.tasks import TASK
 
@@ -76,7 +77,7 @@ def in_a_file(app: Application) -> None:
 
 
 def everything(error: BaseException | None) -> str:
-    """Return the texts of an error and of its causes."""
+    """Return the messages of an error and of its causes."""
     return "" if error is None else f"{error}{error!r}{everything(error.__cause__)}{everything(error.__context__)}"
 
 
@@ -104,7 +105,7 @@ def test_troubles_of_tasks(trouble: Exception) -> None:
         id = TASK
 
     report = Report()
-    note_trouble(report, OfTask(), trouble)  # type: ignore[arg-type]
+    record_task_error(report, OfTask(), trouble)  # type: ignore[arg-type]
     assert report.interrupted or report.failure
     assert CANARY not in repr(report)
 
@@ -118,6 +119,22 @@ def test_failures_of_sources() -> None:
     assert CANARY not in report["traceback"]
 
 
+def failing(failure: Exception, starts: list[int] | None = None) -> Application:
+    """Return an application whose runs fail, and count themselves."""
+    app = Application("unused.invalid:9092", loglevel=None)
+    app.dataframe(app.topic("orders"))
+
+    def process(*_: Any, **__: Any) -> None:
+        if starts is None:
+            app._state.control.works()
+        else:
+            starts.append(1)
+        raise failure
+
+    replace_methods(app._execution, process=process)
+    return app
+
+
 class Unmaskable(Exception):  # noqa: N818 - a user's exception
     def __str__(self) -> str:
         return f"it is {CANARY}"
@@ -128,15 +145,7 @@ class Unmaskable(Exception):  # noqa: N818 - a user's exception
     [ConnectionError(f"refused: {CANARY}"), ValueError({"key": CANARY}), OSError(2, "no file", CANARY), Unmaskable()],
 )
 def test_failures_of_the_driver(failure: Exception, caplog: pytest.LogCaptureFixture) -> None:
-    class Failing(Played):
-        def _execute(self, *args: Any, **options: Any) -> Any:
-            def attempt() -> None:
-                self._control.works()
-                raise failure
-
-            return self._attempts(None, attempt)
-
-    app = Failing(control=None)
+    app = failing(failure)
     with pytest.raises(Exception, match=r"\*\*\*") as raised:
         app.run()
     assert app.status is ApplicationStatus.FAILED
@@ -205,7 +214,7 @@ def test_pickles_restore_no_secret() -> None:
     fine = Restoring("insert 5")
     assert Failure("processing", TASK, 7, "failed", fine).cause is fine
     for error in (Restoring(f"insert {CANARY}"), masked_before):
-        sent = pickle.loads(_dump(Failed(error))).error
+        sent = pickle.loads(_dump_message(Failed(error))).error
         assert (type(sent), CANARY in everything(sent)) == (RunnerError, False)
         assert str(sent) == "Restoring: insert ***"
 
@@ -261,16 +270,7 @@ class FixedError(ConnectionError):
 
 def test_what_is_not_masked_in_place_keeps_its_class_and_is_not_restarted(caplog: pytest.LogCaptureFixture) -> None:
     starts: list[int] = []
-
-    class Failing(Played):
-        def _execute(self, *args: Any, restart: RestartPolicy | None = None, **options: Any) -> Any:
-            def attempt() -> None:
-                starts.append(1)
-                raise OfUserError
-
-            return self._attempts(restart, attempt)
-
-    app = Failing(control=None)
+    app = failing(OfUserError(), starts)
     with pytest.raises(ConfigurationError, match=r"OfUserError: no table for \*\*\*") as raised:
         app.start(restart=RestartPolicy(max_failures=2))
     assert len(starts) == 1
@@ -285,15 +285,7 @@ def noted() -> Exception:
 
 @pytest.mark.parametrize("failure", [FixedError(), noted()])
 def test_a_run_ends_with_an_error_that_refuses_to_be_changed(failure: Exception) -> None:
-    class Failing(Played):
-        def _execute(self, *args: Any, **options: Any) -> Any:
-            def attempt() -> None:
-                self._control.works()
-                raise failure
-
-            return self._attempts(None, attempt)
-
-    app = Failing(control=None)
+    app = failing(failure)
     with pytest.raises(Exception, match="refused") as raised:
         app.run()
     assert app.status is ApplicationStatus.FAILED
@@ -305,7 +297,7 @@ def test_stand_ins_have_the_nearest_class(error: Exception, kind: type[Exception
     assert concealed(error) is None
     made = stand_in(error)
     assert type(made) is kind
-    assert type(pickle.loads(_dump(Failed(error))).error) is kind
+    assert type(pickle.loads(_dump_message(Failed(error))).error) is kind
     assert CANARY not in everything(made)
 
 

@@ -12,9 +12,13 @@ import pytest
 from tests.support import LONG
 
 ROOT = Path(__file__).resolve().parents[2]
-COUNTS = {"deserializers": 1_000_000, "tables": 500_000} if LONG else {"deserializers": 20_000, "tables": 5_000}
+COUNTS = (
+    {"deserializers": 1_000_000, "tables": 500_000, "hostile": 1_000_000}
+    if LONG
+    else {"deserializers": 20_000, "tables": 5_000, "hostile": 5_000}
+)
 # Reading SQL takes longer than reading records.
-CPU_S = {"deserializers": 1 / 1_000, "tables": 1 / 300}
+CPU_S = {"deserializers": 1 / 1_000, "tables": 1 / 300, "hostile": 1 / 300}
 # The long test looks for what is new, the short one for what has come back.
 SEED = random.SystemRandom().randrange(1 << 32) if LONG else 0
 

@@ -19,7 +19,7 @@ from google.protobuf.wrappers_pb2 import StringValue
 from streamrt.errors import ConfigurationError, SerializationError
 from streamrt.extras import install_command
 from streamrt.serializers import MessageField, ProtobufDeserializer, ProtobufSerializer, SerializationContext
-from streamrt.serializers.protobuf import _end_of_indexes, _index_bytes, _indexes
+from streamrt.serializers.protobuf import _end_of_indexes, _index_bytes, _message_indexes
 from streamrt.serializers.registry import SchemaRegistryClientConfig, SchemaRegistrySerializationConfig
 from tests.messages import message_class
 from tests.unit.apps import Stage
@@ -225,7 +225,7 @@ def test_records_go_through_a_dataframe() -> None:
 def test_message_indexes_say_where_a_type_is_in_its_file(
     name: str, indexes: list[int], data: bytes, deprecated: bytes
 ) -> None:
-    assert _indexes(message_class(name).DESCRIPTOR) == indexes
+    assert _message_indexes(message_class(name).DESCRIPTOR) == indexes
     assert (_index_bytes(indexes, False), _index_bytes(indexes, True)) == (data, deprecated)
     assert _end_of_indexes(data + b"rest", False) == len(data)
     assert _end_of_indexes(deprecated + b"rest", True) == len(deprecated)

@@ -393,7 +393,7 @@ def test_each_row_is_processed_as_a_record_with_the_headers_of_its_message() -> 
     assert json.loads(first.raw_value or b"")["NumericValues"] == {"a": [1], "b": [1.1]}
     assert json.loads(second.raw_value or b"")["Timestamps"] == [20]
     assert (first.raw_key, first.timestamp, second.timestamp) == (b"k", 7, 7)
-    assert dict(first.headers or ()) == {"__Q_ModelKey": "TimeseriesData", "__Q_CodecId": "JT"}
+    assert dict(first.headers or ()) == {"__Q_ModelKey": b"TimeseriesData", "__Q_CodecId": b"JT"}
 
 
 @pytest.mark.usefixtures("processing_mode")

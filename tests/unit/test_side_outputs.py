@@ -1,4 +1,4 @@
-"""Side outputs: what an operator puts out beside its results."""
+"""Side outputs: what an operator puts out in addition to its results."""
 
 import logging
 from collections.abc import Callable

@@ -15,7 +15,7 @@ from streamrt.errors import ConfigurationError, SinkBackpressureError, SinkError
 from streamrt.kafka import TopicConfig
 from streamrt.models import TopicPartition
 from streamrt.runtime.batch_context import BatchContext
-from streamrt.runtime.tasks.sink_positions import SinkPositions, causes_of_time
+from streamrt.runtime.tasks.chain.sink_positions import SinkPositions, causes_of_time
 from streamrt.runtime.tasks.task_executor import TaskExecutor
 from streamrt.testing import TopologyTestDriver
 from streamrt.testing.cluster import MemoryCluster

@@ -19,7 +19,7 @@ from streamrt.connectors import (
     SparkSink,
 )
 from streamrt.errors import ConfigurationError, InvalidOperationError, SinkError
-from streamrt.runtime.tasks.sinks import close_sink
+from streamrt.runtime.tasks.chain.task_sinks import close_sink
 from streamrt.testing import TopologyTestDriver
 
 
@@ -120,7 +120,7 @@ def test_the_error_of_setup_leaves_without_a_callback(caplog: pytest.LogCaptureF
 
     with pytest.raises(ConnectionError):
         Broken().start()
-    # Whoever ends the application says it.
+    # The part that ends the application says it.
     assert not caplog.records
 
 

@@ -1,4 +1,4 @@
-"""What `SourceManager` refuses before any process is started."""
+"""Arguments that `SourceManager` refuses before any process is started."""
 
 import threading
 from typing import Any, cast
@@ -9,10 +9,10 @@ from streamrt.app import definition_of
 from streamrt.connectors import BaseSource, CSVSource, Source, StatefulSource
 from streamrt.errors import ConfigurationError, InvalidOperationError, SourceError
 from streamrt.kafka import ConnectionConfig
-from streamrt.kafka.committed import CommittedOffset
+from streamrt.kafka.cluster.committed import CommittedOffset
 from streamrt.records import TopicPartition
-from streamrt.runtime.driver.sources import SourceManager, name_of
-from streamrt.spark.offsets import StartOffsets
+from streamrt.runtime.sources.manager import SourceManager, name_of
+from streamrt.spark.start_positions import StartOffsets
 from streamrt.topics import Topic
 from tests.unit.apps import application
 
@@ -138,7 +138,7 @@ def test_a_new_group_skips_nothing_that_its_sources_have_written(reset: str) -> 
         lambda partitions: None,
     )
     resets = {
-        name: offsets._rules(TopicPartition(name, 0), CommittedOffset(None)).reset
+        name: offsets._make_rules(TopicPartition(name, 0), CommittedOffset(None)).reset
         for name in ("source__first", "own", "late", "orders")
     }
     assert resets == {"source__first": "earliest", "own": "earliest", "late": "latest", "orders": reset}

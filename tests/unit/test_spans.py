@@ -15,9 +15,9 @@ from streamrt.connectors import ListSink
 from streamrt.errors import ConfigurationError
 from streamrt.records import Headers
 from streamrt.runtime.chunk import Chunk
-from streamrt.runtime.tasks.operator_chain import OperatorChain
+from streamrt.runtime.tasks.chain.operator_chain import OperatorChain
+from streamrt.runtime.tasks.chain.traced_chain import TracedChain
 from streamrt.runtime.tasks.spans import RecordSampler
-from streamrt.runtime.tasks.traced_chain import TracedChain
 from streamrt.testing import TopologyTestDriver
 from tests.otlp import Collector, collector
 
@@ -282,8 +282,8 @@ def test_without_tracing_there_is_the_plain_chain(received: Collector) -> None:
         app = application(tracing)
         app.dataframe(app.topic("orders")).apply(lambda value: value)
         with TopologyTestDriver(app) as driver:
-            assert type(driver._tasks._registry.chain("orders")) is kind
-            assert (driver._tasks._registry.spans is None) is (tracing is None)
+            assert type(driver._execution.tasks._registry.chain("orders")) is kind
+            assert (driver._execution.tasks._registry.spans is None) is (tracing is None)
 
 
 # -- Collectors that do not answer -----------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,15 +17,18 @@ from streamrt.errors import (
     StateNotOwnedError,
     StateUnavailableError,
 )
+from streamrt.event_time.event_time import EventTime
+from streamrt.event_time.merge_cuts import MergeCuts
 from streamrt.kafka import ConnectionConfig, KafkaRequestError, TopicAdmin
+from streamrt.kafka.cluster.committed import CommittedOffset
 from streamrt.models import OffsetRange, TopicPartition
-from streamrt.runtime.driver.display import Display
-from streamrt.runtime.driver.event_time import EventTime
-from streamrt.runtime.driver.progress import Progress
-from streamrt.runtime.link import (
+from streamrt.runtime.driver.observation.display import Display
+from streamrt.runtime.driver.observation.progress import Progress
+from streamrt.runtime.link_messages import (
     Ack,
     AssignmentRequest,
     BatchDone,
+    CutRequest,
     Ended,
     Failed,
     IdleChanged,
@@ -40,21 +43,22 @@ from streamrt.runtime.link import (
     ToTask,
     Welcome,
 )
-from streamrt.runtime.reads import TaskRead, TaskRows
+from streamrt.runtime.read_messages import TaskRead, TaskRows
 from streamrt.runtime.report import Report, RestoredPart, StoreTime
 from streamrt.runtime.spec import TaskSpec
 from streamrt.spark.commits import RepartitionPurge
 from streamrt.spark.coordinator import ResidentCoordinator
-from streamrt.spark.link import DriverLink, LinkListener
-from streamrt.spark.offsets import Start, StartOffsets
 from streamrt.spark.report_handler import ReportHandler
-from streamrt.spark.settings import StopConditions
+from streamrt.spark.runner_settings import StopConditions
+from streamrt.spark.start_positions import Start, StartOffsets
 from streamrt.spark.time_requests import TimeRequests
+from streamrt.spark.workers.worker_link import DriverLink, LinkListener
 from streamrt.state.reading import StoreRead
 from streamrt.topics import Topic
 from streamrt.topology import SourceOperator, TaskId, TopologyBuilder
 from tests.support import wait_until
 from tests.unit.test_event_time import STORE, Waiting
+from tests.unit.test_exchange_cuts import both_grouped, topology
 
 ZERO, ONE = TopicPartition("clicks", 0), TopicPartition("clicks", 1)
 TASK_ZERO, TASK_ONE = TaskId("clicks", 0), TaskId("clicks", 1)
@@ -93,6 +97,7 @@ class Driver:
         *,
         transactional: bool = False,
         formation_s: float = 0.0,
+        cuts: MergeCuts | None = None,
     ) -> None:
         builder = TopologyBuilder()
         builder.add(builder.add_source(SourceOperator(Topic("clicks"))), Waiting(100))
@@ -115,6 +120,7 @@ class Driver:
             RepartitionPurge(admin, []),
             EventTime(topology, {"clicks": 2}),
             TimeRequests(admin, "group", topology),
+            cuts or MergeCuts(admin, "group", topology, {"clicks": 2}, 5.0),
             self.errors.append,
             transactional=transactional,
             patience_s=60.0,
@@ -126,14 +132,14 @@ class Driver:
     def wait_for_broker(self) -> None:
         self.broker_asked += 1
 
-    def task(self, slot: int, *places: TopicPartition, attempt: int = 0) -> DriverLink:
+    def task(self, slot: int, *places: TopicPartition, attempt: int = 0, generation: int = 1) -> DriverLink:
         """Connect a task that was assigned some partitions, if any are named."""
         link = DriverLink(self.listener.address)
         self.links.append(link)
         link.send(Joined(slot, attempt))
         assert expect(link, Welcome) == Welcome(None)
         if places:
-            link.send(AssignmentRequest(1, frozenset(places)))
+            link.send(AssignmentRequest(generation, frozenset(places)))
             assert set(expect(link, StartPositions).positions) == set(places)
         return link
 
@@ -187,6 +193,36 @@ def test_questions_are_asked_again_when_the_trouble_may_pass_and_end_the_applica
     wait_until(lambda: driver.errors == [told], SOON_S)
 
 
+def test_a20_a_task_that_lost_its_partition_does_not_speak_for_it_any_more(
+    make: Callable[..., Driver], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The former owner is suspended for longer.
+    monkeypatch.setattr("streamrt.spark.coordinator.HANDOVER_S", 0.0)
+    driver, task = make(), TaskId("clicks", 0)
+    suspended = driver.task(0, ZERO)
+    link = driver.task(1, ZERO, generation=2)
+    link.send(seen(task, 1_000, 2_000))
+    wait_until(lambda: driver.slots._time.watermarks() == {task: {STORE: 1_000}}, SOON_S)
+    # It goes on, and does not know yet that another one has reported event times in between, which it does not repeat.
+    suspended.send(ProgressUpdate(Report(times={(task, STORE): StoreTime(9_000, None)})))
+    suspended.send(ProgressUpdate(Report(interrupted={task: "it lost the partition"}), frozenset()))
+    suspended.send(BatchDone(1, Report()))
+    assert expect(suspended, Ack) == Ack(1)
+    assert driver.slots._time.watermarks() == {task: {STORE: 1_000}}
+    assert driver.slots._time._tasks[task].stores[STORE].next_deadline == 2_000
+
+
+def test_a20_a_task_that_is_gone_owns_nothing(make: Callable[..., Driver], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("streamrt.spark.coordinator.HANDOVER_S", 0.0)
+    driver, task = make(), TaskId("clicks", 0)
+    owner = driver.task(1, ZERO, generation=2)
+    # The request of a former owner that was suspended comes late, and then its machine is lost.
+    driver.task(0, ZERO).close()
+    wait_until(lambda: not driver.slots._time._owners, SOON_S)
+    owner.send(seen(task, 1_000, 2_000))
+    wait_until(lambda: driver.slots._time.watermarks() == {task: {STORE: 1_000}}, SOON_S)
+
+
 def test_reports_are_answered_when_they_are_taken(make: Callable[..., Driver]) -> None:
     driver = make()
     link = driver.task(0, ZERO)
@@ -195,6 +231,36 @@ def test_reports_are_answered_when_they_are_taken(make: Callable[..., Driver]) -
     assert expect(link, Ack) == Ack(4)
     snapshot = driver.progress.snapshot()
     assert (snapshot.records, snapshot.batches, snapshot.positions) == (5, 1, {ZERO: 10})
+
+
+class SlowBrokers(TopicAdmin):
+    """Brokers that answer when a test lets them."""
+
+    def __init__(self) -> None:
+        super().__init__("unused.invalid:9092")
+        self.asked, self.answer, self.answered = (threading.Event() for _ in range(3))
+
+    def committed_now(
+        self, group: str, partitions: Collection[TopicPartition], timeout: float = 30
+    ) -> dict[TopicPartition, CommittedOffset]:
+        self.asked.set()
+        assert self.answer.wait(SOON_S)
+        self.answered.set()
+        raise KafkaRequestError("away", -195, True)
+
+
+def test_a19_no_cut_is_made_for_a_job_that_is_over(make: Callable[..., Driver]) -> None:
+    """It would be one that the next job waits for."""
+    brokers, merges = SlowBrokers(), topology(both_grouped)
+    cuts = MergeCuts(brokers, "group", merges, dict.fromkeys(merges.sources, 2), 5.0)
+    driver = make(1, cuts=cuts)
+    driver.task(0, ZERO).send(CutRequest(1, cuts.streams[0]))
+    assert brokers.asked.wait(SOON_S)
+    later = threading.Timer(0.2, brokers.answer.set)
+    later.start()
+    driver.slots.close()
+    assert brokers.answered.is_set()
+    later.join()
 
 
 def test_a_failure_of_a_sink_ends_the_application_and_the_task_gets_no_answer(make: Callable[..., Driver]) -> None:
@@ -493,7 +559,7 @@ def test_what_a_dead_attempt_has_committed_is_told_before_what_the_next_one_does
     second = DriverLink(driver.listener.address)
     second.send(Joined(0, attempt=1))
     if transactional:
-        # Transactions have moved the offsets: nobody will process these records again.
+        # Transactions have moved the offsets: no one will process these records again.
         assert second.receive(0.2) == [], "it must wait until they are told"
         slow.set()
     expect(second, Welcome)

@@ -5,20 +5,21 @@ import socket
 import struct
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
 import pytest
 
-from streamrt.spark.daemon import Prepared
+from streamrt.spark.workers.daemon import Prepared
 from tests.support import wait_until
 
 END_S = 60.0
 
 
 class Started:
-    """What Spark starts when it needs workers.
+    """The process that Spark starts when it needs workers.
 
     Args:
         directory: where its socket lies.
@@ -34,7 +35,7 @@ class Started:
         }
         environment["PYTHON_UNIX_DOMAIN_ENABLED"] = "true"
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "streamrt.spark.daemon", "pyspark.worker"],
+            [sys.executable, "-m", "streamrt.spark.workers.daemon", "pyspark.worker"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env=environment,
@@ -45,7 +46,7 @@ class Started:
         self._link = socket.socket(socket.AF_UNIX)
 
     def fork(self) -> psutil.Process:
-        """Have a worker forked, which waits for work then."""
+        """Have a worker forked, which then waits for work."""
         self._link.connect(self._address)
         (number,) = struct.unpack(">i", self._link.recv(4))
         return psutil.Process(number)
@@ -61,6 +62,13 @@ class Started:
 
 
 @pytest.fixture
+def directory() -> Iterator[Path]:
+    """A directory of sockets, whose paths must be short."""
+    with tempfile.TemporaryDirectory(prefix="s") as name:
+        yield Path(name)
+
+
+@pytest.fixture
 def environment() -> dict[str, str]:
     return dict(os.environ)
 
@@ -71,8 +79,8 @@ def number_of(prepared: Prepared) -> int:
 
 
 @pytest.fixture
-def prepared(tmp_path: Path, environment: dict[str, str]) -> Iterator[Prepared]:
-    made = Prepared(sys.executable, environment, tmp_path)
+def prepared(directory: Path, environment: dict[str, str]) -> Iterator[Prepared]:
+    made = Prepared(sys.executable, environment, directory)
     try:
         yield made
     finally:
@@ -80,9 +88,9 @@ def prepared(tmp_path: Path, environment: dict[str, str]) -> Iterator[Prepared]:
 
 
 def test_workers_are_forked_from_the_process_that_is_prepared(
-    tmp_path: Path, prepared: Prepared, environment: dict[str, str]
+    directory: Path, prepared: Prepared, environment: dict[str, str]
 ) -> None:
-    started = Started(tmp_path, {**environment, "PYTHONHASHSEED": "0", "SHOP": "open"})
+    started = Started(directory, {**environment, "PYTHONHASHSEED": "0", "SHOP": "open"})
     worker = started.fork()
     assert worker.ppid() == number_of(prepared)
     started.end()
@@ -93,7 +101,7 @@ def test_workers_are_forked_from_the_process_that_is_prepared(
 
 @pytest.mark.parametrize("why", ["there is none", "another seed of hashes", "it has died"])
 def test_what_spark_starts_works_by_itself_where_nothing_suits(
-    tmp_path: Path, prepared: Prepared, environment: dict[str, str], why: str
+    directory: Path, prepared: Prepared, environment: dict[str, str], why: str
 ) -> None:
     variables = {**environment, "PYTHONHASHSEED": "0"}
     if why == "there is none":
@@ -102,16 +110,16 @@ def test_what_spark_starts_works_by_itself_where_nothing_suits(
         variables["PYTHONHASHSEED"] = "7"
     else:
         psutil.Process(number_of(prepared)).kill()
-    started = Started(tmp_path, variables)
+    started = Started(directory, variables)
     worker = started.fork()
     assert worker.ppid() == started.process.pid
     started.end()
 
 
-def test_a_second_one_works_by_itself(tmp_path: Path, prepared: Prepared, environment: dict[str, str]) -> None:
+def test_a_second_one_works_by_itself(directory: Path, prepared: Prepared, environment: dict[str, str]) -> None:
     # Spark starts another one where the first one has died, or for workers with another environment.
-    first = Started(tmp_path, {**environment, "PYTHONHASHSEED": "0"})
-    second = Started(tmp_path, {**environment, "PYTHONHASHSEED": "0"})
+    first = Started(directory, {**environment, "PYTHONHASHSEED": "0"})
+    second = Started(directory, {**environment, "PYTHONHASHSEED": "0"})
     assert first.fork().ppid() == number_of(prepared)
     assert second.fork().ppid() == second.process.pid
     for started in (first, second):
@@ -124,7 +132,7 @@ def test_nobody_takes_it_over(prepared: Prepared) -> None:
     assert prepared._process.returncode is not None
 
 
-def test_a_python_that_is_not_there_is_not_prepared(tmp_path: Path, environment: dict[str, str]) -> None:
+def test_a_python_that_is_not_there_is_not_prepared(directory: Path, environment: dict[str, str]) -> None:
     before = dict(environment)
-    Prepared("/nowhere/python", environment, tmp_path).close()
+    Prepared("/nowhere/python", environment, directory).close()
     assert environment == before

@@ -1,4 +1,4 @@
-"""What a Python worker keeps between Spark's tasks, where several applications take turns in it."""
+"""State that a Python worker keeps between Spark's tasks, where several applications take turns in it."""
 
 import gc
 import logging
@@ -18,13 +18,13 @@ from streamrt.runtime.report import Report
 from streamrt.runtime.tasks.kafka_clients import KafkaTaskClients
 from streamrt.runtime.tasks.task_executor import PRINTED, TaskExecutor
 from streamrt.secret import Secret, collect_secrets
-from streamrt.spark import executor
-from streamrt.spark.executor import ClientSettings, SpecReference, WorkerProcess, work_of_worker
+from streamrt.spark.workers import executor
+from streamrt.spark.workers.executor import ClientSettings, SpecReference, WorkerProcess, work_of_worker
 from tests.unit.apps import application
 
 
 class _Value:
-    """What tasks see of a broadcast variable."""
+    """A broadcast variable as tasks see it."""
 
     def __init__(self, value: str) -> None:
         self.value = value

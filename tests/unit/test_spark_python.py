@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from streamrt.spark.session import worker_python
+from streamrt.spark.sessions.spark_session import worker_python
 
 
 @pytest.mark.parametrize(

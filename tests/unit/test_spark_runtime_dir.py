@@ -1,17 +1,18 @@
 """Directories of processes: private, and gone when the process is, however it ended."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from streamrt.spark.runtime_dir import make_runtime_dir, remove_runtime_dir
+from streamrt.spark.sessions.runtime_dir import make_runtime_dir, remove_runtime_dir
 
 LIVE = """
 import os, sys
 from pathlib import Path
-from streamrt.spark.runtime_dir import make_runtime_dir
+from streamrt.spark.sessions.runtime_dir import make_runtime_dir
 made = make_runtime_dir(Path(sys.argv[1]))
 (made / "clients.json").write_text("secret")
 print(made, flush=True)
@@ -47,3 +48,18 @@ def test_what_a_killed_process_has_left_is_removed_by_the_next_one_and_nothing_e
     assert set(tmp_path.iterdir()) == {foreign, own, second}
     for each in (own, second):
         remove_runtime_dir(each)
+
+
+def test_s7_what_was_being_made_or_removed_when_its_process_was_killed(tmp_path: Path) -> None:
+    old, new, foreign = tmp_path / ".streamrt-abcdefgh", tmp_path / "streamrt-12345678", tmp_path / "streamrt-mine"
+    for each in (old, new, foreign, tmp_path / "streamrt-abc_efgh"):
+        each.mkdir()
+        (each / "local").write_text("secret")
+    for each in (old, foreign, tmp_path / "streamrt-abc_efgh"):
+        os.utime(each, (1, 1))
+    (tmp_path / "streamrt-linked__").symlink_to(foreign)
+    made = make_runtime_dir(tmp_path)
+    # A new one may get its owner yet, and others are not ours.
+    assert {each.name for each in tmp_path.iterdir()} == {made.name, new.name, foreign.name, "streamrt-linked__"}
+    assert (foreign / "local").exists()
+    remove_runtime_dir(made)

@@ -1,4 +1,4 @@
-"""What both runners on Spark share."""
+"""Common parts of both runners on Spark."""
 
 import threading
 
@@ -7,14 +7,14 @@ import pytest
 from streamrt import ConnectionConfig
 from streamrt.errors import RunnerError, SinkBackpressureError, SinkError
 from streamrt.kafka import TopicAdmin
-from streamrt.runtime.driver.display import Display
-from streamrt.runtime.driver.lifecycle import LifeCycle, RunControl
-from streamrt.runtime.driver.progress import Progress
-from streamrt.spark.resident import ResidentRunner
+from streamrt.runtime.driver.life.lifecycle import LifeCycle, RunControl
+from streamrt.runtime.driver.observation.display import Display
+from streamrt.runtime.driver.observation.progress import Progress
+from streamrt.spark.resident_run import ResidentRunner
 from streamrt.spark.runner import SparkRunner
+from streamrt.spark.runner_settings import RunContext, RunSettings, StopConditions
 from streamrt.spark.services import DriverServices
-from streamrt.spark.settings import RunContext, RunSettings, StopConditions
-from streamrt.spark.start import SparkStart
+from streamrt.spark.sessions.parallel_start import SparkStart
 from tests.unit.apps import Stage, completed
 
 

@@ -1,4 +1,4 @@
-"""What travels to tasks, and when the driver commits what they have done."""
+"""The specification that travels to tasks, and when the driver commits what they have done."""
 
 import functools
 import pickle
@@ -18,7 +18,7 @@ from streamrt.errors import (
 )
 from streamrt.models import TopicPartition
 from streamrt.runtime.batch_context import BatchContext
-from streamrt.runtime.driver.schedule import CommitSchedule
+from streamrt.runtime.driver.life.schedule import CommitSchedule
 from streamrt.runtime.spec import TaskSpec
 from streamrt.runtime.tasks.task_executor import TaskExecutor
 from streamrt.topology import SourceOperator
@@ -62,6 +62,17 @@ def test_a_specification_survives_pickling_with_every_operator() -> None:
     assert reports[0].collected == reports[1].collected
     assert writers[0].records == writers[1].records
     assert len(writers[0].records) == 4
+
+
+def test_a21_functions_keep_the_names_of_their_files() -> None:
+    """From 3.1.3 on, cloudpickle itself leaves them out."""
+    namespace: dict[str, Any] = {}
+    exec(compile("def price(value):\n    return value['price']\n", "shop.py", "exec"), namespace)
+    stage = Stage()
+    stage.sdf.apply(namespace["price"])
+    again = TaskSpec.loads(definition_of(stage.app).task_spec().dumps())
+    functions = [getattr(node.operator, "function", None) for node in again.topology.nodes]
+    assert [each.__code__.co_filename for each in functions if each is not None] == ["shop.py"]
 
 
 def test_what_is_no_specification_is_not_loaded() -> None:

@@ -69,7 +69,7 @@ def test_a_group_by_in_front_of_a_merge_starts(grouped: str, merged: str, partit
 
 
 def test_partitions_added_to_the_inputs_of_a_grouped_join_are_refused(tmp_path: Path) -> None:
-    """Where the inputs had one partition, the state of the join lies beside them, under a name of its own."""
+    """Where the inputs had one partition, the state of the join lies next to them, under a name of its own."""
     cluster = MemoryCluster()
     for partitions in (1, 3):
         app = application()
@@ -91,10 +91,6 @@ def unequal_counts(app: Application) -> None:
 
 def colliding_names(app: Application) -> None:
     frames(app, 1)[0].to_topic(app.topic("x.y")).to_topic(app.topic("x_y"))
-
-
-def no_partitions(app: Application) -> None:
-    frames(app, 1)[0].to_topic(app.topic("out", config=TopicConfig(0, 1)))
 
 
 def driver_sink(app: Application) -> None:
@@ -119,7 +115,6 @@ EXACTLY_ONCE = {"processing_guarantee": "exactly-once"}
     [
         (unequal_counts, {}, TopicConfigurationError, "must have the same number of partitions"),
         (colliding_names, {}, TopicCreationError, r"x_y: its name collides with that of topic x\.y"),
-        (no_partitions, {}, TopicCreationError, "out: num_partitions is 0"),
         (source_with_a_lock, {}, SourceError, "the source in cannot be sent to its process"),
         (driver_sink, EXACTLY_ONCE, ConfigurationError, "use processing_guarantee='at-least-once'"),
         (state, {**EXACTLY_ONCE, "use_changelog_topics": False}, ConfigurationError, "needs changelog topics"),
@@ -135,7 +130,7 @@ def test_the_driver_refuses_what_a_start_refuses(
 
 
 def test_the_driver_leaves_the_topics_of_the_application_alone() -> None:
-    """Whoever tests an application may run it afterwards: what the driver found concerns no real cluster."""
+    """A program that tests an application may run it afterwards: what the driver found concerns no real cluster."""
     app = application(auto_create_topics=False)
     left, right = frames(app, 3)
     left.group_by("k").join_asof(right)

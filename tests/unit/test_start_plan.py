@@ -6,10 +6,10 @@ import pytest
 
 from streamrt import Application
 from streamrt.errors import OffsetOutOfRangeError, TopicConfigurationError
-from streamrt.kafka.committed import CommittedOffset
+from streamrt.kafka.cluster.committed import CommittedOffset
 from streamrt.models import TopicPartition
-from streamrt.runtime.driver.start import StartPlan, StartRules, plan_start
-from streamrt.runtime.driver.state_setup import refuse_grown
+from streamrt.runtime.driver.starting.start_offsets import StartPlan, StartRules, plan_start
+from streamrt.runtime.driver.starting.state_setup import refuse_grown
 from streamrt.runtime.metadata import CommitMetadata, CommittedMetadata, claimed, first_counts
 from tests.unit.apps import application
 

@@ -1,9 +1,9 @@
-"""What an application that starts tells its user."""
+"""Messages to the user from an application that starts."""
 
 import pytest
 
-from streamrt.runtime.driver.progress import Progress
-from streamrt.spark.startup import Startup
+from streamrt.runtime.driver.observation.progress import Progress
+from streamrt.spark.sessions.startup import Startup
 
 
 class Clock:

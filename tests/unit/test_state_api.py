@@ -1,4 +1,4 @@
-"""What operators see of state: keys, values, missing and stored None, bytes."""
+"""State as operators see it: keys, values, missing and stored None, bytes."""
 
 import datetime
 import enum

@@ -153,7 +153,7 @@ def test_damage_of_any_file(template: Path, tmp_path: Path) -> None:
             shutil.rmtree(folder)
     print(template.name, dict(sorted(verdicts.items())))
     assert sum(sum(counts.values()) for counts in verdicts.values()) > 14 * POSITIONS
-    # What only developers of RocksDB read, or what it makes again, is no damage.
+    # What only developers of RocksDB read, or what it makes again, is not damage.
     for kind in ("LOG", "LOCK", "IDENTITY", "OPTIONS"):
         assert not any(result.startswith("corrupted") for result in verdicts.get(kind, {})), kind
     if template.name.startswith("closed"):

@@ -1,6 +1,7 @@
 """The state directory: whose it is, and which part a copy of the application has."""
 
 import json
+import os
 import stat
 import subprocess
 import sys
@@ -9,8 +10,17 @@ from pathlib import Path
 import pytest
 
 from streamrt.errors import InvalidOperationError, StateError, StoreVersionError
-from streamrt.runtime.driver.directory import StateDirectory, clear, group_directory, instance_id, part_of_state_dir
+from streamrt.runtime.driver.housekeeping.state_directory import (
+    StateDirectory,
+    clear,
+    group_directory,
+    instance_id,
+    part_of_state_dir,
+)
 from streamrt.state import RocksDBStore
+from streamrt.state.identity import Stamp, StoreIdentity
+
+STAMP = Stamp(StoreIdentity("shop", "orders", 0, "default", None, None, 1), 1, None, None, 0)
 
 GROUP, CLUSTER = "shop", "cluster-1"
 
@@ -37,7 +47,8 @@ def test_instances_have_parts_of_their_own(tmp_path: Path) -> None:
 
 def test_a_process_that_died_has_no_part_any_more(tmp_path: Path) -> None:
     script = (
-        "import os, sys; from pathlib import Path; from streamrt.runtime.driver.directory import StateDirectory\n"
+        "import os, sys; from pathlib import Path\n"
+        "from streamrt.runtime.driver.housekeeping.state_directory import StateDirectory\n"
         f"part = StateDirectory.acquire(Path(sys.argv[1]), {GROUP!r}, {CLUSTER!r})\n"
         "print(part.number, flush=True); sys.stdin.read(); os._exit(9)"
     )
@@ -245,3 +256,21 @@ def test_a_directory_that_cannot_be_used_is_an_error_only_if_it_is_needed(tmp_pa
         part_of_state_dir(blocked, GROUP, CLUSTER, needed=True),
     ):
         pass
+
+
+def test_s7_nobody_else_may_read_the_files_of_a_store(tmp_path: Path) -> None:
+    """Whatever the umask is: copies of the files keep their modes."""
+    former = os.umask(0o022)
+    try:
+        for _ in range(2):
+            partition = RocksDBStore("default", "orders", tmp_path / "state").open(0)
+            assert modes(partition.path) == {0o600}
+            partition.write([(b"\x01a", b"\x00one")], STAMP)
+            partition.close()
+            assert modes(partition.path) == {0o600}
+    finally:
+        os.umask(former)
+
+
+def modes(directory: Path) -> set[int]:
+    return {stat.S_IMODE(path.stat().st_mode) for path in directory.iterdir() if path.is_file()}

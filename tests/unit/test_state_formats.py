@@ -1,4 +1,4 @@
-"""What outlives the program: stamps, positions, keys and values; and plain data: options and descriptions of stores."""
+"""Data that outlives the program: stamps, positions, keys and values; and plain data: options and descriptions of stores."""
 
 import pickle
 import subprocess

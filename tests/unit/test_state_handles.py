@@ -465,7 +465,7 @@ def test_users_functions_encode_values_and_keys_of_maps() -> None:
 
 
 def test_stores_are_restored_by_versions_that_do_not_know_the_spaces() -> None:
-    # What a restore does depends on flags alone: any space below 0xF0 is kept, and its expiry is in the index.
+    # What a restore does depends only on flags: any space below 0xF0 is kept, and its expiry is in the index.
     changes = [(b"\x4eunknown", b"\x01" + (7).to_bytes(8, "big") + b"x"), (b"\x4fplain", b"\x00x")]
     assert restore_changes(changes).changes == [*changes, (b"\xf0" + (7).to_bytes(8, "big") + b"\x4eunknown", b"")]
 

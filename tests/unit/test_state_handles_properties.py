@@ -42,7 +42,7 @@ SOME = 3
 
 @dataclass(frozen=True)
 class Op:
-    """What one record does."""
+    """Effect of one record."""
 
     kind: str
     key: int

@@ -48,14 +48,14 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StorePartition]
 def chunks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Note the size of each chunk that is read of a store."""
     sizes: list[int] = []
-    read = RocksDBStorePartition._chunk
+    read = RocksDBStorePartition._read_chunk
 
     def noted(self: RocksDBStorePartition, *arguments: Any, **options: Any) -> Any:
         found = read(self, *arguments, **options)
         sizes.append(len(found))
         return found
 
-    monkeypatch.setattr(RocksDBStorePartition, "_chunk", noted)
+    monkeypatch.setattr(RocksDBStorePartition, "_read_chunk", noted)
     return sizes
 
 

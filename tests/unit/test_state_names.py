@@ -113,7 +113,7 @@ def test_stores_of_earlier_versions_are_accepted_and_their_names_noted() -> None
 
 @pytest.mark.parametrize("kind", [MemoryStore, RocksDBStore])
 def test_versions_that_do_not_know_the_entries_keep_them(kind: type[Store], tmp_path: Path) -> None:
-    """What they do: restore whatever is below 0xF0, read and write entries of keys, and clear keys by their spaces."""
+    """They restore whatever is below 0xF0, read and write entries of keys, and clear keys by their spaces."""
     transaction = StoreTransaction(memory())
     transaction.state(b"key", 0).list("orders").add(1)
     changes = commit(transaction)

@@ -27,7 +27,7 @@ STATE_KEYS: list[Any] = ["a", 1, True]
 
 @dataclass(frozen=True)
 class Op:
-    """What one record does."""
+    """Effect of one record."""
 
     name: str
     record_key: Any
@@ -54,7 +54,7 @@ thoroughly = settings(max_examples=150, deadline=None, suppress_health_check=[He
 
 @dataclass
 class Model:
-    """What state means, in the simplest way."""
+    """Meaning of state, in the simplest way."""
 
     entries: dict[tuple[str, str], tuple[bytes, int | None]] = field(default_factory=dict)
     clock: int = -1
@@ -138,7 +138,7 @@ def check_restores(run: Run, batch: int) -> None:
             if looks:
                 assert contents(partition) == contents(run.partition)
             else:
-                # Entries of the index that nothing refers to may be there, too.
+                # Entries of the index that nothing refers to may also be there.
                 assert set(contents(run.partition)) <= set(contents(partition))
                 assert [item for item in contents(partition) if item[0][0] < 0xF0] == [
                     item for item in contents(run.partition) if item[0][0] < 0xF0

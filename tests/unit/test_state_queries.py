@@ -22,13 +22,13 @@ from streamrt.errors import (
     StateUnavailableError,
 )
 from streamrt.kafka import KafkaRequestError
-from streamrt.kafka.groups import ListedMember
+from streamrt.kafka.cluster.groups import ListedMember
 from streamrt.kafka.partitioner import partition_for
+from streamrt.queries.routing import QueryTarget, StateQueries
+from streamrt.queries.stored_state import StateAnswer, no_state_key
 from streamrt.records import TopicPartition
-from streamrt.runtime.driver.owners import GroupOwners, announcement, url_of_member
-from streamrt.runtime.driver.state_queries import QueryTarget, StateQueries
-from streamrt.runtime.driver.stored_state import StateAnswer, no_state_key
-from streamrt.runtime.reads import TaskRead, TaskRows
+from streamrt.runtime.driver.observation.owners import GroupOwners, announcement, url_of_member
+from streamrt.runtime.read_messages import TaskRead, TaskRows
 from streamrt.state import MemoryStore, Stamp, State, StoreIdentity
 from streamrt.state.layout import BYTES_KEY, JSON_KEY, after_prefix, record_prefix
 from streamrt.state.reading import KeyRange, StoreRead, read_rows
@@ -161,7 +161,7 @@ def test_windows_are_what_would_be_emitted_now(mode: ProcessingMode) -> None:
     tested = TopologyTestDriver(app)
 
     def store(name: str) -> str:
-        return next(each.store for each in tested._queries.listing() if each.store.startswith(name))
+        return next(each.store for each in tested._states.queries.listing() if each.store.startswith(name))
 
     def windows(name: str, **times: Any) -> list[tuple[Any, ...]]:
         entries = tested.query_state(store(name), "ann", **times).entries
@@ -233,7 +233,7 @@ def test_what_cannot_be_queried_is_refused() -> None:
         assert tested.query_state("default", "ann", topic=right).topic == "right"
         with pytest.raises(ArgumentValueError, match="the application has no topic 'missing'"):
             tested.query_state("default", "ann", topic="missing")
-        (joined,) = [each.store for each in tested._queries.listing() if each.kind == "other"]
+        (joined,) = [each.store for each in tested._states.queries.listing() if each.kind == "other"]
         with pytest.raises(StateQueryError, match="holds the data of a join or of another operator"):
             tested.query_state(joined, "ann")
         with pytest.raises(ArgumentValueError, match="and no partition 7"):
@@ -311,7 +311,7 @@ def test_one_request_confirms_all_that_wait_but_never_one_that_was_under_way() -
     for thread in threads[1:]:
         thread.start()
     go.release()
-    wait_until(lambda: found == [True], 60)
+    wait_until(lambda: found == [True])
     assert begun.acquire(timeout=60)
     go.release()
     for thread in threads:
@@ -332,7 +332,7 @@ class Served:
         self.refusals: list[Exception | TaskRows] = []
         self.away = False
         self.queries = StateQueries()
-        target = self.tested._queries._serving()
+        target = self.tested._states.queries._serving_target()
         self._read = target.read
         owners = GroupOwners(self._list)
         self.serving = self.queries.serving(QueryTarget(target.stored, target.inputs, self._answer, owners))
@@ -399,7 +399,7 @@ def test_a_query_waits_while_the_partition_moves_and_names_the_other_owner() -> 
 
 
 class Told(ProcessWindowFunction):
-    """Has state of the window and of the key, which are no windows."""
+    """Has state of the window and of the key, which are not windows."""
 
     def process(self, key: Any, ctx: Any, elements: list[Any]) -> list[Any]:
         ctx.window_state.set("fired", ctx.window_state.get("fired", 0) + 1)
@@ -421,14 +421,14 @@ def test_windows_with_triggers_are_what_they_would_emit_now(mode: ProcessingMode
     tested = TopologyTestDriver(app)
 
     def store(name: str) -> str:
-        return next(each.store for each in tested._queries.listing() if each.store.startswith(name))
+        return next(each.store for each in tested._states.queries.listing() if each.store.startswith(name))
 
     def windows(name: str, key: str = "ann", **times: Any) -> list[tuple[Any, ...]]:
         entries = tested.query_state(store(name), key, **times).entries
         return [(entry.start_ms, entry.end_ms, entry.value) for entry in entries]
 
     with tested:
-        assert {each.kind for each in tested._queries.listing()} == {"windows"}
+        assert {each.kind for each in tested._states.queries.listing()} == {"windows"}
         assert windows("sums") == []
         # The sessions of 12 and 20 merge with that of 16, and with their lists of elements.
         for value, time in ((1, 12), (5, 20), (2, 16)):
@@ -461,7 +461,7 @@ def test_windows_with_triggers_are_what_they_would_emit_now(mode: ProcessingMode
         assert [(entry.key, entry.value) for entry in found][:2] == [("ann", [1, 2]), ("ann", [5])]
         assert len(found) == 5
         # Reads go to the processes of tasks.
-        stored = tested._queries._serving().stored
+        stored = tested._states.queries._serving_target().stored
         read = stored.read_of_range(stored.find(store("told")), "b", None, None, 5)
         assert pickle.loads(pickle.dumps(read)) == read
         # A window that was purged has no records, and one that is over does not exist.

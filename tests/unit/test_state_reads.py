@@ -6,13 +6,13 @@ from typing import Any
 import pytest
 
 from streamrt.errors import StateNotOwnedError, StateUnavailableError
-from streamrt.kafka.group_state import GroupAssignment
+from streamrt.kafka.membership.group_state import GroupAssignment
 from streamrt.records import TopicPartition
 from streamrt.runtime.batch_context import BatchContext
-from streamrt.runtime.link import Settle, StateRead, StateRows
-from streamrt.runtime.reads import TaskRead, TaskRows
+from streamrt.runtime.link_messages import Settle, StateRead, StateRows
+from streamrt.runtime.read_messages import TaskRead, TaskRows
 from streamrt.runtime.tasks.task_executor import TaskExecutor
-from streamrt.spark.reads import BatchReads, Owned, SlotReads
+from streamrt.spark.driver_reads import BatchReads, Owned, SlotReads
 from streamrt.state.layout import BYTES_KEY, after_prefix, record_prefix
 from streamrt.state.reading import StoredRows, StoreRead
 from streamrt.topology import TaskId
@@ -130,7 +130,7 @@ def test_answers_find_their_questions_and_a_lost_task_refuses_its_own() -> None:
     reads.lost(one)  # type: ignore[arg-type]
     assert "has ended" in asked[0].result(0).trouble
     assert not asked[2].done()
-    # Nobody waits for it any more.
+    # No one waits for it any more.
     asked[2].cancel()
     reads.answered(StateRows(other.sent[0].number, TaskRows(None)))
     assert reads._waiting == {}

@@ -18,7 +18,7 @@ import pytest
 
 from streamrt.errors import StateError, StoreCorruptedError, StoreLockedError, StoreVersionError
 from streamrt.state import RocksDBOptions, RocksDBStore, Stamp, StoreIdentity
-from streamrt.state.directory import SEAL, _checksum
+from streamrt.state.directory import SEAL, _compute_checksum
 from streamrt.state.rocksdb import RocksDBStorePartition
 from streamrt.state.rocksdb import store as rocksdb
 from tests.support import wait_until
@@ -144,6 +144,23 @@ def test_stores_are_deleted_with_their_directory(tmp_path: Path) -> None:
     assert path.parent.exists()
 
 
+def test_a_file_that_appears_while_a_store_is_deleted_is_deleted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Threads of RocksDB may still write its log after a store was closed because of its damage."""
+    path, rmdir = write_and_close(tmp_path), Path.rmdir
+    late = iter([path / "LOG"])
+
+    def after_another_file(directory: Path) -> None:
+        if directory == path and (name := next(late, None)) is not None:
+            name.touch()
+        rmdir(directory)
+
+    monkeypatch.setattr(Path, "rmdir", after_another_file)
+    store_in(tmp_path).destroy(0)
+    assert not path.exists()
+
+
 @pytest.mark.parametrize("name", ["notes.txt", "totals.db", "000001.sst.bak"])
 def test_other_files_are_never_deleted(tmp_path: Path, name: str) -> None:
     path = write_and_close(tmp_path)
@@ -223,7 +240,7 @@ def test_a_beginning_that_was_interrupted(tmp_path: Path) -> None:
     path.close()
     folder = path.path
     text = orjson.dumps({"v": 1, "state": "new"})
-    (folder / SEAL).write_bytes(_checksum(text) + b"\n" + text)
+    (folder / SEAL).write_bytes(_compute_checksum(text) + b"\n" + text)
     (folder / "CURRENT").unlink()
     partition = store_in(tmp_path).open(0)
     assert partition.stamp is None
@@ -241,7 +258,7 @@ def test_only_locked_and_left(tmp_path: Path) -> None:
 def test_a_newer_seal(tmp_path: Path) -> None:
     path = write_and_close(tmp_path)
     text = orjson.dumps({"v": 2, "state": "folded"})
-    (path / SEAL).write_bytes(_checksum(text) + b"\n" + text)
+    (path / SEAL).write_bytes(_compute_checksum(text) + b"\n" + text)
     with pytest.raises(StoreVersionError, match="newer version"):
         store_in(tmp_path).open(0)
 
@@ -274,7 +291,7 @@ def test_damage_names_the_store(tmp_path: Path) -> None:
 
 
 def settings_of(path: Path) -> dict[str, str]:
-    """What RocksDB itself says that its settings are."""
+    """Return the settings that RocksDB itself says that it has."""
     newest = max(path.glob("OPTIONS-*"))
     found = re.findall(r"^\s*(\w+)=(.*)$", newest.read_text(), re.MULTILINE)
     return {name: value.strip() for name, value in found}
@@ -369,7 +386,7 @@ def test_fault_13_the_largest_buffer_is_flushed_and_not_the_one_that_is_written_
     def files(number: int) -> int:
         return len(list(partitions[number].path.glob("*.sst")))
 
-    # Somebody has gathered much, and writes no more.
+    # Someone has gathered much, and writes no more.
     partitions[0].write([(b"%d" % key, b"x" * 1_000) for key in range(1_500)], stamp(1))
     for offset in range(1, 100):
         for partition in partitions[1:]:

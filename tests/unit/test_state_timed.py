@@ -260,7 +260,7 @@ def test_deadlines_come_in_order(partition: Watched) -> None:
     for deadline, prefix, head in transaction.due(20):
         found.append((deadline, head))
         if head == [3]:
-            # A later deadline that is due, too; and one that another key gets meanwhile.
+            # A later deadline that is also due; and one that another key gets meanwhile.
             transaction.set_head(prefix, [33], 18)
             transaction.set_head(prefixes[4], [4], 17)
         elif head == [5]:
@@ -473,7 +473,7 @@ def test_memory_is_bounded(partition: Watched, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_sizes_add_up(partition: Watched, transaction: TimedTransaction) -> None:
-    """What is counted goes with what is deleted: else the cache would be dropped for nothing, or grow without bound."""
+    """Counts go with what is deleted: else the cache would be dropped for nothing, or grow without bound."""
     for offset in range(50):
         prefixes = [transaction.prefix((offset, number)) for number in range(20)]
         for prefix in prefixes:

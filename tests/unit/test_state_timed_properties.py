@@ -35,7 +35,7 @@ def check_history(
     budget._budgets.cache = budget.CacheBudget()
     run = Run(kind, folder, memory)
     model = Model()
-    # Another store of the process, which wants the memory, too.
+    # Another store of the process, which also wants the memory.
     other = TimedTransaction(MemoryStore("other", "orders", folder).open(0), run.options)
     for number, (records, ending) in enumerate(history):
         transaction = run.begin()

@@ -41,7 +41,7 @@ def contents(partition: StorePartition) -> list[tuple[bytes, bytes]]:
 
 @dataclass(frozen=True)
 class Op:
-    """What one call does."""
+    """Effect of one call."""
 
     name: str
     domain: int
@@ -78,7 +78,7 @@ class Model:
 
 
 def nested(time: int, op: Op) -> list[int]:
-    """What a call of on_timer registers: later, earlier or the same times, or nothing."""
+    """Return what a call of on_timer registers: later, earlier or the same times, or nothing."""
     return {0: [time + 3], 1: [max(0, time - 2), time + 1], 2: [time], 3: []}[(time + op.key) % 4] if op.key < 3 else []
 
 

@@ -241,7 +241,7 @@ def test_a_restore_makes_the_index(store: Store, partition: StorePartition) -> N
 
 @pytest.mark.parametrize("looks", [True, False])
 def test_a_restore_over_old_data(store: Store, partition: StorePartition, looks: bool) -> None:
-    """What it cannot see without looking has no effect, and goes when its time has come."""
+    """Data that it cannot see without looking has no effect, and goes when its time has come."""
     live = store.open(1)
     for offset, (time, ttl) in enumerate(((1_000, SECOND), (1_500, SECOND), (1_600, None)), 1):
         transaction = StoreTransaction(live)

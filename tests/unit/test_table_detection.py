@@ -19,8 +19,8 @@ from streamrt.serializers import MessageField, SerializationContext
 from streamrt.serializers.avro import AvroSerializer
 from streamrt.serializers.registry import SchemaRegistrySerializationConfig
 from streamrt.tables import Catalog, MemoryCatalog
-from streamrt.tables.detection import Detected
-from streamrt.tables.event_detection import arriving
+from streamrt.tables.reading.detection import Detected
+from streamrt.tables.reading.event_detection import arriving
 from streamrt.tables.table import Table
 from streamrt.testing.memory_topics import MemoryLinks
 from tests.table_home import Home, info_of, table, write
@@ -241,7 +241,7 @@ EVENT = b'data: {"a": 1}\n\n'
 
 
 class Body(httpx.SyncByteStream):  # type: ignore[misc]
-    """What a server sends, up to an error or, without one, until the stream is closed."""
+    """Content that a server sends, up to an error or, without one, until the stream is closed."""
 
     def __init__(self, parts: list[bytes], error: Exception | None = None, then: Callable[[], object] = int) -> None:
         self.parts, self.error, self.then = parts, error, then

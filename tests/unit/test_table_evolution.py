@@ -7,7 +7,7 @@ import pytest
 
 from streamrt import Application
 from streamrt.errors import ConsumerError, SchemaEvolutionError, SchemaMismatchError, SerializationError
-from streamrt.runtime.driver.schema_changes import schema_change
+from streamrt.runtime.driver.life.schema_changes import schema_change
 from streamrt.tables import Catalog, MemoryCatalog, Table
 from streamrt.testing import TopologyTestDriver
 from streamrt.testing.memory_topics import MemoryLinks
@@ -133,10 +133,10 @@ def test_a_run_says_it_too(catalog: Catalog) -> None:
     created(catalog)
     app, _ = application(catalog)
     error = ConsumerError("default.people[0] offset 1: no row")
-    with pytest.raises(ConsumerError), app._naming_schemas():
+    with pytest.raises(ConsumerError), app._tables.naming_schemas():
         raise error
     catalog.alter_table("people", add="city STRING")
-    with pytest.raises(SchemaEvolutionError, match="has schema version 2") as caught, app._naming_schemas():
+    with pytest.raises(SchemaEvolutionError, match="has schema version 2") as caught, app._tables.naming_schemas():
         raise error
     assert caught.value.__cause__ is error
     topics = app.topic_manager.all_topics.values()

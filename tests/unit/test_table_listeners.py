@@ -21,11 +21,11 @@ def test_listener_gets_frames() -> None:
         max_rows=2,
         max_delay=60,
     ) as listener:
-        wait_until(lambda: len(frames) == 2, 60)
+        wait_until(lambda: len(frames) == 2)
         states = [listener.running]
         write(events, ids(1, 5), 0)
-        wait_until(lambda: len(frames) == 3, 60)
-        wait_until(lambda: listener.position == events.offsets(), 60)
+        wait_until(lambda: len(frames) == 3)
+        wait_until(lambda: listener.position == events.offsets())
     assert [(number, [row["id"] for row in rows]) for number, rows in frames] == [(0, [0, 1]), (1, [2, 3]), (2, [4, 5])]
     assert frames[0][1][0] == {"id": 0, "_change_type": "+A", "insert_delete": 1}
     assert [*states, listener.running] == [True, False]
@@ -37,7 +37,7 @@ def test_listener_does_not_wait_for_a_full_frame() -> None:
     write(events, ids(3))
     frames: list[int] = []
     with events.on_changes(lambda frame, number: frames.append(len(frame)), start="earliest", max_delay=0.01):
-        wait_until(lambda: frames, 60)
+        wait_until(lambda: frames)
     assert frames == [3]
 
 
@@ -52,10 +52,10 @@ def test_exception_ends_the_listener_and_is_kept() -> None:
             raise RuntimeError("no more")
 
     listener = events.on_changes(fail, start="earliest", max_rows=2)
-    wait_until(lambda: listener.error is not None, 60)
+    wait_until(lambda: listener.error is not None)
     assert str(listener.error) == "no more"
     assert listener.position.partition_map("events") == {0: 2}
-    wait_until(lambda: not listener.running, 60)
+    wait_until(lambda: not listener.running)
     listener.stop()
     assert calls == [0, 1]
 
@@ -72,7 +72,7 @@ def test_exit_ends_the_listener_and_is_reported(raised: BaseException, caplog: p
 
     listener = events.on_changes(leave, start="earliest", max_rows=2)
     assert called.wait(60)
-    wait_until(lambda: not listener.running, 60)
+    wait_until(lambda: not listener.running)
     assert listener.error is raised
     assert listener.position == events.offsets("earliest")
     listener.stop()
@@ -84,7 +84,7 @@ def test_listener_that_stops_itself_and_bad_records() -> None:
     write(events, [*ids(2), b"{"])
     frames: list[int] = []
     listener = events.on_changes(lambda frame, _: frames.append(len(frame)), start="earliest")
-    wait_until(lambda: listener.error is not None, 60)
+    wait_until(lambda: listener.error is not None)
     assert frames == [2]
     assert isinstance(listener.error, SerializationError)
     assert listener.position.partition_map("events") == {0: 2}
@@ -99,7 +99,7 @@ def test_listener_that_stops_itself_and_bad_records() -> None:
 
     own = events.on_changes(stop_at_once, start={0: 1}, max_rows=1)
     has_begun.set()
-    wait_until(lambda: not own.running and stopped, 60)
+    wait_until(lambda: not own.running and stopped)
     assert own.error is None
 
 

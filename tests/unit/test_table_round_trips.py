@@ -23,7 +23,7 @@ Rows = list[dict[str, Any]]
 
 
 class Carries(NamedTuple):
-    """What a format carries."""
+    """Values that a format carries."""
 
     types: tuple[str, ...] = tuple(ROW_VALUES)
     max_columns: int = 4

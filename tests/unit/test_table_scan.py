@@ -1,4 +1,4 @@
-"""Scans of tables: positions, columns, limits, records that are no rows, and results in every form."""
+"""Scans of tables: positions, columns, limits, records that are not rows, and results in every form."""
 
 import contextlib
 import logging
@@ -28,9 +28,9 @@ from streamrt.errors import (
 from streamrt.kafka import KafkaRequestError, TopicConfig
 from streamrt.records import TopicPartition
 from streamrt.schema import Schema
-from streamrt.tables import scan as table_scan
-from streamrt.tables.positions import Start
-from streamrt.tables.rows import ChangeType
+from streamrt.tables.access.positions import Start
+from streamrt.tables.reading import scan as table_scan
+from streamrt.tables.rows.rows import ChangeType
 from streamrt.tables.table import Table
 from streamrt.testing.memory_topics import MemoryLinks
 from streamrt.topics import Topic

@@ -17,8 +17,8 @@ from streamrt.errors import (
     SerializationError,
 )
 from streamrt.records import TopicPartition
-from streamrt.tables.decoding import RowReader
-from streamrt.tables.rows import ChangeType, ScanRecord, ScanRecords
+from streamrt.tables.rows.decoding import RowReader
+from streamrt.tables.rows.rows import ChangeType, ScanRecord, ScanRecords
 from tests.support import LONG, wait_until
 from tests.table_home import CompactedLinks, Home, ids, known_ids, table, write
 
@@ -184,7 +184,7 @@ def test_close_ends_a_wait_and_a_loop() -> None:
 
     thread = threading.Thread(target=read, daemon=True)
     thread.start()
-    wait_until(lambda: seen == [0], 60)
+    wait_until(lambda: seen == [0])
     stream.close()
     thread.join(60)
     assert not thread.is_alive()
@@ -302,7 +302,7 @@ def test_position_passes_markers_of_transactions() -> None:
     with events.subscribe(start="earliest") as stream:
         assert known_ids(stream.poll(60)) == [0]
         assert stream.position.partition_map("events") == {0: 1}
-        wait_until(lambda: not stream.poll(0.01) and stream.position.covers(events.offsets()), 60)
+        wait_until(lambda: not stream.poll(0.01) and stream.position.covers(events.offsets()))
 
 
 def test_records_that_were_deleted_before_they_were_read() -> None:

@@ -8,14 +8,14 @@ from typing import Any, cast
 import pytest
 
 from streamrt import Offsets
-from streamrt.cli.table_rows import place_of
+from streamrt.cli.tables.table_rows import place_of
 from streamrt.errors import ArgumentValueError, InvalidOperationError, StaleTokenError, TopicNotFoundError
 from streamrt.kafka import TopicConfig
 from streamrt.kafka.client import KafkaRequestError
-from streamrt.tables.decoding import RowReader
-from streamrt.tables.links import RecordFeed, TableAdmin
-from streamrt.tables.positions import Start, TopicPositions
-from streamrt.tables.stream import TableStream
+from streamrt.tables.access.links import RecordFeed, TableAdmin
+from streamrt.tables.access.positions import Start, TopicPositions
+from streamrt.tables.reading.stream import TableStream
+from streamrt.tables.rows.decoding import RowReader
 from streamrt.tables.table import Table
 from streamrt.testing.memory_topics import MemoryLinks
 from streamrt.topics import Topic
@@ -37,7 +37,7 @@ def attentive(events: Table, follows_new: bool = True, start: Start = "latest") 
     """Yield a stream that looks for new partitions at each poll."""
     home = events._home
     positions = TopicPositions(home.links.admin(), "events", "demo.events", 60)
-    starts = positions.starts(start, positions.look(positions.chosen(None)))
+    starts = positions.starts(start, positions.read_bounds(positions.chosen(None)))
     reader = RowReader(home.row_format(events.info), "events")
     with TableStream(
         home.links, positions, starts, reader, max_records=10, follows_new=follows_new, refresh_s=0

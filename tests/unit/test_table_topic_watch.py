@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from streamrt.errors import TopicNotFoundError
+from streamrt.errors import StaleTokenError, TopicNotFoundError
 from streamrt.kafka.client import KafkaRequestError
-from streamrt.tables import topic_watch
-from streamrt.tables.positions import TopicPositions
-from streamrt.tables.topic_watch import TopicWatch
+from streamrt.tables.access import topic_watch
+from streamrt.tables.access.positions import TopicPositions
+from streamrt.tables.access.topic_watch import TopicWatch
 from streamrt.testing.memory_topics import MemoryLinks
 from tests.table_home import Home, ids, table
 
@@ -17,7 +17,7 @@ SILENT = KafkaRequestError("no broker answers", retriable=True)
 
 
 class Clock:
-    """A clock that goes on when somebody sleeps, or a broker takes its time."""
+    """A clock that goes on when someone sleeps, or a broker takes its time."""
 
     def __init__(self) -> None:
         self.now = 1_000.0
@@ -61,7 +61,7 @@ def watch_of(brokers: Any) -> TopicWatch:
 def test_answers_are_waited_for_as_long_as_a_call_may(clock: Clock, timeout: float | None, expected: float) -> None:
     brokers = Brokers(clock, SILENT)
     with pytest.raises(KafkaRequestError, match=r"no broker answers"):
-        watch_of(brokers).insist(timeout)
+        watch_of(brokers).require_same_topic(timeout)
     assert brokers.timeouts == [expected]
 
 
@@ -69,13 +69,13 @@ def test_topic_that_is_not_known_until_a_call_must_end(clock: Clock) -> None:
     brokers = Brokers(clock, None)
     watch = watch_of(brokers)
     with pytest.raises(KafkaRequestError, match=r"brokers did not know topic 'events' of table 'demo.events'") as error:
-        watch.insist(1.0)
+        watch.require_same_topic(1.0)
     assert error.value.retriable
     assert 1.0 <= clock.now - 1_000.0 < 1.3
     # Calls that follow each other find out that it is gone.
     for _ in range(4):
         with pytest.raises((KafkaRequestError, TopicNotFoundError)) as last:
-            watch.insist(1.2)
+            watch.require_same_topic(1.2)
     assert last.type is TopicNotFoundError
 
 
@@ -83,10 +83,10 @@ def test_absence_counts_from_the_last_other_outcome(clock: Clock) -> None:
     brokers = Brokers(clock, None, SILENT, None, None, "id")
     watch = watch_of(brokers)
     for _ in range(2):
-        # The topic is not known, and then nobody answers for 30 s, which is longer than it may be unknown.
+        # The topic is not known, and then no one answers for 30 s, which is longer than it may be unknown.
         with pytest.raises(KafkaRequestError):
-            watch.insist(0.0 if len(brokers.timeouts) == 0 else None)
-    watch.insist()
+            watch.require_same_topic(0.0 if len(brokers.timeouts) == 0 else None)
+    watch.require_same_topic()
     assert brokers.answers == ["id"]
 
 
@@ -94,9 +94,9 @@ def test_absence_before_a_pause_does_not_count(clock: Clock) -> None:
     brokers = Brokers(clock, None, None, "id")
     watch = watch_of(brokers)
     with pytest.raises(KafkaRequestError, match=r"did not know"):
-        watch.insist(0.0)
+        watch.require_same_topic(0.0)
     clock.sleep(60)
-    watch.insist()
+    watch.require_same_topic()
     assert brokers.answers == ["id"]
 
 
@@ -107,11 +107,11 @@ def test_readers_count_absence_from_the_last_other_outcome(clock: Clock) -> None
 
 def test_end_is_patient_with_brokers_that_start(clock: Clock) -> None:
     brokers = Brokers(clock, None, None, None, "id")
-    watch_of(brokers).conclude()
+    watch_of(brokers).check_after_close()
     assert brokers.answers == ["id"]
-    watch_of(Brokers(clock, SILENT)).conclude()
+    watch_of(Brokers(clock, SILENT)).check_after_close()
     with pytest.raises(TopicNotFoundError):
-        watch_of(Brokers(clock, None)).conclude()
+        watch_of(Brokers(clock, None)).check_after_close()
 
 
 def test_writer_is_closed_while_brokers_start(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -151,3 +151,13 @@ def test_flush_waits_for_the_id_as_long_as_it_may(monkeypatch: pytest.MonkeyPatc
             writer.flush(timeout=1)
     assert len(waited) == 1
     assert waited[0] <= 1
+
+
+@pytest.mark.parametrize("lagging", [["old"], ["old", "old", None], [None, "old"]], ids=str)
+def test_a3_answers_of_brokers_that_lag_are_not_believed(clock: Clock, lagging: list[str | None]) -> None:
+    watch = watch_of(Brokers(clock, *lagging, "id"))
+    watch.require_same_topic()
+    watch.require_same()
+    watch = watch_of(Brokers(clock, "new"))
+    with pytest.raises(StaleTokenError, match=r"deleted and created again"):
+        watch.require_same_topic()

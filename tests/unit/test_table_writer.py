@@ -24,9 +24,9 @@ from streamrt.errors import (
     TopicNotFoundError,
 )
 from streamrt.schema import Schema
-from streamrt.tables.delivery import RecordPosition
-from streamrt.tables.row_encoder import RowEncoder
+from streamrt.tables.rows.row_encoder import RowEncoder
 from streamrt.tables.table import Table
+from streamrt.tables.writing.delivery import RecordPosition
 from streamrt.testing.memory_topics import MemoryLinks
 from tests.support import LONG
 from tests.table_home import Home, committed, create, rows_in, table_info

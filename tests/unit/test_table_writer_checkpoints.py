@@ -1,6 +1,8 @@
 """Writers of tables over topics in memory: rows and a state in one transaction, and who may go on with it."""
 
 import contextlib
+import itertools
+import json
 import logging
 import threading
 from typing import Any
@@ -23,10 +25,11 @@ from streamrt.errors import (
 )
 from streamrt.kafka import TopicConfig
 from streamrt.kafka.client import KafkaRequestError
-from streamrt.tables.links import RecordSender
+from streamrt.records import TopicPartition
+from streamrt.tables.access.links import RecordSender
 from streamrt.tables.table import Table
-from streamrt.tables.writer import TableWriter
-from streamrt.tables.writer_states import WRITERS_TOPIC
+from streamrt.tables.writing.writer import TableWriter
+from streamrt.tables.writing.writer_states import WRITERS_TOPIC
 from streamrt.testing.memory_topics import MemoryLinks
 from streamrt.topics import Topic
 from tests.table_home import Home, create, created_again, rows_in, table_info
@@ -247,7 +250,7 @@ class TestCheckpoints:
 
         monkeypatch.setattr(type(links.feed()), "poll", slowly)
         # A record in less than the timeout, and so many of them that it takes several times as long.
-        why = r"was not read within 0.2\d* s: _streamrt_writers\[0\] has offsets up to 60, and no record came after offset"
+        why = r"was not read within [\d.]+ s: _streamrt_writers\[0\] has offsets up to 60, and no record came after offset"
         with pytest.raises(KafkaRequestError, match=why):
             Table(events.info, home).writer(id="copier")
         monkeypatch.undo()
@@ -333,3 +336,73 @@ def copy_rows(source: Table, copy: Table, breaks_after: int) -> None:
 @given(HISTORIES)
 def test_rows_and_state_agree_whatever_happens(actions: list[tuple[str, int]]) -> None:
     run_history(actions)
+
+
+class TestCatalogues:
+    """Tables of one name and writers of one id, whose rows are in different topics of a cluster."""
+
+    @pytest.mark.parametrize("turns", sorted(set(itertools.permutations("aabb"))))
+    def test_a10_two_catalogues_of_a_cluster_have_their_own_writers(
+        self, links: MemoryLinks, turns: tuple[str, ...]
+    ) -> None:
+        homes = {name: Home(links) for name in "ab"}
+        tables = {
+            name: Table(create(links, table_info("id INT", "shop.orders", topic=f"orders-{name}")).info, homes[name])
+            for name in "ab"
+        }
+        open_writers: dict[str, TableWriter] = {}
+        for name in turns:
+            # Its second turn: the writer before it ends, unless it has done so, and the next one goes on with its state.
+            first = open_writers.pop(name, None)
+            if first is not None:
+                first.checkpoint("3")
+                first.close()
+            writer = open_writers[name] = tables[name].writer(id="loader")
+            start = int(writer.state or 0)
+            writer.append_rows([{"id": number} for number in range(start, start + 3)])
+        for writer in open_writers.values():
+            writer.checkpoint("6")
+            writer.close()
+        for table in tables.values():
+            assert [row["id"] for row in rows_in(links, table)] == list(range(6))
+            assert table.writer(id="loader").state == "6"
+
+    def test_a10_states_of_former_versions_are_kept(self, links: MemoryLinks) -> None:
+        """These had the name of the table in the key; another table of this name does not find them."""
+        table, other = (create(links, table_info("id INT", "shop.orders", topic=name)) for name in ("mine", "theirs"))
+        with table.writer(id="loader") as writer:
+            writer.append({"id": 1})
+            writer.checkpoint("1")
+        (record,) = [value for key, value in self.states(links).items() if key == b"mine/loader"]
+        former = b"shop.orders/loader"
+        links.sender().produce(WRITERS_TOPIC, None, b"mine/loader", partition=0)
+        assert table.writer(id="loader").state is None
+        links.admin().delete_topics([WRITERS_TOPIC])
+        links.admin().create_topics([Topic(WRITERS_TOPIC, config=TopicConfig(1, 1))])
+        links.sender().produce(WRITERS_TOPIC, record, former, partition=0)
+        running = links.sender(transactional_id="streamrt-writer.shop~2eorders.loader.0")
+        running.produce("mine", b'{"id": 2}', None)
+        assert other.writer(id="loader").state is None
+        with table.writer(id="loader") as writer:
+            assert writer.state == "1"
+            # A writer of a former version is also fenced.
+            with pytest.raises(TransactionError):
+                running.commit()
+            writer.append({"id": 3})
+            writer.checkpoint("2")
+        assert set(self.states(links)) == {b"mine/loader"}
+        assert json.loads(self.states(links)[b"mine/loader"])["state"] == "2"
+        assert [row["id"] for row in rows_in(links, table)] == [1, 3]
+
+    @staticmethod
+    def states(links: MemoryLinks) -> dict[bytes, bytes]:
+        partition = TopicPartition(WRITERS_TOPIC, 0)
+        end = links.admin().offset_bounds([partition])[partition][1]
+        found: dict[bytes, bytes | None] = {}
+        with contextlib.closing(links.feed()) as feed:
+            feed.add({partition: 0})
+            feed.resume([partition])
+            while feed.ends().get(partition, -1) < end:
+                for _, batch in feed.poll(0.1, 100):
+                    found.update({key or b"": value for key, value in zip(batch.keys, batch.values, strict=True)})
+        return {key: value for key, value in found.items() if value is not None}

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 
-import streamrt.tables.transactions as transactions_module
-from streamrt.kafka.token import Offsets
+import streamrt.tables.writing.writer_transactions as transactions_module
+from streamrt.kafka.completion_token import Offsets
 from streamrt.records import TopicPartition
-from streamrt.tables.links import RecordSender
-from streamrt.tables.transactions import WriterTransactions
-from streamrt.tables.writer import TableWriter
-from streamrt.tables.writer_states import WRITERS_TOPIC, Saved
+from streamrt.tables.access.links import RecordSender
+from streamrt.tables.writing.writer import TableWriter
+from streamrt.tables.writing.writer_states import WRITERS_TOPIC, Saved
+from streamrt.tables.writing.writer_transactions import WriterTransactions
 from streamrt.testing.memory_topics import MemoryLinks
 from tests.unit.writer_histories import HISTORIES, TRIED, run_history
 
@@ -68,7 +68,7 @@ def _committing(state_first: bool) -> Mutant:
 
 
 def closing_commits(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(TableWriter, "_finish", lambda writer: writer._sender.commit())
+    patch.setattr(TableWriter, "_finish_writes", lambda writer: writer._sender.commit())
 
 
 def flushing_commits(patch: pytest.MonkeyPatch) -> None:

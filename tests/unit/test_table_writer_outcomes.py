@@ -11,12 +11,12 @@ import pytest
 
 from streamrt import Offsets
 from streamrt.errors import DeliveryTimeoutError, ProducerError
-from streamrt.kafka.portion import Portion, produce_each
-from streamrt.kafka.sender import Delivered
+from streamrt.kafka.writing.portion import Portion, produce_each
+from streamrt.kafka.writing.sender import Delivered
 from streamrt.records import Headers
-from streamrt.tables.delivery import Deliveries, WriteResult
-from streamrt.tables.links import RecordSender
+from streamrt.tables.access.links import RecordSender
 from streamrt.tables.table import Table
+from streamrt.tables.writing.delivery import Deliveries, WriteResult
 from streamrt.testing.memory_topics import MemoryLinks
 from tests.table_home import Home, create, rows_in, table_info
 
@@ -95,7 +95,7 @@ class Unreliable:
 
 
 class TestOutcomes:
-    """What is told of rows that are late, or lost."""
+    """Reports about rows that are late, or lost."""
 
     @pytest.fixture
     def sender(self, links: MemoryLinks, monkeypatch: pytest.MonkeyPatch) -> Unreliable:

@@ -22,8 +22,8 @@ from streamrt.errors import (
 from streamrt.kafka import TopicConfig
 from streamrt.kafka.partitioner import partition_for
 from streamrt.schema import Schema
-from streamrt.tables.delivery import WriteResult
 from streamrt.tables.table import Table
+from streamrt.tables.writing.delivery import WriteResult
 from streamrt.testing.memory_topics import MemoryLinks, _Partition
 from tests.table_home import committed, create, created_again, rows_in, table_info
 
@@ -80,7 +80,7 @@ class TestRecords:
         self, links: MemoryLinks, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         table = create(links, table_info(EVENTS, partitions=2))
-        monkeypatch.setattr("streamrt.tables.writer.REFRESH_S", 0.0)
+        monkeypatch.setattr("streamrt.tables.writing.writer.REFRESH_S", 0.0)
         with table.writer(options={"assigner": "round-robin"}) as writer:
             writer.append_rows([{"id": 1}] * 4)
             add_partitions(links, "shop.orders", 5)
@@ -156,7 +156,7 @@ class TestRecords:
 
 
 class TestEnd:
-    """What is left when a writer is closed."""
+    """State that is left when a writer is closed."""
 
     @pytest.mark.rows("DK-028")
     def test_writer_refuses_when_it_is_closed(self, links: MemoryLinks, events: Table) -> None:

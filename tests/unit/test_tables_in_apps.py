@@ -11,7 +11,7 @@ import pytest
 
 from streamrt import Application
 from streamrt.app import definition_of
-from streamrt.cli.table_copy import define_copy
+from streamrt.cli.tables.table_copy import define_copy
 from streamrt.connectors import CollectionSource
 from streamrt.errors import (
     ArgumentTypeError,
@@ -24,11 +24,11 @@ from streamrt.errors import (
     SerializationError,
     TableNotFoundError,
 )
-from streamrt.runtime.driver.outline import Outline
-from streamrt.runtime.driver.table_usage import TableUsage
+from streamrt.runtime.driver.observation.outline import Outline
+from streamrt.runtime.driver.observation.table_usage import TableUsage
 from streamrt.tables import Catalog, MemoryCatalog
-from streamrt.tables.connectors import HTTPSSE, SourceTable, SQSQueue
-from streamrt.tables.topics import TableTopic
+from streamrt.tables.descriptions.connectors import HTTPSSE, SourceTable, SQSQueue
+from streamrt.tables.descriptions.topics import TableTopic
 from streamrt.testing import TopologyTestDriver
 from streamrt.testing.connectors import RecordingProducer
 from streamrt.testing.memory_topics import MemoryLinks
@@ -257,18 +257,18 @@ def test_a_run_tells_the_catalogue_what_it_uses_and_needs_no_right_to(
 ) -> None:
     app = make_app(tables)
     app.dataframe("shop.orders")
-    with app._noting_usage():
+    with app._tables.noting_usage():
         pass
     assert tables.recorded == [("shop", ("shop.orders",), ())]
     tables.refusal = CatalogError("topic authorization failed")
-    with app._noting_usage():
+    with app._tables.noting_usage():
         pass
     assert (
         "does not learn which tables the application shop uses: topic authorization failed" in capsys.readouterr().err
     )
     other = make_app(Tables())
     other.dataframe(other.topic("in"))
-    with other._noting_usage():
+    with other._tables.noting_usage():
         assert not any(thread.name == "streamrt-usage" for thread in threading.enumerate())
 
 

@@ -1,4 +1,4 @@
-"""What tasks count and measure for metrics: state, caches, operators, timers, late records, sinks and failed records."""
+"""Counts and measurements of tasks for metrics: state, caches, operators, timers, late records, sinks and failed records."""
 
 import itertools
 import sqlite3
@@ -17,15 +17,17 @@ from streamrt.connectors.retries import Retries, retry_counts
 from streamrt.dataframe.joins.lookups import SQLiteLookup, SQLiteLookupField
 from streamrt.errors import SinkBackpressureError
 from streamrt.models import Headers, RawRecord
-from streamrt.runtime.driver.recent import Recent
+from streamrt.runtime.driver.observation.recent import Recent
 from streamrt.runtime.report import FailedRecord, Failure, Pause, Report
-from streamrt.runtime.tasks import operator_times, task_registry
-from streamrt.runtime.tasks.failed_records import FailedRecords
-from streamrt.runtime.tasks.operator_times import OperatorTimes
+from streamrt.runtime.tasks import task_registry
+from streamrt.runtime.tasks.chain import operator_times
+from streamrt.runtime.tasks.chain.failed_records import FailedRecords
+from streamrt.runtime.tasks.chain.operator_times import OperatorTimes
 from streamrt.secret import accept_secrets
 from streamrt.state import MemoryStore, RocksDBStore, Stamp, StoreIdentity
 from streamrt.state.rocksdb import block_cache_usage
 from streamrt.testing import TopologyTestDriver
+from streamrt.testing.driver_execution import DriverExecution
 from streamrt.topology import Tallies, Tally, TaskId
 from streamrt.topology.tallies import (
     CACHE_HITS,
@@ -44,17 +46,30 @@ from tests.unit.apps import START, application
 modes = pytest.mark.usefixtures("processing_mode")
 
 
-class Reports(TopologyTestDriver):
+class KeepsReports(DriverExecution):
     """Keeps the sum of all reports."""
 
-    def __init__(self, app: Application) -> None:
+    def __init__(self, *arguments: Any) -> None:
         self.report = Report()
-        super().__init__(app, start=START)
+        super().__init__(*arguments)
 
     @override
-    def _handle(self, report: Report) -> None:
+    def _handle_report(self, report: Report) -> None:
         self.report.merge(report)
-        super()._handle(report)
+        super()._handle_report(report)
+
+
+class Reports(TopologyTestDriver):
+    _execution: KeepsReports
+
+    def __init__(self, app: Application) -> None:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("streamrt.testing.driver.DriverExecution", KeepsReports)
+            super().__init__(app, start=START)
+
+    @property
+    def report(self) -> Report:
+        return self._execution.report
 
     def counted(self, kind: str) -> dict[tuple[str, str], float]:
         return {tally[1:]: count for tally, count in self.report.tallies.items() if tally.kind == kind}
@@ -208,7 +223,7 @@ def test_each_operator_has_its_own_time() -> None:
         "first-1": 1,
         "last-2": 1,
     }
-    # Each look at the clock takes a second, too.
+    # Each look at the clock also takes a second.
     seconds = {tally.name: count for tally, count in found.items() if tally.kind == OPERATOR_SECONDS}
     assert seconds == {"source-0": 2.0, "first-1": 5.0, "last-2": 4.0}
     # Everything is where it was.

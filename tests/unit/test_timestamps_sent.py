@@ -6,14 +6,14 @@ import pytest
 
 from streamrt import DeadLetters
 from streamrt.errors import ProducerError
-from streamrt.kafka.stamps import client_timestamp
+from streamrt.kafka.wire import client_timestamp
 from streamrt.testing.memory_topics import MemoryLinks
 from tests.unit.apps import START, Stage
 
 TEXT: dict[str, Any] = {"key_serializer": "str", "key_deserializer": "str"}
 both_guarantees = pytest.mark.parametrize("guarantee", ["at-least-once", "exactly-once"])
 EPOCH_MS = 1
-"""What the epoch itself is written as."""
+"""Timestamp with which the epoch itself is written."""
 
 
 def test_only_the_absence_of_a_timestamp_is_now() -> None:

@@ -2,12 +2,14 @@
 
 import logging
 import pickle
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import cloudpickle
 import pytest
 
 from streamrt.errors import (
+    ArgumentTypeError,
     ArgumentValueError,
     ConfigurationError,
     InvalidOperationError,
@@ -158,6 +160,21 @@ def test_settings_can_be_given_in_part() -> None:
     assert config == TopicConfig(1, 3, {"retention.ms": "5", "preallocate": "true"})
 
 
+@pytest.mark.parametrize(
+    ("partitions", "replicas", "error"),
+    [
+        (0, 1, ArgumentValueError),
+        (2**31, 1, ArgumentValueError),
+        (1, -1, ArgumentValueError),
+        ("3", 1, ArgumentTypeError),
+        (True, 1, ArgumentTypeError),
+    ],
+)
+def test_numbers_that_no_topic_can_have_are_refused(partitions: Any, replicas: Any, error: type[Exception]) -> None:
+    with pytest.raises(error, match=r"TopicConfig\(\w+=\.\.\.\) must be"):
+        TopicConfig(partitions, replicas)
+
+
 def test_registering_returns_the_topic_to_use() -> None:
     manager = manage()
     bare, complete = Topic("a"), Topic("b", TopicConfig(2, 1))
@@ -247,6 +264,38 @@ def test_all_missing_topics_are_named(auto: bool, advice: str) -> None:
         manager.validate_all_topics()
     assert "these topics do not exist: one, two" in str(caught.value)
     assert advice in str(caught.value)
+
+
+class Lagging(MemoryCluster):
+    """A cluster of which some brokers do not know all topics yet."""
+
+    unknown: Mapping[str, int]
+
+    def inspect_topics(self, topic_names: Collection[str], timeout: float = 30) -> dict[str, TopicConfig | None]:
+        found = super().inspect_topics(topic_names, timeout)
+        left = {name: self.unknown.get(name, 0) for name in topic_names}
+        self.unknown = {**self.unknown, **{name: count - 1 for name, count in left.items()}}
+        return {name: None if left[name] > 0 else config for name, config in found.items()}
+
+
+def test_a3_a_broker_that_does_not_know_a_topic_yet_refuses_no_start() -> None:
+    cluster = Lagging(first=TopicConfig(2, 1), second=TopicConfig(1, 1))
+    cluster.unknown = {"first": 2, "repartition__group--first--k": 1}
+    manager = manage(cluster)
+    topic = manager.topic("first")
+    manager.topic("second")
+    manager.repartition_topic("k", topic.name)
+    manager.create_all_topics()
+    cluster.unknown = {"first": 2, "repartition__group--first--k": 2}
+    manager.validate_all_topics()
+    assert manager.broker_config("first").num_partitions == 2
+    manager.changelog_topic("first", "store")
+    manager.create_changelog_topics()
+    cluster.unknown = {"changelog__group--first--store": 3}
+    manager.validate_changelog_topics()
+    cluster.unknown = {"changelog__group--first--store": 9}
+    with pytest.raises(TopicNotFoundError, match="changelog__group--first--store"):
+        manager.validate_changelog_topics()
 
 
 def test_one_warning_tells_all_differences_of_a_topic(caplog: pytest.LogCaptureFixture) -> None:

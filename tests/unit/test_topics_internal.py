@@ -119,6 +119,7 @@ def test_a_repartition_topic_keeps_what_is_not_processed_and_takes_what_its_inpu
         "min.insync.replicas": "2",
         "message.timestamp.type": "CreateTime",
         "message.timestamp.after.max.ms": UNLIMITED,
+        "message.timestamp.before.max.ms": UNLIMITED,
     }
     assert repartition_config(source) == TopicConfig(4, 3, {"cleanup.policy": "delete", **common})
     assert changelog_config(source) == TopicConfig(4, 3, {"cleanup.policy": "compact", **common})
@@ -185,12 +186,15 @@ def test_a_name_that_an_own_topic_has_is_refused(taken: str) -> None:
 
 def test_two_stores_cannot_share_a_changelog() -> None:
     manager = manage(MemoryCluster())
-    manager.topic("in--b")
-    manager.changelog_topic("in--b", "c")
+    for topic in ("in--b", "in--b.x"):
+        manager.topic(topic)
+        manager.changelog_topic(topic, "c")
+    assert manager.changelog_topic("in", "b--c").name != manager.changelog_topic("in--b", "c").name
+    # Names of groupings, which StreamRT joins itself, stay as they are.
     with pytest.raises(
-        ConfigurationError, match="changelog topic of store 'b--c' of topic in would be changelog__group"
+        ConfigurationError, match=r"changelog topic of store 'b\.x--c' of topic in would be changelog__group"
     ):
-        manager.changelog_topic("in", "b--c")
+        manager.changelog_topic("in", "b.x--c")
 
 
 # -- Creating --------------------------------------------------------------------------------------------------------
@@ -350,8 +354,15 @@ def test_a_repartition_topic_that_forgets_records_is_warned_of(caplog: pytest.Lo
             compacted(2),
             (
                 f"changelog topic {CHANGELOG} has 2 partitions and topic in has 3 partitions: keys have moved to other "
-                "partitions than their state, so run under a new consumer_group, or recreate the input topic with "
-                "2 partitions"
+                "partitions than their state, so give the state as many with `streamrt repartition --partitions 3`, or run "
+                "under a new consumer_group"
+            ),
+        ),
+        (
+            compacted(4),
+            (
+                f"changelog topic {CHANGELOG} has 4 partitions and topic in has 3 partitions: keys have moved to other "
+                "partitions than their state, so recreate the input topic with 4 partitions"
             ),
         ),
         (TopicConfig(3, 1, {"cleanup.policy": "delete"}), f"changelog topic {CHANGELOG} has cleanup.policy=delete"),
@@ -392,7 +403,7 @@ def test_state_of_a_grouping_is_not_left_behind_when_the_input_gets_a_second_par
         manager.validate_changelog_topics()
     cluster.topics[former] = compacted(2)
     manager.validate_changelog_topics()
-    # That of the input is no business of a grouping.
+    # That of the input is not the business of a grouping.
     cluster.topics[CHANGELOG] = compacted(1)
     manager.validate_changelog_topics()
 

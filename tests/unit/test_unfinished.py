@@ -3,10 +3,10 @@
 import pytest
 
 from streamrt.models import TopicPartition
-from streamrt.runtime.driver.unfinished import Unfinished
+from streamrt.runtime.driver.life.unfinished import Unfinished
 from streamrt.runtime.report import Report
 from streamrt.spark.query import QuerySettings
-from streamrt.spark.routing import waves
+from streamrt.spark.row_routing import waves
 from streamrt.topology import TaskId, Topology
 from tests.unit.apps import application
 

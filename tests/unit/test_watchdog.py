@@ -14,7 +14,8 @@ from streamrt.runtime.tasks.watchdog import Notes, Watchdog
 from streamrt.serializers import StringDeserializer
 from streamrt.testing import TopologyTestDriver
 
-TIMEOUT_S = 0.2
+TIMEOUT_S = 1.0
+"""On a busy machine, the process may get no time for a good part of it."""
 
 
 def wait(value: Any) -> Any:
@@ -51,7 +52,7 @@ def test_a_record_whose_function_does_not_return_fails(how: str, processing_mode
     message = str(caught.value)
     assert "apply-1 (wait)" in message
     assert "failed on orders[0] at offset 1 (" in message
-    assert message.endswith("ProcessingTimeoutError: took longer than 0.2 s (processing_timeout)")
+    assert message.endswith("ProcessingTimeoutError: took longer than 1 s (processing_timeout)")
     assert isinstance(caught.value.__cause__, TimeoutError)
 
 
@@ -77,13 +78,13 @@ def test_state_is_never_interrupted_in_the_middle_of_a_call() -> None:
 
 def test_each_record_has_the_whole_time() -> None:
     def take_a_while(value: Any) -> Any:
-        time.sleep(TIMEOUT_S * 0.6)
+        time.sleep(TIMEOUT_S * 0.2)
         return value
 
     with TopologyTestDriver(application(take_a_while)) as driver:
-        for number in range(4):
+        for number in range(6):
             driver.pipe("orders", number)
-        assert len(driver.outputs()) == 4
+        assert len(driver.outputs()) == 6
 
 
 def test_a_deserializer_and_a_callback_are_interrupted_too() -> None:
@@ -130,7 +131,7 @@ def test_the_timestamp_extractor_of_merged_topics_is_interrupted_too(processing_
             driver.pipe("a", value, timestamp=1_000)
         driver.pipe("b", "three", timestamp=2_000)
         assert [output[0] for output in driver.outputs()] == ["one", "two", "three"]
-    assert skipped == [("took longer than 0.2 s (processing_timeout)", 1)]
+    assert skipped == [("took longer than 1 s (processing_timeout)", 1)]
 
 
 class Task:
@@ -152,18 +153,20 @@ def run_as_operator(function: Callable[[], None]) -> None:
 def test_the_process_of_a_function_that_cannot_be_interrupted_ends_and_leaves_a_note(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, offset: int, ended: bool
 ) -> None:
-    """What a tick does would be the same in each process."""
+    """A tick would do the same in each process."""
     over = threading.Event()
     notes = Notes(tmp_path / "notes")
     watchdog = Watchdog(0.1, notes, over.set)
-    errors = []
+    errors: list[Exception] = []
+    errors_at: list[float] = []
 
     def catch_everything() -> None:
-        until = time.monotonic() + 1
-        while not over.is_set() and (offset >= 0 or time.monotonic() < until):
+        # What a tick does is interrupted once, and ends no process: some time after that shows it.
+        while not over.is_set() and (ended or not errors or time.monotonic() < errors_at[0] + 1):
             try:
-                over.wait(1)
+                over.wait(0.1)
             except ProcessingTimeoutError as error:
+                errors_at.append(time.monotonic())
                 errors.append(error)
 
     with watchdog.watching(Task(offset)):
@@ -187,8 +190,8 @@ def test_a_record_that_was_noted_fails_without_a_call(tmp_path: Path) -> None:
     calls: list[Any] = []
     app = application(calls.append)
     with TopologyTestDriver(app) as driver:
-        assert driver._watchdog is not None
-        driver._watchdog._notes = notes
+        assert driver._execution.watchdog is not None
+        driver._execution.watchdog._notes = notes
         driver.pipe("orders", 1)
         with pytest.raises(ProcessingError, match=r"orders\[0\] at offset 1: .*: apply-1 \(wait\) did not return"):
             driver.pipe("orders", 2)
@@ -198,9 +201,9 @@ def test_a_record_that_was_noted_fails_without_a_call(tmp_path: Path) -> None:
 def test_two_tasks_have_the_whole_time_each() -> None:
     """Though their records have the same numbers, and no look falls between them."""
     watchdog = Watchdog(TIMEOUT_S)
-    for _ in range(4):
+    for _ in range(6):
         with watchdog.watching(Task()):
-            run_as_operator(lambda: time.sleep(TIMEOUT_S * 0.6))
+            run_as_operator(lambda: time.sleep(TIMEOUT_S * 0.2))
     watchdog.close()
 
 

@@ -21,13 +21,13 @@ from streamrt.errors import (
     InvalidOperationError,
     ProcessingError,
 )
+from streamrt.event_time.event_time import EventTime
+from streamrt.event_time.watermark_bounds import NO_OTHER
 from streamrt.kafka import TopicConfig
-from streamrt.runtime.driver.event_time import EventTime
-from streamrt.runtime.driver.others import NO_OTHER
-from streamrt.runtime.link import Time
+from streamrt.runtime.link_messages import Time
 from streamrt.runtime.report import StoreTime
 from streamrt.spark.modes import runner_for
-from streamrt.spark.resident import ResidentRunner
+from streamrt.spark.resident_run import ResidentRunner
 from streamrt.topology import TaskId
 from tests.unit.apps import Stage
 from tests.unit.resident_world import FIRST, SECOND, plain
@@ -294,7 +294,7 @@ def played(
 
 
 def test_a_backlog_raises_no_alarm_for_keys_that_never_were_quiet(processing_mode: ProcessingMode) -> None:
-    """All timers after the batch would see the state of its end: key b has been quiet, and nobody would tell."""
+    """All timers after the batch would see the state of its end: key b has been quiet, and no one would tell."""
     records = [Record(b"a", timestamp, 0) for timestamp in range(0, 100, 5)]
     records[3:3] = [Record(b"b", 12, 0)]
     records += [Record(b"b", 96, 0)]
@@ -435,7 +435,7 @@ def test_records_that_were_read_already_wait_too() -> None:
     world = ResidentWorld(plain)
     world.begin(FIRST, SECOND)
     world.put(FIRST, *range(5))
-    world.task._turns.add(world.task._poll())
+    world.task._turns.add(world.task._poll_records())
     world.link.inbox.append(Time({}, frozenset(), ahead=frozenset({TaskId(*FIRST)})))
     world.steps(20)
     assert not world.clients.offsets.get(FIRST)

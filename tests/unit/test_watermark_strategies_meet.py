@@ -15,9 +15,9 @@ from streamrt import (
 )
 from streamrt.dataframe import StreamingDataFrame
 from streamrt.errors import InvalidOperationError
+from streamrt.event_time.end_of_time import EndOfTime
+from streamrt.event_time.event_time import EventTime
 from streamrt.kafka import TopicConfig
-from streamrt.runtime.driver.end_of_time import EndOfTime
-from streamrt.runtime.driver.event_time import EventTime
 from streamrt.runtime.report import StoreTime
 from streamrt.testing import TopologyTestDriver
 from streamrt.topology import TaskId
@@ -48,7 +48,7 @@ class Both(CoProcessFunction):
 
 
 class Ruled(BroadcastProcessFunction):
-    """Likewise for the records that are no broadcasts."""
+    """Likewise for the records that are not broadcasts."""
 
     def process_element(self, value: Any, ctx: BroadcastContext) -> None:
         ctx.register_event_time_timer(ctx.timestamp + 10)

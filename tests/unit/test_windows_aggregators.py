@@ -1,12 +1,23 @@
-"""What aggregators make of values: by hand, in windows, and folded at once."""
+"""Results of aggregators: by hand, in windows, and folded at once."""
 
+import itertools
 import math
+import random
 from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
 
-from streamrt.errors import ColumnTypeError, InvalidOperationError, ProcessingError, SerializationError
+from streamrt import StreamingDataFrame
+from streamrt.errors import (
+    ArgumentTypeError,
+    ArgumentValueError,
+    ColumnTypeError,
+    InvalidOperationError,
+    MissingColumnError,
+    ProcessingError,
+    SerializationError,
+)
 from streamrt.state.encoding import pack, unpack
 from streamrt.windows import (
     Aggregator,
@@ -22,6 +33,7 @@ from streamrt.windows import (
     Min,
     Reduce,
     Sum,
+    aggregators,
 )
 from streamrt.windows.aggregation import Aggregation
 from streamrt.windows.aggregators import fold_of
@@ -29,12 +41,15 @@ from tests.unit.apps import Stage
 
 pytestmark = pytest.mark.usefixtures("processing_mode")
 
-BUILT_IN = [Count(), Sum(), Mean(), Min(), Max(), First(), Last(), Earliest(), Latest()]
+BUILT_IN = [
+    kind() for name in aggregators.__all__ if issubclass(kind := getattr(aggregators, name), aggregators._BuiltIn)
+]
 
 
 class Packing:
     pack = staticmethod(pack)
     unpack = staticmethod(unpack)
+    arrival = staticmethod(itertools.count().__next__)
 
 
 def folded(aggregator: Aggregator, *values: Any) -> Any:
@@ -128,7 +143,9 @@ def test_states_merge_as_if_all_records_had_been_in_one(aggregator: Aggregator) 
 
 def test_built_in_aggregators_work_by_hand_on_columns() -> None:
     total = Sum("x")
-    assert total.agg(total.agg(total.initialize(), {"x": 2}, 0), {"y": 5}, 1) == 2
+    assert total.agg(total.agg(total.initialize(), {"x": 2}, 0), {"x": None}, 1) == 2
+    with pytest.raises(MissingColumnError, match="column 'x' is missing; the value has 'y'"):
+        total.agg(0, {"y": 5}, 0)
     with pytest.raises(ColumnTypeError, match="column 'x': the value is of type int"):
         total.agg(0, 5, 0)
 
@@ -220,7 +237,12 @@ def test_what_was_collected_may_be_changed_when_it_is_emitted() -> None:
 
 
 def test_several_aggregations_of_columns() -> None:
-    aggregations = {"n": Count(), "nx": Count("x"), "sum": Sum("x"), "last": Last("y")}
+    aggregations = {
+        "n": Count(),
+        "nx": Count("x", missing="ignore"),
+        "sum": Sum("x", missing="ignore"),
+        "last": Last("y", missing="ignore"),
+    }
     values = current(lambda window: window.agg(**aggregations), {"x": 1, "y": "a"}, {"y": None}, {"x": None})
     assert values[-1] == {"start": 0, "end": 10, "n": 3, "nx": 1, "sum": 1, "last": "a"}
 
@@ -253,3 +275,103 @@ def test_an_aggregation_that_is_added_later_begins_with_nothing() -> None:
     after = Aggregation.named(n=Count(), new=Sum()).plan().fold
     assert after.result(state, Packing) == {"n": 1, "new": 0}
     assert after.result(after.step(state, 7, 1, Packing), Packing) == {"n": 2, "new": 7}
+
+
+# -- Missing columns ---------------------------------------------------------------------------------------------------
+
+WINDOWS: dict[str, Callable[[StreamingDataFrame], Any]] = {
+    "tumbling": lambda sdf: sdf.tumbling_window(10),
+    "hopping": lambda sdf: sdf.hopping_window(10, 5),
+    "sliding": lambda sdf: sdf.sliding_window(10),
+    "session": lambda sdf: sdf.session_window(10),
+    "dynamic session": lambda sdf: sdf.session_window(lambda value: 10),
+    "count": lambda sdf: sdf.tumbling_count_window(2),
+    "sliding count": lambda sdf: sdf.sliding_count_window(2),
+}
+KINDS = [Count, Sum, Mean, Min, Max, First, Last, Earliest, Latest]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("window", WINDOWS)
+def test_a15_a_column_that_is_missing_is_an_error_unless_it_is_ignored(window: str, kind: Any) -> None:
+    stage = Stage()
+    WINDOWS[window](stage.sdf).agg(x=kind("prise")).current()
+    with (
+        stage.drive() as driver,
+        pytest.raises(ProcessingError, match=r"column 'prise' is missing; the value has 'price'.*missing='ignore'"),
+    ):
+        driver.pipe(stage.source, {"price": 1}, key="k", timestamp=10)
+    stage = Stage()
+    WINDOWS[window](stage.sdf).agg(x=kind("prise", missing="ignore"), n=Count()).current()
+    with stage.drive() as driver:
+        driver.pipe(stage.source, {"price": 1}, key="k", timestamp=10)
+        # None in a column is not a missing column.
+        driver.pipe(stage.source, {"prise": None}, key="k", timestamp=11)
+        results = [value["x"] for value, *_ in driver.outputs()]
+    assert set(results) == {folded(kind("prise"), None)}
+
+
+def test_a15_collectors_too() -> None:
+    stage = Stage()
+    stage.sdf.tumbling_window(10).agg(x=Collect("prise")).final()
+    with stage.drive() as driver, pytest.raises(ProcessingError, match="column 'prise' is missing"):
+        driver.pipe(stage.source, {"price": 1}, key="k", timestamp=10)
+
+
+def test_a15_two_aggregations_of_one_column_may_differ() -> None:
+    values = current(
+        lambda window: window.agg(s=Sum("x", missing="ignore"), n=Count(), m=Max("x", missing="ignore"), y=Sum("y")),
+        {"x": 1, "y": 1},
+        {"y": 2},
+    )
+    assert values[-1] == {"start": 0, "end": 10, "s": 1, "n": 2, "m": 1, "y": 3}
+
+
+def test_a15_other_words_are_refused() -> None:
+    with pytest.raises(ArgumentValueError, match=r"Sum\(missing=...\) must be 'raise' or 'ignore', got 'skip'"):
+        Sum("x", missing="skip")  # type: ignore[arg-type]
+    with pytest.raises(ArgumentTypeError):
+        Sum("x", missing=1)  # type: ignore[arg-type]
+
+
+# -- Order -------------------------------------------------------------------------------------------------------------
+
+SESSIONS: dict[str, Callable[[StreamingDataFrame], Any]] = {
+    "session": lambda sdf: sdf.session_window(10, grace_ms=1_000),
+    "dynamic session": lambda sdf: sdf.session_window(lambda value: 10, grace_ms=1_000),
+}
+
+
+@pytest.mark.parametrize("seed", range(15))
+@pytest.mark.parametrize("window", SESSIONS)
+def test_a16_first_and_last_of_merged_sessions_are_by_arrival(window: str, seed: int) -> None:
+    random_ = random.Random(seed)
+    times = [10 * number for number in range(12)]
+    random_.shuffle(times)
+    values = [random_.choice([None, number]) for number in range(12)]
+    stage = Stage()
+    SESSIONS[window](stage.sdf).agg(first=First("v"), last=Last("v"), n=Count()).current()
+    with stage.drive() as driver:
+        for time, value in zip(times, values, strict=True):
+            driver.pipe(stage.source, {"v": value}, key="k", timestamp=1_000 + time)
+        whole = driver.outputs()[-1][0]
+    known = [value for value in values if value is not None]
+    assert whole == {"start": 1_000, "end": 1_111, "first": known[0], "last": known[-1], "n": 12}
+
+
+def test_a16_states_of_an_earlier_version_merge_by_the_order_of_sessions() -> None:
+    for kind, result in ((First, "a"), (Last, "b")):
+        fold, _ = fold_of(kind(), by_arrival=True)
+        assert fold.merge is not None
+        assert fold.result(fold.merge(pack("a"), pack("b"), Packing), Packing) == result
+        assert fold.result(pack("a"), Packing) == "a"
+
+
+@pytest.mark.parametrize("values", list(itertools.permutations([3.0, float("nan"), None, 1, 2])))
+def test_a16_nan_is_no_value_for_min_and_max_in_any_order(values: tuple[Any, ...]) -> None:
+    for kind, wanted in ((Min, 1), (Max, 3.0)):
+        fold, _ = fold_of(kind())
+        assert folded(kind(), *values) == wanted
+        assert fold.whole is not None
+        assert fold.result(fold.whole(list(values), Packing), Packing) == wanted
+    assert folded(Min(), float("nan")) is None

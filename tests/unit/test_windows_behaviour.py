@@ -1,4 +1,4 @@
-"""What windows do around their aggregates: clocks, late records, failures, keys, triggers, and what they leave in stores."""
+"""Windows around their aggregates: clocks, late records, failures, keys, triggers, and what they leave in stores."""
 
 import logging
 from collections.abc import Callable
@@ -68,7 +68,7 @@ class Task:
         self.ticks.append(callback)
 
     def side_output(self, tag: str) -> None:
-        """Nobody reads it."""
+        """No one reads it."""
 
     def asynchronous(self, node: Node, calls: Any) -> RecordHandler:
         raise AssertionError("nothing is called")
@@ -82,7 +82,10 @@ class Task:
     def watch(self, kind: str, name: str, total: Callable[[], float]) -> None:
         """Nothing is counted."""
 
-    def begin_portion(self) -> Callable[[], bool]:
+    def when_complete(self, node: Node, work: Callable[[], None]) -> None:
+        work()
+
+    def begin_portion(self, node: Node) -> Callable[[], bool]:
         return lambda: False
 
     def take(self, value: Any, key: Any, timestamp: int, headers: Any) -> None:

@@ -224,7 +224,7 @@ def test_a_window_that_is_used_as_a_dataframe_names_the_missing_call(use: Callab
 
 
 def test_an_unfinished_window_is_an_ordinary_object_otherwise() -> None:
-    """Attributes that it lacks are no attributes, as `hasattr` and `copy` expect."""
+    """Attributes that it lacks are not attributes, as `hasattr` and `copy` expect."""
     window = Stage().sdf.tumbling_window(60_000).count()
     assert not hasattr(window, "print")
     assert copy.copy(window).final() is not None

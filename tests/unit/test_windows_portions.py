@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 import streamrt.runtime.resident.loop as resident_module
 import streamrt.runtime.tasks.faults as faults_module
-import streamrt.testing.driver as driver_module
+import streamrt.testing.driver_execution as driver_module
+import streamrt.windows.closing as closing_module
 from streamrt import message_context
 from streamrt.app import definition_of
 from streamrt.config import ProcessingMode
@@ -23,7 +24,7 @@ from streamrt.models import TopicPartition
 from streamrt.runtime.batch_context import BatchContext
 from streamrt.runtime.report import Report
 from streamrt.runtime.tasks.faults import InjectedFaultError
-from streamrt.runtime.tasks.store_catalog import StoreCatalog
+from streamrt.runtime.tasks.stores.store_catalog import StoreCatalog
 from streamrt.runtime.tasks.task_executor import TaskExecutor
 from streamrt.testing.cluster import MemoryCluster
 from streamrt.testing.driver import TopologyTestDriver
@@ -151,7 +152,7 @@ class World:
         self._tick()
 
     def pass_time(self, watermark: int) -> None:
-        """Tell all tasks of a watermark, and let them do what is due then."""
+        """Tell all tasks of a watermark, and let them do what is then due."""
         self.watermarks = self._in_all_stores(watermark)
         self._tick()
 
@@ -245,7 +246,7 @@ def history(world: World, records: Sequence[Record], watermarks: Sequence[int]) 
     """Let a world process records in as many parts as there are watermarks, with each of these behind a part."""
     inputs = [[record for record in records if record.partition == number] for number in range(PARTITIONS)]
     for number, watermark in enumerate(watermarks, 1):
-        # Before the records: what waits for the wall clock is due then.
+        # Before the records: at that point, what waits for the wall clock is due.
         world.wall += 4
         # In every second part, windows and timers of all partitions are also due between records.
         world.hear_of_others(watermark if number % 2 else None)
@@ -282,6 +283,49 @@ def test_fault_11_windows_closed_in_portions_are_the_same(
     processing_mode: ProcessingMode, guarantee: str, several: list[Window], plan: tuple[Any, Any, Any]
 ) -> None:
     judge(lambda sdf: side_by_side(sdf, several), guarantee, processing_mode, plan, by_key=False)
+
+
+@pytest.mark.slow
+@GUARANTEES
+@thoroughly
+@given(st.lists(windows(closing=["key"]), min_size=2, max_size=6), plans)
+def test_a6_windows_of_a_key_closed_in_portions_are_the_same(
+    processing_mode: ProcessingMode, guarantee: str, several: list[Window], plan: tuple[Any, Any, Any]
+) -> None:
+    with replaced(closing_module, "_FEW", 0):
+        judge(lambda sdf: side_by_side(sdf, several), guarantee, processing_mode, plan, by_key=True)
+
+
+@GUARANTEES
+@pytest.mark.parametrize("several", ["tumbling", "hopping", "session", "sliding"])
+def test_a6_windows_of_a_key_that_one_record_closes_close_in_portions(
+    processing_mode: ProcessingMode, several: str, guarantee: str
+) -> None:
+    def build(sdf: StreamingDataFrame) -> list[StreamingDataFrame]:
+        windows = {
+            "tumbling": lambda: sdf.tumbling_window(5, grace_ms=1_000),
+            "hopping": lambda: sdf.hopping_window(500, 5, grace_ms=1_000),
+            "session": lambda: sdf.session_window(2, grace_ms=1_000),
+            "sliding": lambda: sdf.sliding_window(3, grace_ms=1_000),
+        }
+        return [windows[several]().count().final().apply(lambda value: ["", value])]
+
+    records = [Record(b"key", 600 + 5 * number, number) for number in range(40)] + [Record(b"key", 50_000, 0)]
+    world = World(build, guarantee, processing_mode, [Cut(3), Cut(3, crash=3), Cut(3, "wipe")])
+    world.feed([records, []], [40, 0])
+    assert world.portions == len(world.written()) == 0
+    report = world._process.run(
+        [chunk_of(0, records, 40, 1)], BatchContext(dict(world.positions), time_limit_s=3 * LOOK_S)
+    )
+    assert report.unfinished[TASKS[0]]
+    assert 0 < len(world.written()) < 10
+    world.positions[PLACES[0]] = 41
+    world.feed([records, []], [41, 0])
+    starts = [value["start"] for _, _, value in world.outputs()[0, ""]]
+    assert starts == sorted(set(starts))
+    assert len(starts) >= 40
+    assert world.portions > 5
+    world.close()
 
 
 def spread(value: Any) -> list[list[Any]]:
@@ -357,7 +401,7 @@ def test_fault_11_there_are_portions_and_crashes_in_between(
 def test_fault_11_one_record_closes_windows_in_portions_with_commits_in_between(
     processing_mode: ProcessingMode, guarantee: str
 ) -> None:
-    """What is due and not closed yet survives the process, and goes on without a record."""
+    """Windows that are due and not closed yet survive the process, and close without a record."""
     several = [Window("tumbling", 10, aggregation="count", closing="partition")]
     records = [Record(b"%d" % key, 1, key) for key in range(50)] + [Record(b"late", 20, 0)]
     world = World(lambda sdf: side_by_side(sdf, several), guarantee, processing_mode)

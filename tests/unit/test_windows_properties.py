@@ -181,5 +181,5 @@ def test_a_watermark_is_the_lowest_time_of_all_partitions(window: Window, record
 
 
 def in_partition(key: bytes | None, partition: int) -> bytes | None:
-    """Return a key that is in that partition alone."""
+    """Return a key that is only in that partition."""
     return key if key is None or partition == 0 else b"%d%s" % (partition, key)

@@ -16,7 +16,7 @@ from streamrt.models import TimestampType, TopicPartition
 from streamrt.runtime.batch_context import BatchContext
 from streamrt.runtime.chunk import Chunk
 from streamrt.runtime.tasks.faults import InjectedFaultError
-from streamrt.runtime.tasks.store_catalog import StoreCatalog
+from streamrt.runtime.tasks.stores.store_catalog import StoreCatalog
 from streamrt.runtime.tasks.task_executor import TaskExecutor
 from streamrt.testing.memory import MemoryClients
 from tests.sim.simulation import replaced
@@ -68,7 +68,7 @@ steps = st.lists(
 
 
 def located(value: Any) -> Any:
-    """Tell the partition, too."""
+    """Also tell the partition."""
     return [value, message_context().partition]
 
 

@@ -12,7 +12,7 @@ pytestmark = pytest.mark.usefixtures("processing_mode")
 
 
 def run(frame: Any, *values: int) -> tuple[TopologyTestDriver, list[tuple[Any, int]]]:
-    """Process values at their own times, end the run, and return what came then."""
+    """Process values at their own times, end the run, and return what came at the end."""
     app, sdf, out = frame
     sdf.to_topic(out)
     driver = TopologyTestDriver(app)

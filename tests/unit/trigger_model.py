@@ -1,4 +1,4 @@
-"""What windows with triggers mean, in the simplest way: everything in dicts and lists, timers in one set.
+"""Meaning of windows with triggers, in the simplest way: everything in dicts and lists, timers in one set.
 
 Written from the definitions of Flink's window operator, without a look at how streamrt.windows does it. `Model` says what a
 window puts out for each step, and `on_frame` puts the same window on a dataframe.

@@ -1,4 +1,4 @@
-"""What windows mean, in the simplest way: keeps all records, and computes each result anew from those of its window.
+"""Model of windows, in the simplest way: keeps all records, and computes each result again from those of its window.
 
 Written from the definitions, without a look at how streamrt.windows does it. `Model` says what a window puts out for each
 record, and `on_frame` puts the same window on a dataframe.
@@ -47,7 +47,7 @@ class Output(NamedTuple):
 
 
 class Late(NamedTuple):
-    """What is told of a window that a record came too late for."""
+    """Report about a window that a record came too late for."""
 
     value: Any
     key: bytes
@@ -450,5 +450,5 @@ def sort_out(outputs: Sequence[tuple[Any, ...]], count: int) -> list[list[Output
 
 
 def shown(outputs: Sequence[Output]) -> list[str]:
-    """Return outputs as texts, which tell 1, 1.0 and True apart."""
+    """Return outputs as strings, which tell 1, 1.0 and True apart."""
     return [repr((sorted(value.items()), key, timestamp)) for value, key, timestamp in outputs]

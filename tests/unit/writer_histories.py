@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from streamrt.errors import InvalidOperationError, TransactionError
 from streamrt.kafka.client import KafkaRequestError
-from streamrt.tables.links import RecordSender
+from streamrt.tables.access.links import RecordSender
 from streamrt.tables.table import Table
-from streamrt.tables.writer import TableWriter
+from streamrt.tables.writing.writer import TableWriter
 from streamrt.testing.memory_topics import MemoryLinks
 from tests.support import LONG
 from tests.table_home import Home, committed, create, table_info
@@ -36,10 +36,10 @@ _ACTIONS = (
 )
 TRIED = 2_000 if LONG else 100
 HISTORIES = st.lists(st.tuples(st.sampled_from(_ACTIONS), st.integers(0, 5)), min_size=10, max_size=30)
-"""What is done, and which writer does it."""
+"""Actions, and which writer does each of them."""
 
 _TIMEOUT_S = 0.02
-"""For which a new writer waits while a transaction of another one is open, which is ended then."""
+"""For which a new writer waits while a transaction of another one is open, which is then ended."""
 
 
 class _Links(MemoryLinks):
@@ -142,7 +142,7 @@ def run_history(actions: Sequence[tuple[str, int]]) -> None:
     """Do what a history says; all writers with the id but the last are zombies that go on, and answers may be lost.
 
     Raises:
-        AssertionError: if rows and state do not agree then.
+        AssertionError: if rows and state do not agree at the end.
     """
     history = _History()
     with contextlib.ExitStack() as stack:

@@ -2,11 +2,15 @@
 
 const SVG = "http://www.w3.org/2000/svg";
 
+// Characters that cannot be seen, or change the order of others, are shown as their codes: names and errors may have any.
+const hidden = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]/g;
+const readable = (text) => text.replace(hidden, (character) => `\\u${character.charCodeAt(0).toString(16).padStart(4, "0")}`);
+
 function fill(node, attributes, children) {
   for (const [name, value] of Object.entries(attributes)) {
     if (value !== null && value !== undefined) node.setAttribute(name, value);
   }
-  node.append(...children);
+  node.append(...children.map((child) => (typeof child === "string" ? readable(child) : child)));
   return node;
 }
 
@@ -16,7 +20,8 @@ export const svg = (tag, attributes = {}, ...children) => fill(document.createEl
 
 // Texts and attributes are written only where they change: the browser lays out nothing for the rest.
 export function setText(node, text) {
-  if (node.textContent !== text) node.textContent = text;
+  const shown = text === null || text === undefined ? "" : readable(String(text));
+  if (node.textContent !== shown) node.textContent = shown;
 }
 
 export function setAttribute(node, name, value) {

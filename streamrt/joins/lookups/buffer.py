@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Literal
 
-from streamrt.errors import ArgumentTypeError, argument_error
+from streamrt.arguments import checked, checked_choice
+from streamrt.errors import ArgumentTypeError
 from streamrt.operators.durations import milliseconds
 from streamrt.state.spec import StoreSpec
 
@@ -49,15 +50,7 @@ class LookupBuffer:
             raise ArgumentTypeError(
                 f"LookupBuffer(is_resolved=...) must be a function of the value, got {type(self.is_resolved).__name__}"
             )
-        if self.on_timeout not in ("emit", "drop"):
-            raise argument_error(
-                f"LookupBuffer(on_timeout=...) must be 'emit' or 'drop', got {self.on_timeout!r}",
-                of_type=isinstance(self.on_timeout, str),
-            )
+        checked_choice("LookupBuffer(on_timeout=...)", self.on_timeout, ("emit", "drop"))
         most = self.max_buffered_per_key
-        if not isinstance(most, int) or isinstance(most, bool) or most < 1:
-            raise argument_error(
-                f"LookupBuffer(max_buffered_per_key=...) must be 1 or more, got {most!r}",
-                of_type=isinstance(most, int) and not isinstance(most, bool),
-            )
+        checked("LookupBuffer(max_buffered_per_key=...)", most, int, "1 or more", lambda number: number >= 1)
         StoreSpec(self.store_name)

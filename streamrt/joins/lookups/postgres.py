@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import SecretStr
 
-from streamrt.errors import ArgumentTypeError, ConfigurationError, argument_error
+from streamrt.arguments import checked
+from streamrt.errors import ArgumentTypeError, ConfigurationError
 from streamrt.extras import install_command
 from streamrt.joins.lookups.sql import Direction, QueryField, SQLField, SQLLookup, TableField, quoted
 from streamrt.secret import Secret
@@ -117,16 +118,13 @@ class PostgresLookup(SQLLookup):
             ("connection_timeout_seconds", connection_timeout_seconds),
             ("statement_timeout_seconds", statement_timeout_seconds),
         ):
-            if not isinstance(seconds, int) or isinstance(seconds, bool) or seconds < 1:
-                raise argument_error(
-                    f"PostgresLookup({name}=...) must be 1 second or more, got {seconds!r}",
-                    of_type=isinstance(seconds, int | float) and not isinstance(seconds, bool),
-                )
+            what = f"PostgresLookup({name}=...)"
+            checked(what, seconds, int | float, "1 second or more", lambda n: isinstance(n, int) and n >= 1)
         self._settings: dict[str, Any] = {"host": host, "port": port, "dbname": dbname, "user": user}
         self._connection_timeout = connection_timeout_seconds
         self._statement_timeout = statement_timeout_seconds
         self._make_password: Callable[[], str] | None = None
-        hidden = _checked(kwargs)
+        hidden = _check_settings(kwargs)
         if isinstance(password, SecretStr):
             password = password.get_secret_value()
         if callable(password):
@@ -234,7 +232,7 @@ class PostgresLookup(SQLLookup):
             return tuple(cursor.fetchmany(1) if first else cursor.fetchall())
 
 
-def _checked(settings: dict[str, Any]) -> dict[str, Any]:
+def _check_settings(settings: dict[str, Any]) -> dict[str, Any]:
     """Return additional connection settings, if psycopg knows them all."""
     from psycopg import ProgrammingError
     from psycopg.conninfo import make_conninfo

@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Literal, TypeVar
 
 from cachetools import TLRUCache
 
+from streamrt.arguments import checked, checked_choice
 from streamrt.common.backoff import Backoff
 from streamrt.common.copies import deep_copy
 from streamrt.errors import ArgumentTypeError, ConfigurationError, MissingColumnError, argument_error
@@ -41,13 +42,9 @@ class SQLField(BaseField):
         first_match_only: use the first row only; otherwise the column gets a list of all rows, which may be empty.
     """
 
-    def _check(self) -> None:
-        ttl = vars(self)["ttl"]
-        if not isinstance(ttl, int | float) or isinstance(ttl, bool) or not ttl >= 0:
-            raise argument_error(
-                f"{type(self).__name__}(ttl=...) must be a number of seconds, 0 or more, got {ttl!r}",
-                of_type=isinstance(ttl, int | float) and not isinstance(ttl, bool),
-            )
+    def _check_parts(self) -> None:
+        what, ttl = f"{type(self).__name__}(ttl=...)", vars(self)["ttl"]
+        checked(what, ttl, int | float, "a number of seconds, 0 or more", lambda seconds: seconds >= 0)
 
 
 @dataclass(frozen=True)
@@ -75,7 +72,7 @@ class TableField(SQLField):
     first_match_only: bool = True
 
     def __post_init__(self) -> None:
-        self._check()
+        self._check_parts()
         kind = type(self).__name__
         if isinstance(self.columns, str) or not self.columns:
             raise ArgumentTypeError(f"{kind}(columns=...) must be a list of column names, got {self.columns!r}")
@@ -86,11 +83,7 @@ class TableField(SQLField):
                 f"{kind} needs non-empty names of tables and columns, got {names!r}",
                 of_type=all(isinstance(name, str) for name in names),
             )
-        if self.order_by_direction not in ("ASC", "DESC"):
-            raise argument_error(
-                f"{kind}(order_by_direction=...) must be 'ASC' or 'DESC', got {self.order_by_direction!r}",
-                of_type=isinstance(self.order_by_direction, str),
-            )
+        checked_choice(f"{kind}(order_by_direction=...)", self.order_by_direction, ("ASC", "DESC"))
 
     @property
     def order(self) -> tuple[str, ...]:
@@ -134,7 +127,7 @@ class QueryField(SQLField):
     first_match_only: bool = True
 
     def __post_init__(self) -> None:
-        self._check()
+        self._check_parts()
         if not isinstance(self.query, str) or not self.query.strip():
             raise argument_error(
                 f"{type(self).__name__} needs a query, got {self.query!r}", of_type=isinstance(self.query, str)
@@ -147,7 +140,7 @@ class QueryField(SQLField):
 
 @dataclass(frozen=True)
 class _Plan:
-    """A compiled field: its statement, and the columns of the value to bind; None for `on` alone."""
+    """A compiled field: its statement, and the columns of the value to bind; None for only `on`."""
 
     sql: str
     parameters: tuple[str, ...] | None
@@ -162,21 +155,17 @@ class SQLLookup(BaseLookup[Any]):
     """
 
     def __init__(self, cache_size: int, name: str) -> None:
-        if not isinstance(cache_size, int) or isinstance(cache_size, bool) or cache_size < 0:
-            raise argument_error(
-                f"{type(self).__name__}(cache_size=...) must be a number, 0 or more, got {cache_size!r}",
-                of_type=isinstance(cache_size, int) and not isinstance(cache_size, bool),
-            )
-        self._cache_size = cache_size
+        what = f"{type(self).__name__}(cache_size=...)"
+        self._cache_size = checked(what, cache_size, int, "a number, 0 or more", lambda number: number >= 0)
         self._name = name
-        self._begin()
+        self._begin_batch()
 
-    def _begin(self) -> None:
+    def _begin_batch(self) -> None:
         self._process = os.getpid()
         self._connection: Any = None
         self._plans: dict[int, tuple[Any, _Plan]] = {}
         self._cache: TLRUCache[Any, tuple[float, tuple[Any, ...]]] = TLRUCache(
-            self._cache_size, _expiry, timer=time.monotonic
+            self._cache_size, _expiry_time, timer=time.monotonic
         )
         self._hits = self._misses = 0
 
@@ -189,7 +178,7 @@ class SQLLookup(BaseLookup[Any]):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
-        self._begin()
+        self._begin_batch()
 
     def join(
         self,
@@ -209,8 +198,8 @@ class SQLLookup(BaseLookup[Any]):
         """
         if self._process != os.getpid():
             # After a fork, the connection belongs to the parent process.
-            self._begin()
-        found = {column: self._find(field, on, value) for column, field in fields.items()}
+            self._begin_batch()
+        found = {column: self._find_value(field, on, value) for column, field in fields.items()}
         value.update(found)
 
     def cache_info(self) -> CacheInfo:
@@ -223,26 +212,26 @@ class SQLLookup(BaseLookup[Any]):
     def close(self) -> None:
         """Close the connection and clear the cache. The next record opens the connection again."""
         connection = self._connection
-        self._begin()
+        self._begin_batch()
         if connection is not None:
             self._disconnect(connection)
 
-    def _find(self, field: Any, on: Any, value: dict[str, Any]) -> Any:
-        plan = self._plan(field)
+    def _find_value(self, field: Any, on: Any, value: dict[str, Any]) -> Any:
+        plan = self._plan_field(field)
         rows: tuple[Any, ...]
         if plan.parameters is None:
             # NULL equals nothing, so no query is needed.
-            rows = () if on is None else self._rows(field, plan.sql, on)
+            rows = () if on is None else self._query_rows(field, plan.sql, on)
         else:
             missing = next((name for name in plan.parameters if name not in value), None)
             if missing is not None:
                 raise MissingColumnError(missing, tuple(value))
-            rows = self._rows(field, plan.sql, {name: value[name] for name in plan.parameters})
+            rows = self._query_rows(field, plan.sql, {name: value[name] for name in plan.parameters})
         if not field.first_match_only:
             return [field.row(deep_copy(row)) for row in rows]
         return field.row(deep_copy(rows[0])) if rows else deep_copy(field.default)
 
-    def _rows(self, field: Any, sql: str, bound: Any) -> tuple[Any, ...]:
+    def _query_rows(self, field: Any, sql: str, bound: Any) -> tuple[Any, ...]:
         """Return the rows of a statement, from the cache if they are not older than `ttl`."""
         ttl, first = field.ttl, field.first_match_only
         values = tuple(bound.values()) if isinstance(bound, dict) else (bound,)
@@ -255,12 +244,12 @@ class SQLLookup(BaseLookup[Any]):
             self._hits += 1
             return known[1]
         self._misses += cached
-        rows = self._ask(lambda connection: self._select(connection, sql, bound, first))
+        rows = self._query_database(lambda connection: self._select(connection, sql, bound, first))
         if cached:
             self._cache[question] = (ttl, rows)
         return rows
 
-    def _plan(self, field: Any) -> _Plan:
+    def _plan_field(self, field: Any) -> _Plan:
         # By identity, which is fast; a reference to the field keeps its id from being reused.
         known = self._plans.get(id(field))
         if known is None:
@@ -274,10 +263,10 @@ class SQLLookup(BaseLookup[Any]):
         if isinstance(field, QueryField):
             parameters = dict.fromkeys(found[1] for found in self._parameter.finditer(field.query) if found[1])
             return _Plan(field.query, tuple(parameters))
-        return _Plan(self._statement(field), None)
+        return _Plan(self._make_statement(field), None)
 
-    def _statement(self, field: Any) -> str:
-        available = self._ask(lambda connection: self._columns(connection, field))
+    def _make_statement(self, field: Any) -> str:
+        available = self._query_database(lambda connection: self._columns(connection, field))
         table = self._table(field)
         if not available:
             raise ConfigurationError(f"{self._name} has no table {table}, which a {type(field).__name__} names")
@@ -293,7 +282,7 @@ class SQLLookup(BaseLookup[Any]):
 
         return str(field.sql(resolve, table, self._mark))
 
-    def _ask(self, question: Callable[[Any], Answer]) -> Answer:
+    def _query_database(self, question: Callable[[Any], Answer]) -> Answer:
         """Query the database, with several attempts if it does not answer.
 
         Raises:
@@ -374,5 +363,5 @@ def quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-def _expiry(question: Any, answer: tuple[float, tuple[Any, ...]], now: float) -> float:
+def _expiry_time(question: Any, answer: tuple[float, tuple[Any, ...]], now: float) -> float:
     return now + answer[0]

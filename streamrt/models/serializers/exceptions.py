@@ -1,5 +1,19 @@
 """Exceptions of serializers."""
 
-from streamrt.errors import IgnoreMessage, SerializationError
+from streamrt.errors import (
+    IgnoreMessage,
+    KeyDeserializationError,
+    KeySerializationError,
+    SerializationError,
+    ValueDeserializationError,
+    ValueSerializationError,
+)
 
-__all__ = ["IgnoreMessage", "SerializationError"]
+__all__ = [
+    "IgnoreMessage",
+    "KeyDeserializationError",
+    "KeySerializationError",
+    "SerializationError",
+    "ValueDeserializationError",
+    "ValueSerializationError",
+]

@@ -1,6 +1,6 @@
 """Administration of topics in a cluster."""
 
-from streamrt.kafka.admin import TopicAdmin
-from streamrt.kafka.topic_config import TopicConfig
+from streamrt.kafka.cluster.admin import TopicAdmin
+from streamrt.kafka.cluster.topic_config import TopicConfig
 
 __all__ = ["TopicAdmin", "TopicConfig"]

@@ -1,1 +1,1 @@
-"""What the driver does beside Spark: checks at the start, event time, progress, sources, the state directory."""
+"""The driver without Spark: checks at the start, event time, progress, sources, the state directory."""

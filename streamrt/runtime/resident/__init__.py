@@ -1,1 +1,1 @@
-"""What keeps a resident loop: its feed, its membership, its turns and its messages."""
+"""The resident loop: its feed, its membership, its turns and its messages."""

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from streamrt.runtime.report import Report
-from streamrt.runtime.resident.settings import ResidentSettings
+from streamrt.runtime.resident.resident_settings import ResidentSettings
 
 __all__ = ["CommitSchedule"]
 
@@ -48,7 +48,7 @@ class CommitSchedule:
             # Records that arrived during the last commit have already waited.
             self._due = max(self._settled_at + self._interval, now + self._interval / 2)
 
-    def settle(self) -> None:
+    def record_commit(self) -> None:
         """The work of the cycle is committed now."""
         self._settled_at = self._clock()
 

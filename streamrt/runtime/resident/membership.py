@@ -11,12 +11,14 @@ from collections.abc import Mapping
 
 from streamrt.kafka import KafkaRequestError
 from streamrt.kafka.client import OffsetMetadata
-from streamrt.kafka.group_state import GroupAssignment, GroupFencedError
-from streamrt.records import TopicPartition
-from streamrt.runtime.link import Committed, Link
-from streamrt.runtime.resident.feed import Join, Member
+from streamrt.kafka.cluster.topic_ids import DOUBTFUL
+from streamrt.kafka.membership.group_state import GroupAssignment, GroupFencedError
+from streamrt.records import Positions, TopicPartition
+from streamrt.runtime.link_messages import Committed, Link
+from streamrt.runtime.resident.resident_feed import Join, Member
 from streamrt.runtime.sent import Sent
 from streamrt.runtime.spec import TaskSpec
+from streamrt.runtime.topic_identity import InputIdentity
 
 __all__ = ["NO_ASSIGNMENT", "Membership"]
 
@@ -35,20 +37,22 @@ class Membership:
         join: creates the member.
         link: receives a message for each commit.
         spec: the application.
+        identity: says whether the inputs are still the same topics; None if that is not asked.
 
     Attributes:
         assignment: the assignment that the task works on, or has requested the start offsets of.
         claims: with at-least-once, the numbers of the task's claims.
     """
 
-    def __init__(self, join: Join, link: Link, spec: TaskSpec) -> None:
+    def __init__(self, join: Join, link: Link, spec: TaskSpec, identity: InputIdentity | None = None) -> None:
         self._member: Member = join(self._on_revoke, self._on_lost)
         self._link = link
+        self._identity = InputIdentity(lambda topics: {}, {}) if identity is None else identity
         self._transactional = spec.transactional
         self._metadata = spec.commit_metadata
         self.assignment = NO_ASSIGNMENT
         self.claims: Mapping[TopicPartition, int] = {}
-        self._uncommitted: dict[TopicPartition, int] = {}
+        self._uncommitted = Positions()
         self._sent: dict[TopicPartition, Mapping[str, Sent]] = {}
         # Signals between the member's threads and the task's thread.
         self._revoking = threading.Event()
@@ -85,11 +89,11 @@ class Membership:
     # -- Revoked and lost partitions -----------------------------------------------------------------------------------
 
     @property
-    def wanted_back(self) -> bool:
+    def revocation_pending(self) -> bool:
         """Whether the group waits for revoked partitions."""
         return self._revoking.is_set()
 
-    def given_back(self) -> None:
+    def acknowledge_revocation(self) -> None:
         """Confirm that the task has released the partitions."""
         self._revoking.clear()
         self._drained.set()
@@ -142,7 +146,7 @@ class Membership:
 
     def forget(self) -> None:
         """Forget offsets whose commit failed; their partitions are released."""
-        self._uncommitted = {}
+        self._uncommitted = Positions()
         self._sent = {}
 
     def commit(
@@ -159,10 +163,12 @@ class Membership:
 
         Raises:
             KafkaRequestError: if the commit fails with an error that is not retriable.
+            StaleTokenError: if an input was deleted and created again.
         """
-        wanted = {**self._uncommitted, **offsets}
+        wanted = Positions(self._uncommitted)
+        wanted.advance(offsets)
         self._sent.update(sent or {})
-        return self._commit(wanted, self._metadata.encode_all(wanted, self.claims, self._sent))
+        return self._commit_offsets(wanted, self._metadata.encode_all(wanted, self.claims, self._sent))
 
     def commit_initial_offsets(self, offsets: Mapping[TopicPartition, int], metadata: OffsetMetadata = None) -> bool:
         """Commit the start offsets, before anything is processed.
@@ -177,10 +183,11 @@ class Membership:
         Raises:
             KafkaRequestError: if the commit fails with an error that is not retriable.
         """
-        return self._commit(offsets, metadata)
+        return self._commit_offsets(offsets, metadata)
 
-    def _commit(self, wanted: Mapping[TopicPartition, int], metadata: OffsetMetadata) -> bool:
+    def _commit_offsets(self, wanted: Mapping[TopicPartition, int], metadata: OffsetMetadata) -> bool:
         try:
+            self._identity.require()
             self._member.commit(wanted, generation=self.assignment.generation, metadata=metadata)
         except GroupFencedError as error:
             logger.warning("%s; records since the last commit will be reprocessed", error)
@@ -188,12 +195,14 @@ class Membership:
         except KafkaRequestError as error:
             if not error.retriable:
                 raise
+            if error.code in DOUBTFUL:
+                self._identity.doubt(str(error), {partition.topic for partition in wanted})
             logger.warning("%s; retrying later", error)
             if not self._transactional:
-                # Not with exactly-once: a transaction may have moved the offsets by then.
-                self._uncommitted = dict(wanted)
+                # Not with exactly-once: a transaction may have moved the offsets before the retry.
+                self._uncommitted = Positions(wanted)
         else:
-            self._uncommitted = {}
-            self._link.send(Committed(wanted))
+            self._uncommitted = Positions()
+            self._link.send(Committed(dict(wanted)))
             return True
         return False

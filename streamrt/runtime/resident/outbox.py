@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 from streamrt.common.memory import own_memory
 from streamrt.errors import StateError
-from streamrt.records import TopicPartition
-from streamrt.runtime.link import BatchDone, IdleChanged, Link, Opened, ProgressUpdate
+from streamrt.records import Positions, TopicPartition
+from streamrt.runtime.link_messages import BatchDone, IdleChanged, Link, Opened, ProgressUpdate
 from streamrt.runtime.report import Report, StoreTime
 from streamrt.runtime.sent import Sent
-from streamrt.runtime.tasks.stream_task import Progress, StreamTask
+from streamrt.runtime.tasks.stream_task import StreamTask, TaskProgress
 from streamrt.runtime.tasks.task_executor import TaskExecutor, own_block_cache
 from streamrt.runtime.tasks.work_cycle import WorkCycle
 from streamrt.topology import TaskId
@@ -21,6 +21,8 @@ __all__ = ["Outbox"]
 logger = logging.getLogger("streamrt")
 
 _TELL_S = 0.1
+_REPEAT_S = 1.0
+"""Interval at which a task repeats its reports."""
 _ACK_S = 30.0
 _MEASURE_S = 60.0
 """How often a process without work reports its memory."""
@@ -65,7 +67,7 @@ class Outbox:
         self._records = 0
         # The tasks at their ends, as the driver knows them.
         self._ended: frozenset[TaskId] | None = None
-        self._told_at = 0.0
+        self._told_at = self._repeated_at = 0.0
         self._measured_at = self._clock()
         self._quiet = self._opened = False
 
@@ -105,7 +107,7 @@ class Outbox:
         self._unacknowledged.append(_Unacknowledged(self._number, offsets, sent or {}))
         self._link.send(BatchDone(self._number, report))
 
-    def acknowledged(self, number: int) -> tuple[dict[TopicPartition, int], dict[TopicPartition, Mapping[str, Sent]]]:
+    def acknowledged(self, number: int) -> tuple[Positions, dict[TopicPartition, Mapping[str, Sent]]]:
         """Note that the driver has answered all reports up to a number.
 
         Returns:
@@ -113,7 +115,9 @@ class Outbox:
         """
         acknowledged = [each for each in self._unacknowledged if each.number <= number]
         self._unacknowledged = [each for each in self._unacknowledged if each.number > number]
-        offsets = {partition: offset for each in acknowledged for partition, offset in each.offsets.items()}
+        offsets = Positions()
+        for each in acknowledged:
+            offsets.advance(each.offsets)
         return offsets, {partition: sent for each in acknowledged for partition, sent in each.sent.items()}
 
     def await_acks(self, hear: Callable[[float], None], in_vain: Callable[[], bool]) -> None:
@@ -143,6 +147,8 @@ class Outbox:
     ) -> None:
         """Send the progress of uncommitted work if there is any, at limited frequency.
 
+        Reports are repeated at intervals: the driver forgets them when partitions move, which may cross this message.
+
         Args:
             cycle: the current cycle.
             ends: returns the end offsets of the partitions that are read to their ends, with all records processed.
@@ -154,6 +160,9 @@ class Outbox:
         if not at_once and now - self._told_at < _TELL_S:
             return
         self._told_at = now
+        if now - self._repeated_at >= _REPEAT_S:
+            self._repeated_at = now
+            self._forget_told()
         report = Report(shown=self._tasks.drain_shown())
         if cycle is not None:
             report.records = cycle.report.records - self._records
@@ -167,7 +176,7 @@ class Outbox:
             tasks = [task for task in self._tasks.assigned.values() if task.is_open]
             report.times = self._new_times(tasks)
             report.sent = self._new_sent(tasks)
-            seen = self._progress(report, cycle, tasks, ends())
+            seen = self._make_progress_update(report, cycle, tasks, ends())
         news = report.shown or report.records or report.times or report.sent or report.memory or report.sizes
         if news or seen.ended is not None or seen.positions:
             self._link.send(seen)
@@ -182,10 +191,13 @@ class Outbox:
     def forget(self) -> None:
         """Forget everything about released partitions. The next `AssignmentRequest` resets the driver's flags."""
         self._unacknowledged.clear()
-        for task in self._tasks.assigned.values():
-            task.reported = Progress()
-        self._ended = None
         self._records = 0
+        self._forget_told()
+
+    def _forget_told(self) -> None:
+        for task in self._tasks.assigned.values():
+            task.reported = TaskProgress()
+        self._ended = None
         self._quiet = self._opened = False
 
     def _new_sent(self, tasks: Iterable[StreamTask]) -> dict[tuple[TaskId, str], int]:
@@ -200,7 +212,7 @@ class Outbox:
                     new[task.id, topic] = task.reported.sent[topic] = time
         return new
 
-    def _progress(
+    def _make_progress_update(
         self,
         report: Report,
         cycle: WorkCycle | None,
@@ -211,14 +223,9 @@ class Outbox:
         ended = frozenset(task.id for task in tasks if ends.keys() >= set(task.inputs))
         new: dict[TopicPartition, int] = {}
         for task in tasks:
-            for partition in task.inputs if self._timed else ():
-                if partition.topic not in self._timed:
-                    continue
-                at = ends.get(partition)
-                if at is None:
-                    at = task.start[partition] if cycle is None else cycle.position(partition)
-                if task.reported.positions.get(partition) != at:
-                    new[partition] = task.reported.positions[partition] = at
+            behind = [partition for partition in task.inputs if partition.topic in self._timed]
+            reached = {each: task.start[each] if cycle is None else cycle.position(each) for each in behind}
+            new |= task.reported.positions.advance({each: ends.get(each, at) for each, at in reached.items()})
         news = None if ended == self._ended else ended
         self._ended = ended
         return ProgressUpdate(report, news, new)

@@ -12,17 +12,17 @@ positions stay, while nothing is processed::
 A parked task is valid only as long as no other member works on its partitions. While a member waits for its next
 assignment, it owns nothing, so others may own its partitions; but ownership is decided by a generation of the group. If
 the next assignment of this member belongs to the directly following generation, no other member can have owned the
-partitions in between. With exactly-once, another process would also have taken the transactional id, and the next
-commit would fail.
+partitions in between. With the protocol `consumer`, the member counts since when it holds each partition.
+`GroupAssignment.kept` decides for both. With exactly-once, another process would also have taken the transactional id,
+and the next commit would fail.
 
 With at-least-once, an instance that had lost a partition may have written to its changelog late. A task that is opened
-again repairs this. An open task would repair it only with its next commit, possibly much later; so it is closed, too.
+again repairs this. An open task would repair it only with its next commit, possibly much later; so it is also closed.
 """
 
 from dataclasses import dataclass
 
 from streamrt.kafka import KafkaRequestError
-from streamrt.kafka.group_state import GroupAssignment
 from streamrt.runtime.tasks.stream_task import StreamTask
 
 __all__ = ["PARKED_S", "Parked", "keeps_its_changelogs"]
@@ -41,20 +41,14 @@ class Parked:
 
     Example:
         >>> parked = Parked(generation=3, since=100.0)
-        >>> parked.goes_on(GroupAssignment(4, frozenset(), unbroken=True))
-        True
-        >>> parked.goes_on(GroupAssignment(4, frozenset())), parked.goes_on(GroupAssignment(5, frozenset(), unbroken=True))
-        (False, False)
+        >>> parked.is_expired(now=105.0), parked.is_expired(now=110.0)
+        (False, True)
     """
 
     generation: int
     since: float
 
-    def goes_on(self, assignment: GroupAssignment) -> bool:
-        """Return whether parked tasks continue if their partitions are in this assignment."""
-        return assignment.follows(self.generation)
-
-    def over(self, now: float) -> bool:
+    def is_expired(self, now: float) -> bool:
         """Return whether the tasks must be closed because the group has not decided in time."""
         return now - self.since >= PARKED_S
 

@@ -1,11 +1,11 @@
-"""Pauses of topics, as callers wish, and of tasks that run ahead: what was read waits, and they read nothing more."""
+"""Pauses of topics, as callers request, and of tasks that run ahead: records that were read wait, and no more are read."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from streamrt.kafka.inputs import InputBatch
+from streamrt.kafka.reading.input_reader import InputBatch
 from streamrt.records import TopicPartition
-from streamrt.runtime.link import Settle
-from streamrt.runtime.resident.feed import Feed
+from streamrt.runtime.link_messages import Settle
+from streamrt.runtime.resident.resident_feed import Feed
 from streamrt.runtime.resident.turns import Turns
 from streamrt.runtime.tasks.task_executor import TaskExecutor
 from streamrt.topology import TaskId
@@ -96,7 +96,7 @@ class Pausing:
         self._paused: set[TaskId] = set()
         self._ahead: frozenset[TaskId] = frozenset()
         self._held: set[TaskId] = set()
-        self.wish: Settle | None = None
+        self.run_request: Settle | None = None
 
     def __contains__(self, task_id: TaskId) -> bool:
         return task_id in self._paused
@@ -112,9 +112,9 @@ class Pausing:
             self.apply()
 
     def apply(self) -> None:
-        """Have the tasks wait that must; call it after a wish and after tasks were assigned."""
-        if self.wish is not None:
-            self._topics = self.wish.paused
+        """Have the tasks wait that must; call it after a request and after tasks were assigned."""
+        if self.run_request is not None:
+            self._topics = self.run_request.paused
         if not self._topics and not self._ahead and not self._held:
             return
         assigned = self._tasks.assigned.values()

@@ -96,7 +96,7 @@ class Garbage:
         self._memory = resident_memory if memory is None else memory
         self._collect = collect
         self._clock = clock
-        self._level = self._above(self._memory())
+        self._level = self._limit_above(self._memory())
         self._collected_at = float("-inf")
         self._not_before = float("-inf")
 
@@ -128,11 +128,11 @@ class Garbage:
         self._collected_at = now
         self._not_before = now + seconds / _SHARE
         if grown and freed < 0.1:
-            self._level = self._above(self._memory())
+            self._level = self._limit_above(self._memory())
         return True
 
     @staticmethod
-    def _above(memory: int) -> int:
+    def _limit_above(memory: int) -> int:
         return memory + max(_LEAST_GROWTH, memory // 4)
 
 

@@ -5,7 +5,7 @@ from typing import Final
 
 from streamrt.errors import RunnerError
 from streamrt.runtime.report import Report
-from streamrt.runtime.tasks.locks import StoreLocks
+from streamrt.runtime.tasks.stores.locks import StoreLocks
 from streamrt.state import RocksDBOptions
 from streamrt.topology import TaskId
 
@@ -32,12 +32,12 @@ class WaitingTasks:
         # The number of interruptions without progress, and the time of the last one.
         self._attempts: dict[TaskId, tuple[int, float]] = {}
 
-    def over(self, tasks: Iterable[TaskId]) -> list[TaskId]:
+    def ready_tasks(self, tasks: Iterable[TaskId]) -> list[TaskId]:
         """Return the tasks whose wait is over."""
         now = self._clock()
         return [task for task in tasks if self._until.get(task, now) <= now]
 
-    def meet(self, report: Report) -> None:
+    def record_errors(self, report: Report) -> None:
         """Make the tasks wait whose retriable errors are in a report.
 
         Args:
@@ -56,17 +56,17 @@ class WaitingTasks:
             pauses[task] = min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2**attempts)
         self._until.update((task, now + pause) for task, pause in pauses.items())
 
-    def tried(self, tasks: Iterable[TaskId], opened: Iterable[TaskId]) -> None:
+    def record_attempt(self, tasks: Iterable[TaskId], opened: Iterable[TaskId]) -> None:
         """Note that tasks were retried, and which of them could open their stores."""
         self._locks.opened(opened)
         for task in tasks:
             self._until.pop(task, None)
 
-    def got_on(self, task: TaskId) -> None:
+    def record_progress(self, task: TaskId) -> None:
         """Forget the interruptions of a task that has made progress."""
         self._attempts.pop(task, None)
 
-    def forgive(self, idle: Collection[TaskId]) -> None:
+    def reset_backoff(self, idle: Collection[TaskId]) -> None:
         """Forget old interruptions of tasks that have nothing to do, which is not a lack of progress."""
         before = self._clock() - _FORGIVEN_S
         for task, (_, at) in list(self._attempts.items()):

@@ -1,1 +1,1 @@
-"""What runs in a task: operators at work, state and its restore, commits."""
+"""The work of a task: operators at work, state and its restore, commits."""

@@ -5,19 +5,19 @@ from collections.abc import Callable
 from concurrent.futures import wait
 
 from streamrt.errors import ProducerError, SinkError
-from streamrt.kafka.writer import WriterFailedError
+from streamrt.kafka.writing.record_writer import WriterFailedError
 from streamrt.records import OffsetRange
 from streamrt.runtime.report import Failure, Pause, Report
-from streamrt.runtime.tasks.stream_task import StreamTask, TaskStatus
-from streamrt.runtime.tasks.task_registry import TaskRegistry
-from streamrt.runtime.tasks.troubles import (
+from streamrt.runtime.tasks.error_handling import (
     HANDLED_ERRORS,
     RETRIABLE_ERRORS,
     note_close_error,
     note_failure,
-    note_trouble,
+    record_task_error,
     sink_failure,
 )
+from streamrt.runtime.tasks.stream_task import StreamTask, TaskStatus
+from streamrt.runtime.tasks.task_registry import TaskRegistry
 from streamrt.runtime.tasks.work import flush_writers, note_step, work_of
 from streamrt.secret import masked
 
@@ -72,15 +72,15 @@ class CycleCommits:
             begun: value of `time.monotonic()` at which its commit began.
         """
         try:
-            return self._end(task)
+            return self._end_transaction(task)
         except BaseException:
             self.release(task)
             raise
         finally:
-            self._forget(task)
+            self._forget_task(task)
             self._seconds += time.monotonic() - begun
 
-    def settle(self) -> None:
+    def commit_all(self) -> None:
         """Commit all prepared work, and note in the report how long the commits of the cycle took."""
         self.settle_prepared()
         if self._committed:
@@ -92,20 +92,26 @@ class CycleCommits:
         begun = time.monotonic()
         try:
             if self._registry.spec.transactional:
-                for task, publish in zip(prepared, self._publishing(prepared), strict=True):
+                for task, publish in zip(prepared, self._make_publishers(prepared), strict=True):
                     with self._registry.at_work(task.id, self._number):
-                        self._commit(task, publish)
+                        self._commit_task(task, publish)
                 return
+            changed = prepared
             try:
                 refusal = flush_writers(prepared, self._registry.spec)
+                if refusal is None:
+                    # Only now: with a change that outlives its output, the output never comes.
+                    changed = [task for task in prepared if self._produce_changes(task)]
+                    if any(task.stores.logged for task in changed):
+                        refusal = flush_writers(changed, self._registry.spec)
             except WriterFailedError as failed:
-                for task in prepared:
-                    self.meet(task, failed)
+                for task in changed:
+                    self.handle_retriable_error(task, failed)
                 return
-            for task in prepared:
+            for task in changed:
                 if refusal is None:
                     with self._registry.at_work(task.id, self._number):
-                        self._commit(task, task.publish)
+                        self._commit_task(task, task.publish)
                     continue
                 kind, message, cause = refusal
                 tasks = ", ".join(str(other.id) for other in prepared)
@@ -117,7 +123,7 @@ class CycleCommits:
                     self.release(task)
             self._seconds += time.monotonic() - begun
 
-    def _publishing(self, prepared: list[StreamTask]) -> list[Callable[[], None]]:
+    def _make_publishers(self, prepared: list[StreamTask]) -> list[Callable[[], None]]:
         """Return one function per task that commits its transaction, or waits for its started commit."""
         pool = self._registry.pool
         if pool is None or len(prepared) == 1:
@@ -132,12 +138,12 @@ class CycleCommits:
         wait(futures)
         return [future.result for future in futures]
 
-    def _end(self, task: StreamTask) -> bool:
+    def _end_transaction(self, task: StreamTask) -> bool:
         end = {partition: self._report.ranges[partition].end for partition in task.inputs}
         try:
             task.times = task.stores.times()
         except HANDLED_ERRORS as trouble:
-            self.meet(task, trouble)
+            self.handle_retriable_error(task, trouble)
             return False
         idle = all(end[partition] <= at for partition, at in task.start.items()) and not task.stores.dirty
         if idle and not work_of(task).produced and not work_of(task).dead_letters:
@@ -145,21 +151,37 @@ class CycleCommits:
                 # Nothing to commit, but this process now holds the transactional id.
                 self._registry.note_committer(task, self._report)
             self._note_times(task)
-            self._gather(task)
+            self._gather_outputs(task)
             if not self._resident:
                 self.release(task)
             return True
         sinks = self._registry.sinks
         try:
-            # The next attempt may divide unfinished work elsewhere: none of it may be dropped then.
+            # The next attempt may divide unfinished work elsewhere: then none of it may be dropped.
             task.prepare(end, lambda: sinks.flush(task.start if task.unfinished else end))
         except HANDLED_ERRORS as trouble:
-            self.meet(task, trouble)
+            self.handle_retriable_error(task, trouble)
             return False
         except SinkError as error:
-            if self._reject(task, error):
+            if self._reject_record(task, error):
                 return False
             self.give_up(task, sink_failure(task.id, error))
+            return False
+        if self._registry.spec.transactional and not self._produce_changes(task):
+            return False
+        note_step(task, "prepared")
+        work_of(task).sunk = sinks.drain(task.inputs)
+        if self._registry.spec.transactional and not self._resident:
+            return self._commit_task(task, task.publish)
+        self._prepared.append(task)
+        return True
+
+    def _produce_changes(self, task: StreamTask) -> bool:
+        """Hand the changes of a task's stores to the writer; return False if its work has ended instead."""
+        try:
+            task.produce_changes()
+        except HANDLED_ERRORS as trouble:
+            self.handle_retriable_error(task, trouble)
             return False
         except ProducerError as refusal:
             # The callback cannot skip this record: state whose changelog lacks a change would be wrong after a restore.
@@ -168,15 +190,10 @@ class CycleCommits:
             )
             self.give_up(task, failure)
             return False
-        note_step(task, "prepared")
-        work_of(task).sunk = sinks.drain(task.inputs)
-        if self._registry.spec.transactional and not self._resident:
-            return self._commit(task, task.publish)
-        self._prepared.append(task)
         return True
 
-    def _reject(self, task: StreamTask, error: SinkError) -> bool:
-        """Have a record whose value a sink rejects come again, to be skipped or kept; return whether that can be done."""
+    def _reject_record(self, task: StreamTask, error: SinkError) -> bool:
+        """Redeliver a record whose value a sink rejects, to be skipped or kept; return whether that can be done."""
         policies = self._registry.spec.policies
         tolerated = "sink" in policies.topics or "sink" in policies.skipped
         if not tolerated or not self._registry.rejected.add(error):
@@ -185,19 +202,19 @@ class CycleCommits:
         self._report.stalled[task.id] = Pause(0.0, masked(str(error)), rejected=True, sink=error.sink)
         return True
 
-    def _commit(self, task: StreamTask, publish: Callable[[], None]) -> bool:
+    def _commit_task(self, task: StreamTask, publish: Callable[[], None]) -> bool:
         try:
             publish()
             note_step(task, "published")
             task.store()
             note_step(task, "stored")
         except HANDLED_ERRORS as trouble:
-            self.meet(task, trouble, repair=False)
+            self.handle_retriable_error(task, trouble, repair=False)
             return False
         self._committed = True
         self._registry.note_committer(task, self._report)
         self._note_times(task)
-        self._gather(task)
+        self._gather_outputs(task)
         if not self._resident:
             self.release(task)
         elif not task.proceed():
@@ -216,7 +233,7 @@ class CycleCommits:
         if complete:
             self._report.sent.update({(task.id, topic): time for topic, time in task.sent.items()})
 
-    def _gather(self, task: StreamTask) -> None:
+    def _gather_outputs(self, task: StreamTask) -> None:
         """Add the outputs of a task, which are now committed, to the report."""
         work = work_of(task)
         if work.span is not None:
@@ -233,16 +250,16 @@ class CycleCommits:
 
     # -- Work that ends without a commit -------------------------------------------------------------------------------
 
-    def meet(self, task: StreamTask, trouble: Exception, *, repair: bool = True) -> None:
+    def handle_retriable_error(self, task: StreamTask, trouble: Exception, *, repair: bool = True) -> None:
         """Abort the work of a task because of one of `HANDLED_ERRORS`."""
         cause = trouble.__cause__
         if isinstance(trouble, RETRIABLE_ERRORS) and isinstance(cause, ProducerError) and cause.refused:
-            # A retry would fail, too. The callback cannot skip the record: the transaction is lost with it.
+            # A retry would also fail. The callback cannot skip the record: the transaction is lost with it.
             message = f"{cause} (while processing {task.id})"
             self.give_up(task, Failure("producer", task.id, None, message, cause))
             return
         self.abort(task)
-        note_trouble(self._report, task, trouble, repair=repair)
+        record_task_error(self._report, task, trouble, repair=repair)
 
     def give_up(self, task: StreamTask, failure: Failure) -> None:
         """Abort the work of a task because the application must end."""
@@ -251,7 +268,7 @@ class CycleCommits:
 
     def abort(self, task: StreamTask) -> None:
         """Drop the uncommitted work of a task, and close its stores."""
-        self._forget(task)
+        self._forget_task(task)
         self.release(task)
         self.withdraw(task, None)
 
@@ -301,6 +318,6 @@ class CycleCommits:
         report.complete = False
         report.failure = report.failure or failure
 
-    def _forget(self, task: StreamTask) -> None:
+    def _forget_task(self, task: StreamTask) -> None:
         if task in self.working:
             self.working.remove(task)

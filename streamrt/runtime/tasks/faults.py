@@ -45,10 +45,10 @@ def reached(point: str) -> None:
     """
     file = os.environ.get(VARIABLE)
     if file is not None:
-        _look(Path(file), point)
+        _check_for_fault(Path(file), point)
 
 
-def _look(file: Path, point: str) -> None:
+def _check_for_fault(file: Path, point: str) -> None:
     try:
         text = file.read_text().strip()
     except FileNotFoundError:

@@ -5,7 +5,7 @@ one, its *owner*. The metadata of each other input's offset names the id that mo
 another application version, which may merge other inputs, are thus found and fenced, whatever their names:
 
 1. take the id of each input: this fences its holder, and no other task can claim these inputs any more;
-2. read the claims of the inputs, and take the ids of these owners, too;
+2. read the claims of the inputs, and also take the ids of these owners;
 3. read again, with no transaction pending on an offset, until no new owner is named;
 4. claim the inputs that others have claimed: commit the same offset with the id of the input itself.
 
@@ -22,10 +22,10 @@ import contextlib
 from collections.abc import Collection, Iterable, Mapping
 
 from streamrt.errors import TransactionError
-from streamrt.kafka.committed import CommittedOffset
+from streamrt.kafka.cluster.committed import CommittedOffset
 from streamrt.records import TopicPartition
 from streamrt.runtime.metadata import CommitMetadata, CommittedMetadata, claimed
-from streamrt.runtime.tasks.clients import TaskClients, TransactionalRecordWriter
+from streamrt.runtime.tasks.task_clients import TaskClients, TransactionalRecordWriter
 from streamrt.topology import TaskId
 
 __all__ = ["fence_owners", "owner_of", "take_inputs"]
@@ -73,7 +73,7 @@ def take_inputs(
             writers = {
                 partition: opened.enter_context(clients.claiming(partition, partition.topic)) for partition in others
             }
-            _claim(clients, task, {owner: writer, **writers}, owner, metadata)
+            _claim_inputs(clients, task, {owner: writer, **writers}, owner, metadata)
     except BaseException:
         clients.release(task)
         raise
@@ -101,7 +101,7 @@ def fence_owners(clients: TaskClients, partitions: Iterable[TopicPartition], met
                 writer.commit({partition: committed.offset}, metadata.followed(partition, committed.metadata))
 
 
-def _claim(
+def _claim_inputs(
     clients: TaskClients,
     task: TaskId,
     writers: Mapping[TopicPartition, TransactionalRecordWriter],
@@ -142,7 +142,7 @@ def _fence_others(
     for _ in range(_LOOKS):
         found = clients.noted(wanted, stable=stable)
         notes = {partition: CommittedMetadata.decode(committed.metadata) for partition, committed in found.items()}
-        named = {other for partition, note in notes.items() for other in _owners(partition, note)}
+        named = {other for partition, note in notes.items() for other in _find_owners(partition, note)}
         if len(wanted) > 1 and any(note.owner != wanted[partition] for partition, note in notes.items()):
             # Versions without claims named the id of a merged task after the task.
             named.add(TopicPartition(*task))
@@ -156,14 +156,14 @@ def _fence_others(
     raise TransactionError(f"other processes claim the inputs of {task} at the same time", fenced=True)
 
 
-def _owners(partition: TopicPartition, note: CommittedMetadata) -> set[TopicPartition]:
-    """Return the owners of the ids that may move the offset of an input, beside its own id."""
+def _find_owners(partition: TopicPartition, note: CommittedMetadata) -> set[TopicPartition]:
+    """Return the owners of the ids that may move the offset of an input, in addition to its own id."""
     names = {note.owner} if note.owner is not None else set()
     if note.format == 1:
         # In versions without claims, merged tasks had separate ids. The names of their stores reveal them.
-        names |= {scope for scope in note.stores if _JOINED in scope and partition.topic in _members(scope)}
+        names |= {scope for scope in note.stores if _JOINED in scope and partition.topic in _scope_members(scope)}
     return {TopicPartition(name, partition.partition) for name in names}
 
 
-def _members(scope: str) -> Collection[str]:
+def _scope_members(scope: str) -> Collection[str]:
     return scope.split(_JOINED)

@@ -5,19 +5,19 @@ import logging
 import time
 import uuid
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 from streamrt.errors import ChangelogError
 from streamrt.kafka import ConnectionConfig, TopicAdmin
-from streamrt.kafka.changelog import ChangelogReader
-from streamrt.kafka.committed import CommittedOffset
-from streamrt.kafka.inputs import InputReader
-from streamrt.kafka.transactions import TRANSACTIONAL_ID_PREFIX, KafkaTransactionalWriter, transactional_id
-from streamrt.kafka.writer import KafkaRecordWriter
+from streamrt.kafka.cluster.committed import CommittedOffset
+from streamrt.kafka.reading.changelog_reader import ChangelogReader
+from streamrt.kafka.reading.input_reader import InputReader
+from streamrt.kafka.writing.record_writer import KafkaRecordWriter
+from streamrt.kafka.writing.transactions import TRANSACTIONAL_ID_PREFIX, KafkaTransactionalWriter, transactional_id
 from streamrt.records import TopicPartition
 from streamrt.runtime.chunk import Chunk
-from streamrt.runtime.tasks.clients import ChangelogRecords, RecordWriter, TransactionalRecordWriter
+from streamrt.runtime.tasks.task_clients import ChangelogRecords, RecordWriter, TransactionalRecordWriter
 from streamrt.topology import TaskId
 
 logger = logging.getLogger("streamrt")
@@ -26,6 +26,7 @@ KEPT_WRITERS = 64
 """Maximum number of transactional producers per process in micro-batch mode. Each uses threads and memory."""
 _INIT_S = 60.0
 _ANSWER_S = 30.0
+_IDS_S = 5.0
 _CHANGELOG_S = 120.0
 
 
@@ -95,7 +96,7 @@ class KafkaTaskClients:
         self.release(task)
         while self._kept_writers is not None and len(self._transactional) >= self._kept_writers:
             self.release(next(iter(self._transactional)))
-        writer = self._transactional[task] = self._begin(owner, owner.topic)
+        writer = self._transactional[task] = self._begin_writer(owner, owner.topic)
         return writer
 
     @contextlib.contextmanager
@@ -105,13 +106,13 @@ class KafkaTaskClients:
         Raises:
             TransactionError: if Kafka rejects the start of the writer.
         """
-        writer = self._begin(owner, topic)
+        writer = self._begin_writer(owner, topic)
         try:
             yield writer
         finally:
             writer.close()
 
-    def _begin(self, owner: TopicPartition, topic: str) -> KafkaTransactionalWriter:
+    def _begin_writer(self, owner: TopicPartition, topic: str) -> KafkaTransactionalWriter:
         writer = KafkaTransactionalWriter(
             self._connection,
             transactional_id(TRANSACTIONAL_ID_PREFIX, self._group, *owner),
@@ -164,6 +165,10 @@ class KafkaTaskClients:
         if self._reader is None:
             self._reader = ChangelogReader(self._connection)
         return self._reader.read(partition, start, end, timeout_s=_CHANGELOG_S)
+
+    def topic_ids(self, topics: Collection[str]) -> Mapping[str, str | None]:
+        """Return Kafka's ids of topics; None for one that does not exist."""
+        return self._admin.topic_ids(topics, timeout=_IDS_S)
 
     def log_end(self, partition: TopicPartition) -> int:
         """Return the last stable offset of an input partition."""

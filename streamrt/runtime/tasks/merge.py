@@ -9,16 +9,21 @@ ahead*: it reads the next records of the first input directly from Kafka, up to 
 once. They are processed like the others. If they are delivered later, they are below the position of the input and are
 dropped. Without reading ahead, the order would be wrong, or delivered records would wait in memory for the next batch.
 An input whose log is read to its end does not delay the others.
+
+Behind exchanges, the end of a log says nothing about records that are on their way to it. There the caller gives the ends
+up to which inputs are read: see `streamrt.event_time.exchange_cuts`.
 """
 
 from bisect import bisect_left
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
-from itertools import pairwise
+from collections import deque
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping
+from itertools import accumulate, pairwise
 from operator import attrgetter
+from typing import Any
 
 from streamrt.records import TopicPartition
 from streamrt.runtime.chunk import Chunk
-from streamrt.runtime.tasks.clients import TaskClients
+from streamrt.runtime.tasks.task_clients import TaskClients
 
 ChunkSlice = tuple[Chunk, int, int]
 """Consecutive records of one input: a chunk, the index of the first record, and the index after the last one."""
@@ -34,6 +39,8 @@ class Merge:
         clients: reads records ahead from Kafka.
         until: for each input, the offset at which it ends; records up to it are read ahead, whether others wait for
             them or not. None for the delivered records, without such an end.
+        ends: for some inputs, the offset up to which records are read ahead, in place of the end of the log.
+        early: inputs whose records may come before their time. If older records are behind them, they come with these.
     """
 
     def __init__(
@@ -43,10 +50,13 @@ class Merge:
         times: Callable[[Chunk], list[int]],
         clients: TaskClients,
         until: Mapping[TopicPartition, int] | None = None,
+        ends: Mapping[TopicPartition, int] | None = None,
+        early: Collection[TopicPartition] = (),
     ) -> None:
+        limits, ends = until or {}, ends or {}
         self._feeds = [
-            _Feed(
-                partition, delivered.get(partition, ()), at, times, clients, None if until is None else until[partition]
+            (_EarlyFeed if partition in early else _Feed)(
+                partition, delivered.get(partition, ()), at, times, clients, limits.get(partition), ends.get(partition)
             )
             for partition, at in start.items()
         ]
@@ -83,6 +93,8 @@ class Merge:
 
 
 _NEVER = 1 << 63
+_LOOK_AHEAD = 10_000
+"""How many records a merge looks ahead, at least, if the input has them."""
 _time = attrgetter("time")
 
 
@@ -104,18 +116,19 @@ class _Feed:
         times: Callable[[Chunk], list[int]],
         clients: TaskClients,
         until: int | None,
+        end: int | None,
     ) -> None:
         self.partition = partition
         self.start = self._position = start
         self.time = 0
-        chunks = _ordered(delivered)
+        chunks = _order_chunks(delivered)
         if until is not None:
             chunks = [part for chunk in chunks if (part := chunk.before_offset(until)).offsets]
-        self._until = until
+        self._until, self._end = until, end
         self.delivered_end = max((chunk.offsets[-1] + 1 for chunk in chunks), default=0) if until is None else until
         self._times_of = times
         self._clients = clients
-        self._chunks = self._read(chunks)
+        self._chunks = self._read_chunks(chunks)
         self._chunk: Chunk | None = None
         self._times: list[int] = []
         self._index = 0
@@ -127,12 +140,12 @@ class _Feed:
     def ready(self) -> bool:
         """Find the next record; return whether there is one."""
         while self._chunk is None or self._index >= len(self._times):
-            chunk = next(self._chunks, None)
-            if chunk is None:
+            loaded = self._load_chunk()
+            if loaded is None:
                 self._chunk = None
                 return False
-            self._chunk, self._times = chunk, self._times_of(chunk)
-            self._index = bisect_left(chunk.offsets, self._position)
+            self._chunk, self._times = loaded
+            self._index = bisect_left(self._chunk.offsets, self._position)
         self.time = self._times[self._index]
         return True
 
@@ -151,18 +164,51 @@ class _Feed:
     def close(self) -> None:
         self._chunks.close()
 
-    def _read(self, delivered: Iterable[Chunk]) -> Generator[Chunk, None, None]:
-        yield from delivered
-        if self._until is not None and self._position >= self._until:
+    def _load_chunk(self) -> tuple[Chunk, list[int]] | None:
+        """Return the next chunk with the times at which its records are due; None at the end."""
+        chunk = next(self._chunks, None)
+        return None if chunk is None else (chunk, self._times_of(chunk))
+
+    def _read_chunks(self, delivered: Iterable[Chunk]) -> Generator[Chunk, None, None]:
+        at = self._position
+        for chunk in delivered:
+            yield chunk
+            at = max(at, chunk.offsets[-1] + 1)
+        limit = self._until if self._until is not None else self._end
+        if limit is not None and at >= limit:
             return
         end = self._clients.log_end(self.partition)
-        if self._until is not None:
-            end = min(end, self._until)
-        if self._position < end:
-            yield from self._clients.read(self.partition, self._position, end)
+        end = end if limit is None else min(end, limit)
+        if at < end:
+            yield from self._clients.read(self.partition, at, end)
 
 
-def _ordered(delivered: Iterable[Chunk]) -> list[Chunk]:
+class _EarlyFeed(_Feed):
+    """An input whose records are due with the oldest record behind them, as far as the merge looks ahead.
+
+    A repartition topic has the records of several input partitions, one after the other if there was a backlog.
+    """
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self._loaded: deque[tuple[Chunk, list[int]]] = deque()
+        self._is_at_end = False
+
+    def _load_chunk(self) -> tuple[Chunk, list[int]] | None:
+        while not self._is_at_end and sum(len(times) for _, times in self._loaded) <= _LOOK_AHEAD:
+            found = super()._load_chunk()
+            self._is_at_end = found is None
+            if found is not None:
+                self._loaded.append(found)
+        if not self._loaded:
+            return None
+        chunk, times = self._loaded.popleft()
+        oldest = min((min(later, default=_NEVER) for _, later in self._loaded), default=_NEVER)
+        due = list(accumulate(reversed(times), min, initial=oldest))
+        return chunk, due[:0:-1]
+
+
+def _order_chunks(delivered: Iterable[Chunk]) -> list[Chunk]:
     """Return the chunks of one input with strictly rising offsets, which is nearly always their order already."""
     chunks = sorted(delivered, key=lambda chunk: chunk.offsets[0])
     rising = all(chunk.offsets == sorted(chunk.offsets) for chunk in chunks)

@@ -1,6 +1,6 @@
 """Spans of OpenTelemetry: of the commits of tasks, and of sampled records.
 
-A process of tasks has its own provider, beside the one that users' code may set up for itself. It exports in a thread, and
+A process of tasks has its own provider, alongside the one that users' code may set up for itself. It exports in a thread, and
 what cannot be exported is dropped.
 """
 
@@ -111,7 +111,7 @@ class TaskSpans:
         begun = otel_context.Context()
         return self._tracer.start_span(
             f"process {chunk.topic}",
-            begun if headers is None else _propagator.extract(_carrier(headers), begun),
+            begun if headers is None else _propagator.extract(_make_carrier(headers), begun),
             SpanKind.CONSUMER,
             attributes,
             None if commit is None else [Link(commit.context)],
@@ -145,14 +145,14 @@ class CommitSpan:
         """
         if any(counts.values()):
             self._span.set_attribute("streamrt.end_offsets", [f"{partition}@{end}" for partition, end in ends])
-            self._end(counts)
+            self._end_span(counts)
 
     def aborted(self, counts: Mapping[str, int], reason: str) -> None:
         """End the span of work that was not committed and will be repeated."""
         self._span.set_status(Status(StatusCode.ERROR, reason))
-        self._end(counts)
+        self._end_span(counts)
 
-    def _end(self, counts: Mapping[str, int]) -> None:
+    def _end_span(self, counts: Mapping[str, int]) -> None:
         self._span.set_attributes({f"streamrt.{name}": count for name, count in counts.items()})
         self._span.end()
 
@@ -188,14 +188,14 @@ class RecordSampler:
         self._counted_at = clock()
         self._source = source or random.Random()  # noqa: S311 - no secret depends on it
         # How many records without a context come before the next one that is traced: no number is drawn for each of them.
-        self._before = self._draw()
+        self._before = self._draw_number()
 
     def following(self, chunk: Chunk, start: int, stop: int) -> int:
         """Return the index of the first traced record of a range, or `stop`; records before it count as seen."""
         if chunk.headers is None:
             while self._before < stop - start:
                 found = start + int(self._before)
-                self._before = self._draw()
+                self._before = self._draw_number()
                 if self._may_begin():
                     return found
                 start = found + 1
@@ -205,10 +205,10 @@ class RecordSampler:
         # Without a slice, which would be copied for each sampled record.
         for index in range(start, stop):
             headers = column[index]
-            sampled = None if headers is None else _sampled(headers)
+            sampled = None if headers is None else _read_sampled(headers)
             if sampled is None:
                 if self._before < 1:
-                    self._before = self._draw()
+                    self._before = self._draw_number()
                     if self._may_begin():
                         return index
                 else:
@@ -228,7 +228,7 @@ class RecordSampler:
         self._left -= 1.0
         return True
 
-    def _draw(self) -> float:
+    def _draw_number(self) -> float:
         if self._ratio >= 1:
             return 0
         if self._ratio <= 0:
@@ -250,7 +250,7 @@ def headers_of(span: Span) -> HeadersMapping:
     return carried
 
 
-def _sampled(headers: Headers) -> bool | None:
+def _read_sampled(headers: Headers) -> bool | None:
     """Return what a trace context says about sampling; None without a valid one."""
     for name, value in headers:
         if name == _TRACEPARENT:
@@ -264,7 +264,7 @@ def _sampled(headers: Headers) -> bool | None:
     return None
 
 
-def _carrier(headers: Headers | None) -> dict[str, str]:
+def _make_carrier(headers: Headers | None) -> dict[str, str]:
     found: dict[str, str] = {}
     for name, value in headers or ():
         if name in _CARRIED and value:
@@ -285,7 +285,7 @@ class _QuietExporter(SpanExporter):
         self._outcome = "nothing was sent"
         session = requests.Session()
         self._request = session.request
-        session.request = self._noted
+        session.request = self._note_result
         self._inner = OTLPSpanExporter(session=session)
         address = urlsplit(getattr(self._inner, "_endpoint", ""))
         self._shown = f"{address.scheme}://{address.hostname}:{address.port or ''}".rstrip(":")
@@ -316,7 +316,7 @@ class _QuietExporter(SpanExporter):
                 self._lost = 0
         return result
 
-    def _noted(self, *arguments: Any, **options: Any) -> Any:
+    def _note_result(self, *arguments: Any, **options: Any) -> Any:
         """Send a request, and note how it ended."""
         try:
             response = self._request(*arguments, **options)

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 
 from streamrt.connectors import SinkBatch
 from streamrt.errors import ChangelogError, StateError, StoreCorruptedError
-from streamrt.records import TopicPartition
+from streamrt.records import Positions, TopicPartition
 from streamrt.runtime.batch_context import BatchContext
 from streamrt.runtime.report import Output, StoreTime
-from streamrt.runtime.sent import Sent, what_was_sent
+from streamrt.runtime.sent import Sent, pending_exchange_times
 from streamrt.runtime.tasks import faults
-from streamrt.runtime.tasks.clients import RecordWriter
 from streamrt.runtime.tasks.commit import CommitProtocol
-from streamrt.runtime.tasks.stores import TaskStores
+from streamrt.runtime.tasks.stores.task_stores import TaskStores
+from streamrt.runtime.tasks.task_clients import RecordWriter
 from streamrt.topology import TaskId
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ class Work:
 
 
 @dataclass
-class Progress:
+class TaskProgress:
     """How far a task has come.
 
     Attributes:
@@ -113,7 +113,7 @@ class Progress:
 
     times: dict[str, StoreTime] = field(default_factory=dict)
     sent: dict[str, int] = field(default_factory=dict)
-    positions: dict[TopicPartition, int] = field(default_factory=dict)
+    positions: Positions = field(default_factory=Positions)
 
 
 class StreamTask:
@@ -172,10 +172,11 @@ class StreamTask:
         self.is_open = False
         self.start = dict(start)
         self.end = dict(start)
+        self._before_markers: dict[TopicPartition, int] = {}
         self.sent: dict[str, int] = {}
         self.times: Mapping[str, StoreTime] = {}
-        self.durable = Progress()
-        self.reported = Progress()
+        self.durable = TaskProgress()
+        self.reported = TaskProgress()
         self.unfinished = False
         self.work: Work | None = None
         self.last_committer = False
@@ -221,9 +222,10 @@ class StreamTask:
             StateError: if state cannot be used, or a committed offset of the group was moved back.
             TransactionError: if Kafka rejects the transaction, or the partition was reassigned meanwhile.
         """
-        self._move(TaskStatus.RESTORING)
+        self._move_to(TaskStatus.RESTORING)
         self._stores = stores
-        self.start = self._commit.begin(self.start, reuse=self.last_committer)
+        self.start = self._commit.begin({**self.start, **self._before_markers}, reuse=self.last_committer)
+        self._before_markers.clear()
         self.end = dict(self.start)
         # Event times sent by earlier owners remain valid, and so does work that they left unfinished.
         self.sent = dict(self.durable.sent)
@@ -233,7 +235,7 @@ class StreamTask:
         except ChangelogError as refusal:
             self._commit.confirm_refusal(refusal, self.start)
         faults.reached("restored")
-        self._move(TaskStatus.RUNNING)
+        self._move_to(TaskStatus.RUNNING)
 
     def begin_work(self) -> None:
         """Begin to work in a commit interval."""
@@ -241,7 +243,7 @@ class StreamTask:
         self.work = Work()
 
     def prepare(self, end: Mapping[TopicPartition, int], flush_sinks: Callable[[], None]) -> None:
-        """Flush the sinks, and hand the changelog records of the commit to the writer.
+        """Flush the sinks. Then, `produce_changes` hands the changelog records of the commit to the writer.
 
         Args:
             end: offset after the last processed record, for each input partition.
@@ -250,14 +252,25 @@ class StreamTask:
         Raises:
             SinkBackpressureError: if a sink asks to retry later.
         """
-        self._require(TaskStatus.PREPARED)
+        self._require_status(TaskStatus.PREPARED)
         faults.reached("processed")
         flush_sinks()
         faults.reached("sinks-flushed")
         self.end = dict(end)
+        self._move_to(TaskStatus.PREPARED)
+
+    def produce_changes(self) -> None:
+        """Hand the changelog records of the commit to the writer, after `prepare`.
+
+        At least once, the outputs must be durable before: state that has forgotten a result, such as a closed window,
+        never emits it again.
+
+        Raises:
+            ProducerError: if a change cannot be produced.
+        """
         self.stores.prepare(self.writer, self.end)
+        self._commit.prepare(self.end)
         faults.reached("changelog-produced")
-        self._move(TaskStatus.PREPARED)
 
     def publish(self) -> None:
         """Publish the work in Kafka, after `prepare`; at least once, after a flush of the writer.
@@ -268,17 +281,18 @@ class StreamTask:
             TransactionError: if the partition was reassigned to another process, or the outcome is unknown.
             KafkaRequestError: if the changelogs cannot be checked or repaired.
         """
-        self._require(TaskStatus.PUBLISHED)
-        self._commit.publish(self.stores, self.end, what_was_sent(self.sent, self.times, self._exchanges))
-        self._move(TaskStatus.PUBLISHED)
+        self._require_status(TaskStatus.PUBLISHED)
+        self._commit.publish(self.stores, self.end, pending_exchange_times(self.sent, self.times, self._exchanges))
+        self._move_to(TaskStatus.PUBLISHED)
 
     def store(self) -> None:
         """Write the stores, after `publish`."""
-        self._require(TaskStatus.COMMITTED)
+        self._require_status(TaskStatus.COMMITTED)
         self.stores.flush(self.end)
         faults.reached("stored")
         self.start = dict(self.end)
-        self._move(TaskStatus.COMMITTED)
+        self._before_markers.clear()
+        self._move_to(TaskStatus.COMMITTED)
 
     def proceed(self) -> bool:
         """Begin the next commit interval over the same open stores.
@@ -289,18 +303,30 @@ class StreamTask:
         if not self._commit.usable:
             return False
         self.stores.renew()
-        self._move(TaskStatus.RUNNING)
+        self._move_to(TaskStatus.RUNNING)
         return True
+
+    def pass_markers(self, partition: TopicPartition, end: int) -> None:
+        """Continue behind the transaction markers at the end of an input, which the group has passed.
+
+        A former owner whose transaction began before may still set the group back to the offset in front of them.
+
+        Args:
+            partition: the input partition.
+            end: the offset behind the markers.
+        """
+        self._before_markers.setdefault(partition, self.start[partition])
+        self.start[partition] = end
 
     # -- Rebalances and the end ----------------------------------------------------------------------------------------
 
     def suspend(self) -> None:
         """Keep the stores open during a rebalance, with nothing uncommitted, until `resume` or `close`."""
-        self._move(TaskStatus.SUSPENDED)
+        self._move_to(TaskStatus.SUSPENDED)
 
     def resume(self) -> None:
         """Continue after a rebalance."""
-        self._move(TaskStatus.RUNNING)
+        self._move_to(TaskStatus.RUNNING)
 
     def abort(self) -> StateError | None:
         """Drop all uncommitted work and close the stores; another attempt may follow.
@@ -313,7 +339,7 @@ class StreamTask:
             return None
         if self.status is not TaskStatus.COMMITTED:
             self._commit.abort()
-        self._move(TaskStatus.WAITING)
+        self._move_to(TaskStatus.WAITING)
         self.end = dict(self.start)
         try:
             self._stores.close()
@@ -334,7 +360,7 @@ class StreamTask:
         if self.status is TaskStatus.CLOSED:
             return None
         error = self.abort()
-        self._move(TaskStatus.CLOSED)
+        self._move_to(TaskStatus.CLOSED)
         return error
 
     # -- Event time ----------------------------------------------------------------------------------------------------
@@ -351,13 +377,13 @@ class StreamTask:
 
     def sent_for_commit(self) -> dict[str, Sent]:
         """Return the event times that the metadata of a committed offset stores."""
-        return what_was_sent(self.durable.sent, self.durable.times, self._exchanges)
+        return pending_exchange_times(self.durable.sent, self.durable.times, self._exchanges)
 
-    def _require(self, status: TaskStatus) -> None:
+    def _require_status(self, status: TaskStatus) -> None:
         if status not in self.status.successors:
             raise RuntimeError(f"task {self.id} cannot go from {self.status.value} to {status.value}")
 
-    def _move(self, status: TaskStatus) -> None:
-        self._require(status)
+    def _move_to(self, status: TaskStatus) -> None:
+        self._require_status(status)
         self.status = status
         self.is_open = status.is_open

@@ -13,16 +13,16 @@ from streamrt.kafka import KafkaRequestError
 from streamrt.records import TopicPartition
 from streamrt.runtime.batch_context import BatchContext
 from streamrt.runtime.chunk import Chunk
-from streamrt.runtime.reads import TaskRead, TaskRows
+from streamrt.runtime.read_messages import TaskRead, TaskRows
 from streamrt.runtime.report import Report, RestoredPart
 from streamrt.runtime.spec import TaskSpec
-from streamrt.runtime.tasks.clients import TaskClients
-from streamrt.runtime.tasks.open_store import RestoreInterrupted
-from streamrt.runtime.tasks.store_catalog import StoreCatalog
-from streamrt.runtime.tasks.stores import TaskStores
+from streamrt.runtime.tasks.error_handling import HANDLED_ERRORS, note_close_error, record_task_error
+from streamrt.runtime.tasks.stores.open_store import RestoreInterrupted
+from streamrt.runtime.tasks.stores.store_catalog import StoreCatalog
+from streamrt.runtime.tasks.stores.task_stores import TaskStores
 from streamrt.runtime.tasks.stream_task import StreamTask
+from streamrt.runtime.tasks.task_clients import TaskClients
 from streamrt.runtime.tasks.task_registry import TaskRegistry
-from streamrt.runtime.tasks.troubles import HANDLED_ERRORS, note_close_error, note_trouble
 from streamrt.runtime.tasks.watchdog import Watchdog
 from streamrt.runtime.tasks.work_cycle import WorkCycle
 from streamrt.state.rocksdb import block_cache_usage, load_rocksdb
@@ -94,7 +94,7 @@ class TaskExecutor:
             chunks: records, in order within each partition.
             context: start offsets and limits.
         """
-        return self._batch(context, lambda cycle: _feed(chunks, cycle))
+        return self._run_cycle(context, lambda cycle: _feed_chunks(chunks, cycle))
 
     def tick(self, tasks: Iterable[TaskId], context: BatchContext) -> Report:
         """Tick tasks without records, and commit the results.
@@ -108,12 +108,12 @@ class TaskExecutor:
             for task_id in tasks:
                 cycle.tick(task_id)
 
-        return self._batch(context, feed)
+        return self._run_cycle(context, feed)
 
-    def _batch(self, context: BatchContext, feed: Callable[[WorkCycle], None]) -> Report:
+    def _run_cycle(self, context: BatchContext, feed: Callable[[WorkCycle], None]) -> Report:
         begun = time.monotonic()
         self.drain_shown()
-        cycle = self._begin(context, resident=False)
+        cycle = self._begin_cycle(context, resident=False)
         try:
             feed(cycle)
             report = self.end(cycle)
@@ -147,9 +147,9 @@ class TaskExecutor:
 
     def begin(self, context: BatchContext) -> WorkCycle:
         """Begin to work on the assigned tasks, until `end`."""
-        return self._begin(context, resident=True)
+        return self._begin_cycle(context, resident=True)
 
-    def _begin(self, context: BatchContext, *, resident: bool) -> WorkCycle:
+    def _begin_cycle(self, context: BatchContext, *, resident: bool) -> WorkCycle:
         self._registry.reset()
         self._cycles += 1
         number = self._cycles if context.number is None else context.number
@@ -159,7 +159,7 @@ class TaskExecutor:
 
     def end(self, cycle: WorkCycle) -> Report:
         """Commit the work of a cycle, and return the report about it."""
-        cycle.settle()
+        cycle.commit()
         cycle.report.shown += self.drain_shown()
         cycle.report.metrics = self._registry.drain_metrics()
         cycle.report.tallies = self._registry.drain_tallies()
@@ -198,7 +198,7 @@ class TaskExecutor:
                 break
             task = self.assigned.get(task_id)
             if task is not None:
-                finished = self._restore(task, context, deadline, report)
+                finished = self._restore_task(task, context, deadline, report)
             else:
                 finished = self._restore_and_close(self._registry.add_for(context, task_id), context, deadline, report)
             if not finished:
@@ -211,16 +211,16 @@ class TaskExecutor:
 
     def _restore_and_close(self, task: StreamTask, context: BatchContext, deadline: float, report: Report) -> bool:
         try:
-            return self._restore(task, context, deadline, report)
+            return self._restore_task(task, context, deadline, report)
         finally:
             note_close_error(report, task, self._registry.remove(task))
 
-    def _restore(self, task: StreamTask, context: BatchContext, deadline: float, report: Report) -> bool:
+    def _restore_task(self, task: StreamTask, context: BatchContext, deadline: float, report: Report) -> bool:
         """Restore one task, and note the result; return whether it is open."""
         with log_context(self._registry.log_fields(task.id)):
             interrupted, trouble = self._try_to_open(task, context, deadline, report)
             if trouble is not None:
-                note_trouble(report, task, trouble)
+                record_task_error(report, task, trouble)
         if trouble is None and self.spec.transactional:
             # Also if the restore was interrupted.
             self._registry.note_committer(task, report)
@@ -258,7 +258,7 @@ class TaskExecutor:
         with log_context(self._registry.log_fields(task_id)):
             try:
                 stores.open(start, stateful=context.stateful, deadline=time.monotonic() + _READ_S)
-                return [_rows(stores, read) for read in reads]
+                return [_read_rows(stores, read) for read in reads]
             except RestoreInterrupted:
                 trouble = f"the state of {task_id} is being restored"
             except (StateError, TransactionError, KafkaRequestError) as error:
@@ -294,14 +294,14 @@ def own_block_cache() -> dict[str, int]:
     return {} if used is None else dict.fromkeys(own_memory(), used)
 
 
-def _rows(stores: TaskStores, read: TaskRead) -> TaskRows:
+def _read_rows(stores: TaskStores, read: TaskRead) -> TaskRows:
     try:
         return stores.read(read.store, read.read)
     except StateError as error:
         return TaskRows.refused(f"the state of {read.task} cannot be read: {error}", lasting=True)
 
 
-def _feed(chunks: Iterable[Chunk], cycle: WorkCycle) -> None:
+def _feed_chunks(chunks: Iterable[Chunk], cycle: WorkCycle) -> None:
     stopped_at: float | None = None
     for chunk in chunks:
         if stopped_at is None:

@@ -14,14 +14,14 @@ from streamrt.runtime.batch_context import BatchContext
 from streamrt.runtime.placement import StateSettings
 from streamrt.runtime.report import FailedRecord, Report
 from streamrt.runtime.spec import TaskSpec
-from streamrt.runtime.tasks.clients import TaskClients
+from streamrt.runtime.tasks.chain.failed_records import RejectedRecords
+from streamrt.runtime.tasks.chain.operator_chain import OperatorChain
+from streamrt.runtime.tasks.chain.task_sinks import TaskSinks
 from streamrt.runtime.tasks.commit import AtLeastOnceCommit, CommitProtocol, ExactlyOnceCommit
-from streamrt.runtime.tasks.failed_records import RejectedRecords
-from streamrt.runtime.tasks.operator_chain import OperatorChain
-from streamrt.runtime.tasks.sinks import TaskSinks
-from streamrt.runtime.tasks.store_catalog import StoreCatalog
-from streamrt.runtime.tasks.stores import TaskStores
+from streamrt.runtime.tasks.stores.store_catalog import StoreCatalog
+from streamrt.runtime.tasks.stores.task_stores import TaskStores
 from streamrt.runtime.tasks.stream_task import StreamTask
+from streamrt.runtime.tasks.task_clients import TaskClients
 from streamrt.runtime.tasks.watchdog import Watchdog
 from streamrt.topology import Measured, MetricId, Tally, TaskId, add_tallies
 from streamrt.topology.tallies import CACHE_HITS, CACHE_MISSES, SINK_RETRIES, SINK_RETRY_SECONDS
@@ -110,7 +110,7 @@ class TaskRegistry:
                 chain = OperatorChain(self.spec, stream, *arguments)
             else:
                 # Imported only if traces are on: OpenTelemetry is optional, and its import takes time.
-                from streamrt.runtime.tasks.traced_chain import TracedChain
+                from streamrt.runtime.tasks.chain.traced_chain import TracedChain
 
                 chain = TracedChain(self.spec, stream, self.spans, *arguments)
             self._chains[stream] = chain
@@ -154,7 +154,7 @@ class TaskRegistry:
         measured, now = self._measured.get(task.id), time.monotonic()
         if measured is not None and now < measured.due:
             return
-        # Soon at first, because stores grow most then.
+        # Soon at first, because that is when stores grow most.
         pause = _FIRST_SIZES_S if measured is None else min(2 * measured.pause_s, _SIZES_S)
         self._measured[task.id] = _Measured(now + pause, pause)
         report.sizes.update({(task.id, store): size for store, size in task.stores.sizes().items()})
@@ -181,6 +181,10 @@ class TaskRegistry:
         """Return the input partitions of a task."""
         return self.spec.topology.inputs(task_id)
 
+    def early(self, task_id: TaskId) -> frozenset[TopicPartition]:
+        """Return the inputs of a task that a merge may take before their time."""
+        return frozenset(each for each in self.inputs(task_id) if each.topic in self.spec.topology.early_exchanges)
+
     def merge_order(self, task_id: TaskId) -> tuple[TopicPartition, ...]:
         """Return the input partitions of a task in the order for records with equal timestamps."""
         topics = self.spec.topology.merge_order(task_id.stream)
@@ -195,9 +199,9 @@ class TaskRegistry:
         """
         commit: CommitProtocol
         if self.spec.transactional:
-            commit = ExactlyOnceCommit(task_id, self.clients, self.spec.commit_metadata)
+            commit = ExactlyOnceCommit(task_id, self.clients, self.spec.commit_metadata, self.spec.positions)
         else:
-            commit = AtLeastOnceCommit(self.clients)
+            commit = AtLeastOnceCommit(self.clients, self.spec.positions)
         stream = task_id.stream
         task = StreamTask(task_id, start, commit, self.spec.topology.sends(stream), resumes=stream in self._resuming)
         self.tasks[task_id] = task

@@ -34,8 +34,8 @@ _CALLERS = (
     "streamrt.joins",
     "streamrt.dataframe",
     "streamrt.serializers",
-    "streamrt.runtime.tasks.inputs",
-    "streamrt.runtime.tasks.operator_chain",
+    "streamrt.runtime.tasks.chain.task_inputs",
+    "streamrt.runtime.tasks.chain.operator_chain",
 )
 _NO_CALLERS = ("streamrt.joins.lookups", "streamrt.serializers.registry")
 """Modules that also call libraries, which have their own time-outs and must not be interrupted at arbitrary points."""
@@ -125,11 +125,13 @@ class Watchdog:
             return
         if self._thread is None:
             arguments = [threading.main_thread().ident]
-            self._thread = threading.Thread(target=self._watch, args=arguments, name="streamrt-watchdog", daemon=True)
+            self._thread = threading.Thread(
+                target=self._watch_thread, args=arguments, name="streamrt-watchdog", daemon=True
+            )
             self._thread.start()
         # Set it each time: another application may have used this process. SIGURG is ignored by default, so a late
         # signal does no harm.
-        signal.signal(signal.SIGURG, self._interrupt)
+        signal.signal(signal.SIGURG, self._interrupt_record)
         self._running = task
         try:
             yield
@@ -148,12 +150,12 @@ class Watchdog:
             self._thread.join()
             self._thread = None
 
-    def _watch(self, thread: int) -> None:
+    def _watch_thread(self, thread: int) -> None:
         pause_s = min(self._timeout_s / 4, 1.0)
         seen: object = None
         since = self._clock()
         while not self._closed.wait(pause_s if self._suspected is None else _AGAIN_S):
-            moment = self._moment()
+            moment = self._current_moment()
             now = self._clock()
             if moment is None or moment[0] != seen:
                 seen, since, self._suspected = None if moment is None else moment[0], now, None
@@ -163,15 +165,15 @@ class Watchdog:
                 self._suspected = seen
                 signal.pthread_kill(thread, signal.SIGURG)
 
-    def _moment(self) -> tuple[object, RecordId] | None:
+    def _current_moment(self) -> tuple[object, RecordId] | None:
         running = self._running
         moment = None if running is None else running.moment()
         # Another task may have the same id.
         return None if moment is None else ((running, moment[0]), moment[1])
 
-    def _interrupt(self, number: int, frame: FrameType | None) -> None:
+    def _interrupt_record(self, number: int, frame: FrameType | None) -> None:
         """Raise the error if the same record is still being processed and the user's function is running."""
-        moment, suspected = self._moment(), self._suspected
+        moment, suspected = self._current_moment(), self._suspected
         stack = CallStack.of(frame)
         if moment is None or suspected is None or moment[0] != suspected or not stack.user_code:
             return

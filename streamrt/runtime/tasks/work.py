@@ -1,4 +1,4 @@
-"""What a work cycle notes about the work of its tasks."""
+"""Notes of a work cycle about the work of its tasks."""
 
 from collections.abc import Sequence
 
@@ -23,6 +23,7 @@ def flush_writers(prepared: Sequence[StreamTask], spec: TaskSpec) -> tuple[str, 
     writers = {id(task.writer): task.writer for task in prepared}.values()
     sources = () if spec.state is None else spec.state.sources.values()
     changelogs = {log.topic for source in sources for log in source.stores.values() if log is not None}
+    changelogs |= set() if spec.positions is None else {spec.positions.topic}
     skip = "produce" in spec.policies.skipped
     refusals = [flush_writer(writer, spec.callbacks, changelogs, skip=skip) for writer in writers]
     return next((each for each in refusals if each is not None), None)
@@ -30,10 +31,10 @@ def flush_writers(prepared: Sequence[StreamTask], spec: TaskSpec) -> tuple[str, 
 
 def size_of(chunk: Chunk, start: int, stop: int) -> int:
     """Return the size of the keys and values of some records of a chunk, in bytes."""
-    return _length(chunk.keys[start:stop]) + _length(chunk.values[start:stop])
+    return _column_bytes(chunk.keys[start:stop]) + _column_bytes(chunk.values[start:stop])
 
 
-def _length(column: list[bytes | None]) -> int:
+def _column_bytes(column: list[bytes | None]) -> int:
     try:
         # Twice as fast as with the filter, and almost every column has only values, or none.
         return sum(map(len, column))  # type: ignore[arg-type]

@@ -4,27 +4,35 @@ In micro-batch mode, tasks live as long as the cycle. Resident tasks stay open f
 """
 
 import bisect
+import logging
 import time
 from collections.abc import Iterable, Mapping, Sequence
 
+from streamrt.common.throttle import Throttle
 from streamrt.errors import SinkError
 from streamrt.records import OffsetRange, TopicPartition
 from streamrt.runtime.batch_context import BatchContext
 from streamrt.runtime.chunk import Chunk
 from streamrt.runtime.report import Report
+from streamrt.runtime.tasks.chain.operator_chain import Limits, OperatorChain, TaskFailed
 from streamrt.runtime.tasks.cycle_commits import CycleCommits
+from streamrt.runtime.tasks.error_handling import HANDLED_ERRORS, note_failure, record_task_error, sink_failure
 from streamrt.runtime.tasks.merge import ChunkSlice, Merge
-from streamrt.runtime.tasks.moments import still_tick_of, tick_of
-from streamrt.runtime.tasks.operator_chain import Limits, OperatorChain, TaskFailed
 from streamrt.runtime.tasks.stream_task import StreamTask
 from streamrt.runtime.tasks.task_registry import TaskRegistry
-from streamrt.runtime.tasks.troubles import HANDLED_ERRORS, note_failure, note_trouble, sink_failure
+from streamrt.runtime.tasks.ticks import still_tick_of, tick_of
 from streamrt.runtime.tasks.work import size_of, work_of
 from streamrt.topology import TaskId
 
 __all__ = ["WorkCycle"]
 
 _NO_LIMIT = 1 << 62
+_LONG_S = 10.0
+"""How far beyond the end of its slice a single record may work before a warning."""
+
+_warnings = Throttle(60.0)
+
+logger = logging.getLogger("streamrt")
 
 
 class WorkCycle:
@@ -88,12 +96,15 @@ class WorkCycle:
         """Begin a time slice, shared by all tasks. Its time starts with the next work."""
         self._limits = None
 
-    def take_turn(self, task_id: TaskId, chunks: Sequence[Chunk]) -> tuple[list[Chunk], bool]:
+    def take_turn(
+        self, task_id: TaskId, chunks: Sequence[Chunk], ends: Mapping[TopicPartition, int] | None = None
+    ) -> tuple[list[Chunk], bool]:
         """Process records or unfinished work of one task for the rest of the time slice; the task stays open.
 
         Args:
             task_id: the task.
             chunks: its records, in order within each partition; empty to continue unfinished work.
+            ends: up to where a merge reads its inputs ahead; by default to the ends of their logs.
 
         Returns:
             The unprocessed records, and whether another task may follow. No task may follow if the time slice is over,
@@ -104,16 +115,18 @@ class WorkCycle:
             return [], True
         with self._registry.at_work(task_id, self._number):
             if not chunks:
-                going_on = self._enter(task_id) is not None
+                going_on = self._enter_task(task_id) is not None
             elif task_id.stream in self._registry.merged:
                 delivered: dict[TopicPartition, list[Chunk]] = {}
                 for chunk in waiting:
                     delivered.setdefault(TopicPartition(chunk.topic, chunk.partition), []).append(chunk)
-                going_on = self._process_merged(task_id, delivered)
+                going_on = self._process_merged(task_id, delivered, ends)
             else:
                 going_on = all(self._process_chunk(chunk, task_id) for chunk in waiting)
             if self._active is not None:
-                going_on = self._drain(self._active, self._slice().deadline - self._registry.clock()) and going_on
+                going_on = (
+                    self._drain_calls(self._active, self._begin_slice().deadline - self._registry.clock()) and going_on
+                )
         rest = [
             chunk.from_offset(self.position(TopicPartition(chunk.topic, chunk.partition)))
             for chunk in waiting
@@ -130,40 +143,47 @@ class WorkCycle:
         task = self._registry.tasks.get(task_id)
         if task is None or not task.is_working:
             return False
-        return task.unfinished or (task is self._active and self._chain(task).calls.in_flight > 0)
+        return task.unfinished or (task is self._active and self._chain_of(task).calls.in_flight > 0)
 
     def _process_chunk(self, chunk: Chunk, task_id: TaskId) -> bool:
-        task = self._enter(task_id)
+        task = self._enter_task(task_id)
         if task is None:
             self.report.complete = False
             return False
         start = self.position(TopicPartition(chunk.topic, chunk.partition))
         rest = chunk if chunk.offsets[0] >= start else chunk.from_offset(start)
-        return not rest.offsets or self._run([(rest, 0, len(rest.offsets))], task)
+        return not rest.offsets or self._run_slices([(rest, 0, len(rest.offsets))], task)
 
-    def _process_merged(self, task_id: TaskId, delivered: Mapping[TopicPartition, list[Chunk]]) -> bool:
+    def _process_merged(
+        self,
+        task_id: TaskId,
+        delivered: Mapping[TopicPartition, list[Chunk]],
+        ends: Mapping[TopicPartition, int] | None = None,
+    ) -> bool:
         """Process the delivered records of a task with several inputs; return whether another task may follow."""
-        task = self._enter(task_id)
+        task = self._enter_task(task_id)
         if task is None:
             self.report.complete = False
             return False
         # Records whose values a sink has already come first, up to the same offsets as before: otherwise, values of a record
         # behind them could come earlier this time, and be dropped with theirs.
         until = self._registry.sinks.replayed({each: self.position(each) for each in task.inputs})
-        if until and not self._merge(task, delivered, until):
+        if until and not self._merge_inputs(task, delivered, until):
             return False
-        return self._merge(task, delivered, None)
+        return self._merge_inputs(task, delivered, None, ends)
 
-    def _merge(
+    def _merge_inputs(
         self,
         task: StreamTask,
         delivered: Mapping[TopicPartition, list[Chunk]],
         until: Mapping[TopicPartition, int] | None,
+        ends: Mapping[TopicPartition, int] | None = None,
     ) -> bool:
         start = {partition: self.position(partition) for partition in self._registry.merge_order(task.id)}
-        merge = Merge(delivered, start, self._chain(task).times, self._registry.clients, until)
+        early = self._registry.early(task.id)
+        merge = Merge(delivered, start, self._chain_of(task).times, self._registry.clients, until, ends, early)
         try:
-            return self._run(merge.runs(), task, merge)
+            return self._run_slices(merge.runs(), task, merge)
         finally:
             merge.close()
 
@@ -186,15 +206,15 @@ class WorkCycle:
             self.report.unfinished[task_id] = True
             return False
         with self._registry.at_work(task_id, self._number):
-            return self._enter(task_id) is not None
+            return self._enter_task(task_id) is not None
 
-    def settle(self) -> None:
+    def commit(self) -> None:
         """Process the kept chunks, and commit all processed work."""
         self._process_gathered()
         for task in list(self._commits.working):
             if task.is_working:
-                self._finish(task)
-        self._commits.settle()
+                self._finish_task(task)
+        self._commits.commit_all()
 
     def close(self) -> None:
         """End the cycle. Uncommitted work is dropped, also from sinks and from the report.
@@ -204,17 +224,17 @@ class WorkCycle:
         """
         tasks = self._commits.release_all()
         if self._active is not None:
-            self._chain(self._active).calls.drop()
+            self._chain_of(self._active).calls.drop()
             self._active = None
         for task in tasks:
             self._commits.withdraw(task, None)
 
     # -- The active task -------------------------------------------------------------------------------------------
 
-    def _chain(self, task: StreamTask) -> OperatorChain:
+    def _chain_of(self, task: StreamTask) -> OperatorChain:
         return self._registry.chain(task.id.stream)
 
-    def _enter(self, task_id: TaskId) -> StreamTask | None:
+    def _enter_task(self, task_id: TaskId) -> StreamTask | None:
         """Make a task the active one, and return it.
 
         Returns:
@@ -223,23 +243,23 @@ class WorkCycle:
         active = self._active
         if active is not None:
             if active.id == task_id:
-                return active if self._is_timely(active) else None
+                return active if self._deliver_tick(active) else None
             if self._resident and not self._registry.sinks.exclusive:
-                if not self._drain(active):
+                if not self._drain_calls(active):
                     return None
-                self._leave(active)
-            elif not self._finish(active):
+                self._leave_task(active)
+            elif not self._finish_task(active):
                 return None
         task = self._registry.tasks.get(task_id)
         if task is None or not task.is_working:
-            return self._begin(task_id)
-        self._chain(task).work_for(task)
+            return self._begin_task(task_id)
+        self._chain_of(task).work_for(task)
         self._active = task
-        return task if self._is_timely(task) else None
+        return task if self._deliver_tick(task) else None
 
-    def _leave(self, task: StreamTask) -> None:
+    def _leave_task(self, task: StreamTask) -> None:
         """Assign the outputs of the chain to its task; the chain may work for another task next."""
-        chain, work = self._chain(task), work_of(task)
+        chain, work = self._chain_of(task), work_of(task)
         chain.calls.drop()
         collector, (skipped, dead_letters) = chain.collector, chain.failed.take()
         work.produced += collector.produced
@@ -250,7 +270,7 @@ class WorkCycle:
         collector.produced, collector.produced_bytes, collector.collected = 0, 0, []
         self._active = None
 
-    def _begin(self, task_id: TaskId) -> StreamTask | None:
+    def _begin_task(self, task_id: TaskId) -> StreamTask | None:
         """Make a task the active one that has not worked in this cycle yet, or whose work is prepared or committed."""
         try:
             chain = self._registry.chain(task_id.stream)
@@ -269,7 +289,7 @@ class WorkCycle:
             reached = {each: done.end for each, done in former.items()}
             task = self._registry.add_for(self.context, task_id, reached)
         expected = dict(task.start)
-        if not (task.is_open or self._open(task)) or not self._read_positions(task):
+        if not (task.is_open or self._open_stores(task)) or not self._read_positions(task):
             return None
         self._active = task
         self._commits.begin(task)
@@ -277,14 +297,14 @@ class WorkCycle:
         for each, start in task.start.items():
             begin = former[each].start if each in former else expected[each]
             ranges[each] = OffsetRange(*each, begin, start)
-        return task if self._is_timely(task) else None
+        return task if self._deliver_tick(task) else None
 
-    def _open(self, task: StreamTask) -> bool:
+    def _open_stores(self, task: StreamTask) -> bool:
         try:
             self._registry.open(task, self.context)
         except HANDLED_ERRORS as trouble:
             self._commits.discard(task)
-            note_trouble(self.report, task, trouble)
+            record_task_error(self.report, task, trouble)
             return False
         except BaseException:
             self._commits.release(task)
@@ -297,7 +317,7 @@ class WorkCycle:
             self._registry.sinks.begin(task.id.stream, task.start)
         except HANDLED_ERRORS as trouble:
             self._commits.discard(task)
-            note_trouble(self.report, task, trouble)
+            record_task_error(self.report, task, trouble)
         except SinkError as error:
             self._commits.discard(task)
             note_failure(self.report, sink_failure(task.id, error))
@@ -305,19 +325,19 @@ class WorkCycle:
             return True
         return False
 
-    def _is_timely(self, task: StreamTask) -> bool:
+    def _deliver_tick(self, task: StreamTask) -> bool:
         """Tick a task that has not seen this context; return whether records may follow."""
         known = work_of(task).context is self.context and not task.unfinished
-        return known or not self._chain(task).collector.ticks or self._tick(task)
+        return known or not self._chain_of(task).collector.ticks or self._tick_task(task)
 
-    def _tick(self, task: StreamTask) -> bool:
+    def _tick_task(self, task: StreamTask) -> bool:
         """Tick the operators, after they have finished earlier due work; return whether records may follow."""
-        if not self._drain(task):
+        if not self._drain_calls(task):
             return False
-        chain, work = self._chain(task), work_of(task)
+        chain, work = self._chain_of(task), work_of(task)
         collector = chain.collector
         before, final = collector.outputs, self.context.final.get(task.id, frozenset())
-        collector.deadline, collector.unfinished = self._slice().deadline, False
+        collector.deadline, collector.unfinished = self._begin_slice().deadline, False
         try:
             first = task.inputs[0]
             if task.unfinished:
@@ -326,7 +346,7 @@ class WorkCycle:
                 work.context = self.context
                 chain.tick(tick_of(self.context, task), first, self.position(first), final)
         except (TaskFailed, *HANDLED_ERRORS) as error:
-            self._abort(task, error)
+            self._abort_task(task, error)
             return False
         outputs = collector.outputs - before
         work.outputs += outputs
@@ -339,17 +359,17 @@ class WorkCycle:
         task.unfinished = unfinished
         self.paused = self.paused or unfinished
 
-    def _slice(self) -> Limits:
+    def _begin_slice(self) -> Limits:
         """Return the limits of the time slice. It begins with the first work."""
         if self._limits is None:
             # Time spent before, on waiting for data, restoring or skipping records, does not count.
             self._limits = Limits(self._registry.clock() + self.context.time_limit_s, self.context.output_limit)
         return self._limits
 
-    def _run(self, runs: Iterable[ChunkSlice], task: StreamTask, merge: Merge | None = None) -> bool:
+    def _run_slices(self, runs: Iterable[ChunkSlice], task: StreamTask, merge: Merge | None = None) -> bool:
         """Process records of a task and note the progress; return whether more may follow."""
-        chain, report, work = self._chain(task), self.report, work_of(task)
-        limits, before = self._slice(), chain.collector.outputs
+        chain, report, work = self._chain_of(task), self.report, work_of(task)
+        limits, before = self._begin_slice(), chain.collector.outputs
         room = _NO_LIMIT if self.context.record_limit is None else self.context.record_limit - report.records
         if room <= 0:
             return False
@@ -384,11 +404,13 @@ class WorkCycle:
                 records += count
                 size += size_of(chunk, start, start + count)
                 finished = finished and last == stop
-                if not finished or records >= room or self._over(chain, limits):
+                if not finished or records >= room or self._is_over(chain, limits):
                     break
         except (TaskFailed, *HANDLED_ERRORS) as error:
-            self._abort(task, error)
+            self._abort_task(task, error)
             return False
+        if done:
+            self._warn_of_long_work(partition, end, limits)
         for partition, (begin, end) in done.items():
             former = report.ranges[partition]
             # With exactly-once, a range begins at the committed offset, even without records: the next commit is
@@ -407,13 +429,29 @@ class WorkCycle:
         report.records += records
         report.read_bytes += size
         report.outputs += outputs
-        return finished and records < room and not self._over(chain, limits)
+        return finished and records < room and not self._is_over(chain, limits)
 
-    def _over(self, chain: OperatorChain, limits: Limits) -> bool:
+    def _warn_of_long_work(self, partition: TopicPartition, end: int, limits: Limits) -> None:
+        """Log that the last record has worked far beyond the slice: within a record, only what it makes due can stop."""
+        overrun_s = self._registry.clock() - limits.deadline
+        if overrun_s > _LONG_S and _warnings.admit(partition):
+            logger.warning(
+                "the record of %s[%d] at offset %d took more than %.0f s: its results cannot be committed in parts%s; make "
+                "fewer results of one record, or less of each",
+                partition.topic,
+                partition.partition,
+                end - 1,
+                overrun_s,
+                ", and brokers abort transactions after transaction.timeout.ms"
+                if self._registry.spec.transactional
+                else "",
+            )
+
+    def _is_over(self, chain: OperatorChain, limits: Limits) -> bool:
         enough = limits.outputs is not None and chain.collector.outputs >= limits.outputs
         return enough or chain.collector.unfinished or self._registry.clock() >= limits.deadline
 
-    def _drain(self, task: StreamTask, patience_s: float | None = None) -> bool:
+    def _drain_calls(self, task: StreamTask, patience_s: float | None = None) -> bool:
         """Pass on the results of asynchronous calls of the active task.
 
         Args:
@@ -423,7 +461,7 @@ class WorkCycle:
         Returns:
             Whether no call is in flight, and the task can go on.
         """
-        chain = self._chain(task)
+        chain = self._chain_of(task)
         if not chain.calls.in_flight:
             return True
         collector, work = chain.collector, work_of(task)
@@ -431,7 +469,7 @@ class WorkCycle:
         try:
             drained = chain.drain(patience_s)
         except (TaskFailed, *HANDLED_ERRORS) as error:
-            self._abort(task, error)
+            self._abort_task(task, error)
             return False
         outputs = collector.outputs - before
         work.outputs += outputs
@@ -439,20 +477,20 @@ class WorkCycle:
         self._note_unfinished(task, task.unfinished or collector.unfinished)
         return drained
 
-    def _finish(self, task: StreamTask) -> bool:
+    def _finish_task(self, task: StreamTask) -> bool:
         """Prepare or commit the work of a task; return whether another task may follow."""
         begun = time.monotonic()
         with self._registry.at_work(task.id, self._number):
             if task is self._active:
-                if not self._drain(task):
+                if not self._drain_calls(task):
                     return False
-                self._leave(task)
+                self._leave_task(task)
             return self._commits.finish(task, begun)
 
-    def _abort(self, task: StreamTask, error: Exception) -> None:
+    def _abort_task(self, task: StreamTask, error: Exception) -> None:
         """Abort the work of the active task because of a `TaskFailed` or one of `HANDLED_ERRORS`."""
-        self._leave(task)
+        self._leave_task(task)
         if isinstance(error, TaskFailed):
             self._commits.give_up(task, error.failure)
         else:
-            self._commits.meet(task, error)
+            self._commits.handle_retriable_error(task, error)

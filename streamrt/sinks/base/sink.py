@@ -1,5 +1,6 @@
 """The base classes of sinks."""
 
 from streamrt.connectors import BaseSink, BatchingSink
+from streamrt.connectors.clients import ClientConnectFailureCallback, ClientConnectSuccessCallback
 
-__all__ = ["BaseSink", "BatchingSink"]
+__all__ = ["BaseSink", "BatchingSink", "ClientConnectFailureCallback", "ClientConnectSuccessCallback"]

@@ -1,5 +1,5 @@
 """A sink of Google BigQuery."""
 
-from streamrt.connectors.sinks.bigquery import BigQuerySink, BigQuerySinkException
+from streamrt.connectors.google.bigquery_sink import BigQuerySink, BigQuerySinkException
 
 __all__ = ["BigQuerySink", "BigQuerySinkException"]

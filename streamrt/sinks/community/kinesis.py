@@ -1,5 +1,5 @@
 """A sink of Amazon Kinesis."""
 
-from streamrt.connectors.sinks.kinesis import KinesisSink, KinesisStreamNotFoundError
+from streamrt.connectors.amazon.kinesis_sink import KinesisSink, KinesisStreamNotFoundError
 
 __all__ = ["KinesisSink", "KinesisStreamNotFoundError"]

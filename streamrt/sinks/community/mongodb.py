@@ -1,5 +1,9 @@
-"""A sink of MongoDB."""
+"""A sink for MongoDB."""
+
+from typing import Any
 
 from streamrt.connectors import MongoDBSink
 
-__all__ = ["MongoDBSink"]
+MongoQueryFilter = dict[str, Any]
+
+__all__ = ["MongoDBSink", "MongoQueryFilter"]

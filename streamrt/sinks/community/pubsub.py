@@ -1,5 +1,5 @@
 """A sink of Google Cloud Pub/Sub."""
 
-from streamrt.connectors.sinks.pubsub import PubSubSink, PubSubTopicNotFoundError
+from streamrt.connectors.google.pubsub_sink import PubSubSink, PubSubTopicNotFoundError
 
 __all__ = ["PubSubSink", "PubSubTopicNotFoundError"]

@@ -10,10 +10,10 @@ from typing import Any, ClassVar, NamedTuple
 import cloudpickle
 import pytest
 
-from streamrt.connectors import BatchingSink, SinkBackpressureError, SinkBatch
+from streamrt.connectors import BatchingSink, SinkBackpressureError, SinkBatch, SinkItem
 from streamrt.testing.connectors.spies import spy_on
 
-__all__ = ["BatchingSinkConformance", "Written"]
+__all__ = ["BatchingSinkConformance", "BrokenBatch", "Written"]
 
 _TOPIC = "conformance"
 
@@ -102,42 +102,42 @@ class BatchingSinkConformance:
         """`close` may come without `start`, and twice; it writes nothing."""
         self.make().close()
         sink, before = self.started(), self.written()
-        self._add(sink, 0, 1)
+        self._add_values(sink, 0, 1)
         sink.flush()
-        self._add(sink, 1, 2)
+        self._add_values(sink, 1, 2)
         sink.close()
         sink.close()
-        self._same(self.written()[len(before) :], [(0, 0)])
+        self._check_same(self.written()[len(before) :], [(0, 0)])
         sink.on_paused()
         sink.start()
-        self._add(sink, 1, 3)
+        self._add_values(sink, 1, 3)
         sink.flush()
-        self._same(self.written()[len(before) :], [(0, offset) for offset in range(3)])
+        self._check_same(self.written()[len(before) :], [(0, offset) for offset in range(3)])
 
     def test_nothing_is_written_before_flush(self) -> None:
         """Added values belong to a commit that may be abandoned."""
         sink, before = self.started(), self.written()
-        self._add(sink, 0, 3)
+        self._add_values(sink, 0, 3)
         assert self.written() == before
 
     def test_flush_writes_what_was_added_in_order(self) -> None:
         """Each value once, in the order of arrival."""
         sink, before = self.started(), self.written()
-        self._add(sink, 0, 3)
+        self._add_values(sink, 0, 3)
         sink.flush()
-        self._same(self.written()[len(before) :], [(0, offset) for offset in range(3)])
+        self._check_same(self.written()[len(before) :], [(0, offset) for offset in range(3)])
 
     def test_flush_empties(self) -> None:
         """A second flush has nothing to write; later values form another batch."""
         sink = self.started()
-        self._add(sink, 0, 2)
+        self._add_values(sink, 0, 2)
         sink.flush()
         once = self.written()
         sink.flush()
         assert self.written() == once
-        self._add(sink, 2, 3)
+        self._add_values(sink, 2, 3)
         sink.flush()
-        self._same(self.written()[len(once) :], [(0, 2)])
+        self._check_same(self.written()[len(once) :], [(0, 2)])
 
     def test_a_flush_without_values_is_fine(self) -> None:
         """Commits also happen when nothing reaches the sink."""
@@ -151,7 +151,7 @@ class BatchingSinkConformance:
         batches = spy_on(sink, "write", lambda batch: batch)
         for offset in (7, 8, 9):
             for partition in (1, 0):
-                self._add(sink, offset, offset + 1, partition)
+                self._add_values(sink, offset, offset + 1, partition)
         sink.flush()
         seen = {(batch.topic, batch.partition): (batch.first_offset, batch.last_offset) for batch in batches}
         assert seen == {(_TOPIC, 1): (7, 9), (_TOPIC, 0): (7, 9)}
@@ -164,20 +164,20 @@ class BatchingSinkConformance:
         """An operator may make several values from one record."""
         sink, before = self.started(), self.written()
         for _ in range(3):
-            self._add(sink, 5, 6)
+            self._add_values(sink, 5, 6)
         sink.flush()
-        self._same(self.written()[len(before) :], [(0, 5)] * 3)
+        self._check_same(self.written()[len(before) :], [(0, 5)] * 3)
 
     def test_on_paused_drops_what_was_added(self) -> None:
-        """The same records come again."""
+        """The same records are delivered again."""
         sink, before = self.started(), self.written()
-        self._add(sink, 0, 3)
+        self._add_values(sink, 0, 3)
         sink.on_paused()
         sink.flush()
         assert self.written() == before
-        self._add(sink, 0, 3)
+        self._add_values(sink, 0, 3)
         sink.flush()
-        self._same(self.written()[len(before) :], [(0, offset) for offset in range(3)])
+        self._check_same(self.written()[len(before) :], [(0, offset) for offset in range(3)])
 
     def test_on_paused_is_allowed_at_any_time(self) -> None:
         """Another sink may fail before this one got anything."""
@@ -189,25 +189,55 @@ class BatchingSinkConformance:
     def test_a_failed_flush_can_be_repeated(self) -> None:
         """After `on_paused`, the same records are added again and written once more."""
         sink, before = self.started(), self.written()
-        self._add(sink, 0, 2)
+        self._add_values(sink, 0, 2)
         with _failing_write(sink, OSError("the disk is full")), pytest.raises(OSError, match="the disk is full"):
             sink.flush()
         sink.on_paused()
-        self._add(sink, 0, 3)
+        self._add_values(sink, 0, 3)
         sink.flush()
-        self._same(self.written()[len(before) :], [(0, offset) for offset in range(3)])
+        self._check_same(self.written()[len(before) :], [(0, offset) for offset in range(3)])
 
     def test_backpressure_passes_through(self) -> None:
         """The runtime pauses the partition for as long as the sink asks."""
         sink, before = self.started(), self.written()
-        self._add(sink, 0, 2)
+        self._add_values(sink, 0, 2)
         with _failing_write(sink, SinkBackpressureError(2.5)), pytest.raises(SinkBackpressureError) as caught:
             sink.flush()
         assert caught.value.retry_after == 2.5
         sink.on_paused()
-        self._add(sink, 0, 2)
+        self._add_values(sink, 0, 2)
         sink.flush()
-        self._same(self.written()[len(before) :], [(0, offset) for offset in range(2)])
+        self._check_same(self.written()[len(before) :], [(0, offset) for offset in range(2)])
+
+    @pytest.mark.parametrize("kind", [RuntimeError, OSError, ValueError])
+    def test_an_error_within_write_is_not_swallowed(self, kind: type[Exception]) -> None:
+        """Offsets are committed after `flush`: a sink that returns has written everything."""
+        sink = self.started()
+        batch = BrokenBatch(kind)
+        for offset in range(3):
+            batch.append(copy.deepcopy(self._make_value(offset)), b"key", 1_000 + offset, None, offset)
+        with pytest.raises(Exception):  # noqa: B017, PT011 - sinks may explain it in their own words
+            sink.write(batch)
+
+    def test_a_destination_that_fails_is_not_passed_over(self) -> None:
+        """The error of the system outside reaches the runtime: `flush` raises, or asks to retry later."""
+        sink = self.started()
+        if self.break_destination(sink) is NotImplemented:
+            pytest.skip("the suite does not say how to break the destination: define break_destination()")
+        self._add_values(sink, 0, 3)
+        with pytest.raises(Exception):  # noqa: B017, PT011 - each system has its own
+            sink.flush()
+
+    def break_destination(self, sink: BatchingSink) -> Any:
+        """Make the destination refuse what a started sink writes: drop its table, close its connection, stop its server.
+
+        Args:
+            sink: the sink.
+
+        Returns:
+            NotImplemented if there is no way to do so, which skips a test.
+        """
+        return NotImplemented
 
     def test_all_kinds_of_keys_and_values(self) -> None:
         """Keys may be missing, empty, text or bytes; values may be as large and as unusual as the suite defines."""
@@ -224,35 +254,58 @@ class BatchingSinkConformance:
     def test_a_large_batch(self) -> None:
         """Sinks write in chunks, and lose nothing between them."""
         sink, before = self.started(), self.written()
-        self._add(sink, 0, self.many)
+        self._add_values(sink, 0, self.many)
         sink.flush()
-        self._same(self.written()[len(before) :], [(0, offset) for offset in range(self.many)])
+        self._check_same(self.written()[len(before) :], [(0, offset) for offset in range(self.many)])
 
     def test_two_sinks_may_write_to_one_destination(self) -> None:
         """Several processes run tasks."""
         one, other, before = self.started(), self.started(), self.written()
-        self._add(one, 0, 1, 0)
-        self._add(other, 0, 1, 1)
+        self._add_values(one, 0, 1, 0)
+        self._add_values(other, 0, 1, 1)
         one.flush()
         other.flush()
-        self._add(one, 1, 2, 0)
+        self._add_values(one, 1, 2, 0)
         one.flush()
-        self._same(self.written()[len(before) :], [(0, 0), (1, 0), (0, 1)])
+        self._check_same(self.written()[len(before) :], [(0, 0), (1, 0), (0, 1)])
 
-    def _value(self, offset: int) -> Any:
+    def _make_value(self, offset: int) -> Any:
         return self.values[offset % len(self.values)]
 
-    def _add(self, sink: BatchingSink, start: int, end: int, partition: int = 0) -> None:
+    def _add_values(self, sink: BatchingSink, start: int, end: int, partition: int = 0) -> None:
         for offset in range(start, end):
-            sink.add(copy.deepcopy(self._value(offset)), b"key", 1_000 + offset, None, _TOPIC, partition, offset)
+            sink.add(copy.deepcopy(self._make_value(offset)), b"key", 1_000 + offset, None, _TOPIC, partition, offset)
 
-    def _same(self, found: Sequence[Written], origins: Sequence[tuple[int, int]]) -> None:
-        assert [item.value for item in found] == [self._value(offset) for _, offset in origins]
+    def _check_same(self, found: Sequence[Written], origins: Sequence[tuple[int, int]]) -> None:
+        assert [item.value for item in found] == [self._make_value(offset) for _, offset in origins]
         for item, (partition, offset) in zip(found, origins, strict=True):
             assert item.topic in (None, _TOPIC)
             assert item.partition in (None, partition)
             assert item.offset in (None, offset)
             assert item.timestamp in (None, 1_000 + offset)
+
+
+class BrokenBatch(SinkBatch):
+    """A batch that fails when its second item is taken.
+
+    Args:
+        kind: class of the error.
+    """
+
+    __slots__ = ("_kind",)
+
+    def __init__(self, kind: type[Exception]) -> None:
+        super().__init__(_TOPIC, 0)
+        self._kind = kind
+
+    def __iter__(self) -> Iterator[SinkItem]:
+        for number, item in enumerate(self._items):
+            if number:
+                raise self._kind("the suite breaks this batch")
+            yield item
+
+    def iter_chunks(self, n: int) -> Iterator[list[SinkItem]]:  # noqa: D102
+        yield from (list(items) for items in [self])
 
 
 @contextlib.contextmanager

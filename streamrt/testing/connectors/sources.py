@@ -30,6 +30,8 @@ __all__ = [
 ]
 
 _TOPIC = "conformance"
+_QUIET_S = 0.5
+"""Without a record for so long, a source has nothing more to produce for now."""
 
 
 class SourceRecord(NamedTuple):
@@ -195,37 +197,37 @@ class BaseSourceConformance:
     def test_it_produces_to_its_topic(self) -> None:
         """Records arrive, all of them in the given topic."""
         producer = RecordingProducer()
-        with self._running(self.configured(producer)):
-            self._until(lambda: producer.records, "produced nothing")
+        with self._run_source(self.configured(producer)):
+            self._wait_until(lambda: producer.records, "produced nothing")
         assert {record.topic for record in producer.records} == {_TOPIC}
 
     def test_stop_ends_start_in_time(self) -> None:
         """Otherwise the process is killed."""
         producer = RecordingProducer()
         source = self.configured(producer)
-        with self._running(source):
-            self._until(lambda: producer.records, "produced nothing")
+        with self._run_source(source):
+            self._wait_until(lambda: producer.records, "produced nothing")
             begun = time.monotonic()
         assert time.monotonic() - begun <= getattr(source, "shutdown_timeout", 10)
 
     def test_stop_may_come_twice_and_after_the_end(self) -> None:
         """Both the application and the system may stop it."""
         source = self.configured()
-        with self._running(source):
+        with self._run_source(source):
             source.stop()
         source.stop()
 
     def test_what_was_produced_is_flushed_in_the_end(self) -> None:
         """Records that were produced before the stop are not lost."""
         producer = RecordingProducer()
-        with self._running(self.configured(producer)):
-            self._until(lambda: producer.records, "produced nothing")
+        with self._run_source(self.configured(producer)):
+            self._wait_until(lambda: producer.records, "produced nothing")
         assert producer.flushed == len(producer.records)
 
-    def _running(self, source: BaseSource) -> "RunningSource":
+    def _run_source(self, source: BaseSource) -> "RunningSource":
         return RunningSource(source, self.patience)
 
-    def _until(self, condition: Callable[[], Any], problem: str) -> None:
+    def _wait_until(self, condition: Callable[[], Any], problem: str) -> None:
         deadline = time.monotonic() + self.patience
         while not condition():
             assert time.monotonic() < deadline, f"the source {problem} within {self.patience:g} s"
@@ -254,7 +256,7 @@ class SourceConformance(BaseSourceConformance):
         """After `run` has ended, and with `failed` False."""
         source = self.configured()
         calls = spy_on(source, "cleanup", lambda failed: failed)
-        with self._running(source):
+        with self._run_source(source):
             pass
         assert calls == [False]
 
@@ -289,21 +291,135 @@ class SourceConformance(BaseSourceConformance):
 
 
 class StatefulSourceConformance(SourceConformance):
-    """The contract of every `StatefulSource`."""
+    """The contract of every `StatefulSource`.
+
+    The suite lets the process of a source die at its commits, and starts another one with the state that is left: what it
+    produces, together with what was delivered before, must be all that a source produces that does not die.
+
+    Attributes:
+        repeatable: whether two sources of `make` produce the same records, so that a missing one is noticed.
+        remembers: whether a source that was stopped goes on where it was. Sources that cannot know where they were may begin
+            again.
+    """
+
+    repeatable: ClassVar[bool] = True
+    remembers: ClassVar[bool] = True
 
     def make(self) -> StatefulSource:
         """Return a source that is not configured and has something to produce."""
         raise NotImplementedError
+
+    def identity(self, record: SourceRecord) -> Any:
+        """Return what makes a record the same as that of another run; by default its key and its value.
+
+        Args:
+            record: the record.
+        """
+        return record.key, record.value
 
     def test_state_is_committed_after_its_records(self) -> None:
         """Otherwise a crash in between would lose them."""
         producer, store = RecordingProducer(), MemorySourceStore()
         source = self.configured(producer, store)
         flushed = spy_on(store, "commit", lambda timeout=None: producer.flushed == len(producer.records))
-        with self._running(source):
-            self._until(lambda: producer.records, "produced nothing")
+        with self._run_source(source):
+            self._wait_until(lambda: producer.records, "produced nothing")
         assert flushed
         assert all(flushed)
+
+    @pytest.mark.parametrize("number", [1, 2, 3])
+    @pytest.mark.parametrize("stored", [True, False], ids=["after", "before"])
+    def test_a_crash_at_a_commit_loses_no_record(self, number: int, stored: bool) -> None:
+        """The state covers records that were delivered before it was stored, and no others."""
+        if not self.repeatable:
+            pytest.skip("the source does not produce the same records again")
+        expected = [self.identity(record) for record in self._some_records(RecordingProducer(), MemorySourceStore())]
+        producer, store = RecordingProducer(), _DyingStore(number, stored=stored)
+        store.died = lambda: delivered.extend(producer.records[: producer.flushed])
+        delivered: list[SourceRecord] = []
+        try:
+            self._some_records(producer, store, len(expected), lambda: bool(delivered) or store.is_dead)
+        except _DeathError:
+            pass
+        else:
+            delivered.extend(producer.records[: producer.flushed])
+        again = RecordingProducer()
+
+        def missing() -> list[Any]:
+            found = [self.identity(record) for record in (*delivered, *list(again.records))]
+            return [wanted for wanted in expected if found.count(wanted) < expected.count(wanted)]
+
+        self._some_records(again, store.survivor(), 1_000_000, lambda: not missing())
+        assert not missing(), "records are in no topic, and the state says that they are"
+
+    def test_a_restart_goes_on(self) -> None:
+        """Committed records are not produced again."""
+        if not (self.repeatable and self.remembers):
+            pytest.skip("the source cannot know where it was")
+        producer, store = RecordingProducer(), MemorySourceStore()
+        first = [self.identity(record) for record in self._some_records(producer, store)]
+        begun = time.monotonic()
+        records = self._some_records(RecordingProducer(), store, enough=lambda: time.monotonic() - begun > 2 * _QUIET_S)
+        again = [self.identity(record) for record in records]
+        assert again[:1] != first[:1], "it has begun again"
+
+    def _some_records(
+        self,
+        producer: RecordingProducer,
+        store: MemorySourceStore,
+        count: int = 5,
+        enough: Callable[[], bool] = lambda: False,
+    ) -> list[SourceRecord]:
+        """Run a source until it has produced some records, ends, or has nothing more to say; return all of its records."""
+        running = self._run_source(self.configured(producer, store))
+        with running:
+            deadline, seen, since = time.monotonic() + self.patience, 0, time.monotonic()
+            while running.is_alive and len(producer.records) < count and not enough():
+                now = time.monotonic()
+                if len(producer.records) != seen:
+                    seen, since = len(producer.records), now
+                if (seen and now - since > _QUIET_S) or now > deadline:
+                    break
+                time.sleep(0.005)
+        return list(producer.records)
+
+
+class _DeathError(BaseException):
+    """The process dies. No source survives it by catching errors."""
+
+
+class _DyingStore(MemorySourceStore):
+    """A store whose process dies at a commit.
+
+    Args:
+        number: the number of the commit.
+        stored: whether the commit is durable.
+    """
+
+    died: Callable[[], object]
+
+    def __init__(self, number: int, *, stored: bool) -> None:
+        super().__init__()
+        self.is_dead = False
+        self._number = number
+        self._stored = stored
+
+    def commit(self, timeout: float | None = None) -> None:
+        if self.is_dead:
+            raise _DeathError
+        if self.commits + 1 == self._number:
+            if self._stored:
+                super().commit(timeout)
+            self.is_dead = True
+            self.died()
+            raise _DeathError
+        super().commit(timeout)
+
+    def survivor(self) -> MemorySourceStore:
+        """Return what the next process finds."""
+        store = MemorySourceStore()
+        store._partition = self._partition
+        return store
 
 
 class RunningSource:
@@ -326,9 +442,14 @@ class RunningSource:
         self._source = source
         self._patience = patience
         self._error: BaseException | None = None
-        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread = threading.Thread(target=self._run_thread, daemon=True)
 
-    def _run(self) -> None:
+    @property
+    def is_alive(self) -> bool:
+        """Whether the source runs."""
+        return self._thread.is_alive()
+
+    def _run_thread(self) -> None:
         try:
             self._source.start()
         except BaseException as error:  # noqa: BLE001 - it is raised in the test's thread

@@ -1,4 +1,4 @@
-"""What StreamRT must answer, given what Fluss does.
+"""Answers that StreamRT must give, derived from those of Fluss.
 
 Differences that are meant are applied to Fluss's answers here, each with its reason. They are the same as in
 docs/coming-from-fluss.md.
@@ -25,7 +25,7 @@ _ERRORS = {
     "TABLE_ALREADY_EXIST": "TableExistsError",
     "TABLE_NOT_EXIST": "TableNotFoundError",
 }
-# Whatever Fluss's client finds by itself has one code; Python's own errors come from it, too.
+# Whatever Fluss's client finds by itself has one code; Python's own errors also come from it.
 _FOUND_BY_CLIENT = ("CLIENT_ERROR", "KeyError", "OverflowError", "TypeError")
 _OF_STEPS = {
     "append": "SchemaMismatchError",
@@ -89,14 +89,14 @@ REFUSED = "refused"
 _ONE_AS_FLOAT = {"true": REFUSED}
 _TIMES = ("1969-12-31T23:59:59.999999", "9999-12-31T23:59:59.999999")
 MEANT: dict[str, dict[str, Any]] = {
-    # A bool is no number.
+    # A bool is not a number.
     "float32": _ONE_AS_FLOAT,
     "float64": _ONE_AS_FLOAT,
-    # An integer is a decimal without digits behind the point. Texts of dates, times and decimals are what they say.
+    # An integer is a decimal without digits behind the point. Strings of dates, times and decimals are what they say.
     "decimal(10,2)": {"7": {"decimal": "7.00"}, '"1.50"': {"decimal": "1.50"}},
     "date": {'"2024-02-29"': {"date": "2024-02-29"}},
     "time": {'"12:30:15.500"': {"time": "12:30:15.500000"}},
-    # Times before 1970 are times; Fluss takes them in columns with a time zone alone.
+    # Times before 1970 are times; Fluss takes them only in columns with a time zone.
     "timestamp": {
         **{json.dumps({"timestamp": each}): {"timestamp": each} for each in _TIMES},
         '"2024-02-29T12:30:15.500"': {"timestamp": "2024-02-29T12:30:15.500000"},

@@ -14,9 +14,9 @@ import pyarrow as pa
 
 from streamrt.errors import StreamRTError
 from streamrt.schema import Schema
-from streamrt.tables.catalog import Catalog
-from streamrt.tables.catalog_store import MemoryCatalog
-from streamrt.tables.stream import TableStream
+from streamrt.tables.catalogue.catalog import Catalog
+from streamrt.tables.catalogue.catalog_store import MemoryCatalog
+from streamrt.tables.reading.stream import TableStream
 from streamrt.tables.table import Table
 from streamrt.testing.memory_topics import MemoryLinks
 from tests.oracle.fluss.values import arrow_schema, decode, encode, type_name

@@ -1,6 +1,6 @@
 """The side of Fluss: reads cases from standard input, one as JSON on each line, and writes what Fluss answers.
 
-It runs in an environment with pyfluss, beside a cluster: `python -m tests.oracle.fluss.reference ADDRESS`.
+It runs in an environment with pyfluss, next to a cluster: `python -m tests.oracle.fluss.reference ADDRESS`.
 """
 
 from __future__ import annotations
@@ -273,7 +273,7 @@ class AdminSide:
         return bool(await self.admin.table_exists(self._path(name)))
 
     async def table_info(self, name: str) -> dict[str, Any]:
-        """What is known of a table, and whether its id is another one than at the last look."""
+        """Return what is known of a table, and whether its id is another one than at the last look."""
         found = await self.admin.get_table_info(self._path(name))
         earlier, self.ids[name] = self.ids.get(name), found.table_id
         return {

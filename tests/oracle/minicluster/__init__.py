@@ -1,7 +1,7 @@
-"""PyFlink's mini-cluster as an oracle: whole jobs with JVM, state, timers and workers, beside StreamRT's test driver.
+"""PyFlink's mini-cluster as an oracle: whole jobs with JVM, state, timers and workers, next to StreamRT's test driver.
 
 The other comparisons of `tests.oracle` drive PyFlink's operators without a JVM, over state and timers of their own. Here,
-nothing of PyFlink is replaced. The cases are the same dicts, with event time alone, and these kinds of steps more:
+nothing of PyFlink is replaced. The cases are the same dicts, with only event time, and with these kinds of steps as well:
 
 * `["o", key, timestamp, value]`: an element of the other input, where there are two.
 * `["w", ms]`: so much time passes by the wall clock.

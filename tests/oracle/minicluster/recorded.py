@@ -1,4 +1,4 @@
-"""What the mini-cluster put out for the scripted cases, in a file of JSON lines, and how results are compared."""
+"""Outputs of the mini-cluster for the scripted cases, in a file of JSON lines, and how results are compared."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ def _process(timers: dict[int, Any], steps: Steps, *, kind: str = "process", del
 
 
 def _lasting(ttl_ms: int, *, reads: bool, steps: Steps) -> Case:
-    """Return a case whose state lives so long after each write, or after reads, too; `["w", ms]` waits by the wall clock."""
+    """Return a case whose state lives so long after each write, or also after reads; `["w", ms]` waits by the wall clock."""
     return {**_process({}, steps), "ttl": [ttl_ms, reads]}
 
 

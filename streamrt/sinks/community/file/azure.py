@@ -1,6 +1,6 @@
 """A sink of files in Azure Blob Storage."""
 
-from streamrt.connectors.sinks.azure_files import (
+from streamrt.connectors.file_sinks.azure_file_sink import (
     AzureContainerAccessDeniedError,
     AzureContainerNotFoundError,
     AzureFileSink,

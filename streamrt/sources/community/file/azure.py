@@ -1,5 +1,5 @@
 """A source of files in Azure Blob Storage."""
 
-from streamrt.connectors.sources.azure_files import AzureFileSource, MissingAzureContainer
+from streamrt.connectors.file_sources.azure_file_source import AzureFileSource, MissingAzureContainer
 
 __all__ = ["AzureFileSource", "MissingAzureContainer"]

@@ -1,5 +1,5 @@
 """Errors of the source of Amazon Kinesis."""
 
-from streamrt.connectors.sources.kinesis import KinesisStreamShardsNotFound
+from streamrt.connectors.amazon.kinesis_source import KinesisStreamShardsNotFound
 
 __all__ = ["KinesisStreamShardsNotFound"]

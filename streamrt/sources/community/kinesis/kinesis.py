@@ -1,5 +1,5 @@
 """A source of Amazon Kinesis."""
 
-from streamrt.connectors.sources.kinesis import KinesisSource
+from streamrt.connectors.amazon.kinesis_source import KinesisSource
 
 __all__ = ["KinesisSource"]

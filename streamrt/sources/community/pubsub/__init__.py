@@ -1,5 +1,5 @@
 """A source of Google Cloud Pub/Sub."""
 
-from streamrt.connectors.sources.pubsub import PubSubSource
+from streamrt.connectors.google.pubsub_source import PubSubSource
 
 __all__ = ["PubSubSource"]

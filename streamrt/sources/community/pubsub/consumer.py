@@ -1,5 +1,5 @@
 """Errors of the source of Google Cloud Pub/Sub."""
 
-from streamrt.connectors.sources.pubsub import PubSubSubscriptionNotFound
+from streamrt.connectors.google.pubsub_source import PubSubSubscriptionNotFound
 
 __all__ = ["PubSubSubscriptionNotFound"]

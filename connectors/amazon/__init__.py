@@ -1,0 +1,1 @@
+"""Connectors for Amazon Web Services: Kinesis and SQS."""

@@ -1,0 +1,1 @@
+"""Sinks of files, locally and in object stores."""

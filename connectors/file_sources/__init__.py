@@ -1,0 +1,1 @@
+"""Sources of files, locally and in object stores."""

@@ -1,0 +1,1 @@
+"""Connectors for Google Cloud: Pub/Sub and BigQuery."""

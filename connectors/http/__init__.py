@@ -1,0 +1,1 @@
+"""Connectors for HTTP and WebSockets."""

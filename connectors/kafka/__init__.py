@@ -1,0 +1,1 @@
+"""Connectors for other Kafka clusters."""

@@ -1,0 +1,1 @@
+"""Sinks for Iceberg and Delta tables."""

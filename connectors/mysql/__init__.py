@@ -1,0 +1,1 @@
+"""Sink for MySQL, and sources of its binary log."""

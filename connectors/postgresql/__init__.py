@@ -1,0 +1,1 @@
+"""Sink for PostgreSQL, and the source of its logical replication."""

@@ -1,0 +1,1 @@
+"""Sinks for SQL databases: what all share, SQLite, DuckDB and ClickHouse."""

@@ -1,0 +1,1 @@
+"""Sinks for databases without SQL and for search engines."""

@@ -1,0 +1,1 @@
+"""Connectors for InfluxDB and TDengine."""

@@ -1,0 +1,115 @@
+"""Inputs of an application: topics, tables and sources."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NoReturn, TypeGuard
+
+from streamrt.application.tables import ApplicationTables
+from streamrt.connectors import BaseSource, Instances, source_topic
+from streamrt.dataframe import StreamingDataFrame
+from streamrt.dataframe.branch import Branch
+from streamrt.errors import ArgumentTypeError, InvalidOperationError
+from streamrt.runtime.driver.starting.definition import ApplicationDefinition
+from streamrt.topics import Topic
+from streamrt.topology import SourceOperator
+
+if TYPE_CHECKING:
+    from streamrt.tables import Table
+
+__all__ = ["Declarations"]
+
+
+class Declarations:
+    """Makes dataframes of topics and tables, and adds sources.
+
+    Args:
+        definition: the application.
+        tables: its tables.
+    """
+
+    def __init__(self, definition: ApplicationDefinition, tables: ApplicationTables) -> None:
+        self._definition = definition
+        self._tables = tables
+
+    def dataframe(
+        self, topic: Topic | Table | str | None = None, source: BaseSource | None = None
+    ) -> StreamingDataFrame:
+        """See `Application.dataframe`."""
+        if source is not None:
+            topic = self.add_source(source, topic)
+        elif _names_table(topic):
+            topic = self._input_topic(self._tables.find(topic))
+        if not isinstance(topic, Topic):
+            raise ArgumentTypeError(
+                "dataframe() needs a topic made by Application.topic(), a table such as 'shop.orders', or a source, got "
+                f"{type(topic).__name__}"
+            )
+        self._definition.topics.register(topic)
+        builder = self._definition.builder
+        node = builder.add_source(SourceOperator(topic))
+        return StreamingDataFrame(Branch(builder, node, (node,), self._definition.topics, tables=self._tables.find))
+
+    def add_source(
+        self, source: BaseSource, topic: Topic | Table | str | None = None, instances: Instances | None = None
+    ) -> Topic:
+        """See `Application.add_source`."""
+        if not isinstance(source, BaseSource):
+            raise ArgumentTypeError(f"add_source() needs a source derived from BaseSource, got {type(source).__name__}")
+        if _names_table(topic):
+            table = self._tables.find(topic)
+            if table.kind != "log":
+                what = "an external table" if table.kind == "external" else "a table with a primary key"
+                raise InvalidOperationError(
+                    f"a source into {table.name}, {what}, is not there yet: produce to a topic or to a table without one"
+                )
+            topic = table.topic
+        if topic is not None and not isinstance(topic, Topic):
+            raise ArgumentTypeError(f"add_source(topic=...) must be a Topic, got {type(topic).__name__}")
+        chosen = self._definition.topics.register(source_topic(source) if topic is None else topic)
+        self._definition.sources.register(source, chosen, instances)
+        return chosen
+
+    def table(self, table: Table | str, **options: Any) -> NoReturn:
+        """See `Application.table`."""
+        raise InvalidOperationError(
+            f"table({_name_of(table)}) is not there yet, because applications read tables as streams of rows: "
+            "dataframe(table) does that, its state keeps rows by key, and join_asof() and join_lookup() join them"
+        )
+
+    def maintain(self, table: Table | str) -> NoReturn:
+        """See `Application.maintain`."""
+        raise InvalidOperationError(
+            f"maintain({_name_of(table)}) is not there yet, because tables with a primary key are created and described "
+            "alone: merge rows in the state of dataframe(table), and write them by to_table()"
+        )
+
+    def sql(self, program: str, args: Mapping[str, Any] | None = None, **frames: StreamingDataFrame) -> NoReturn:
+        """See `Application.sql`."""
+        raise InvalidOperationError(
+            "sql() is not there yet, because dataframes are defined in Python: see filter, apply, group_by, windows and "
+            "joins of StreamingDataFrame; catalog.execute() creates tables"
+        )
+
+    def _input_topic(self, table: Table) -> Topic:
+        if table.kind != "external":
+            return table.topic
+        from streamrt.tables.endpoints.endpoints import endpoint_source, endpoint_topic
+
+        topic = endpoint_topic(table.info, table.home)
+        return self.add_source(endpoint_source(table.info, table.home), topic)
+
+
+def _name_of(table: object) -> str:
+    return repr(table if isinstance(table, str) else getattr(table, "name", table))
+
+
+def _names_table(given: object) -> TypeGuard[Table | str]:
+    if given is None or isinstance(given, Topic):
+        return False
+    if isinstance(given, str):
+        return "." in given
+    # With pyarrow, which applications without tables do not wait for.
+    from streamrt.tables import Table
+
+    return isinstance(given, Table)

@@ -1,0 +1,108 @@
+"""The catalogue of an application, and what it notes there."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+from streamrt.errors import ConsumerError
+from streamrt.runtime.driver.life.schema_changes import schema_change
+from streamrt.runtime.driver.observation.table_usage import TableUsage
+from streamrt.runtime.driver.starting.definition import ApplicationDefinition, Environment
+
+if TYPE_CHECKING:
+    from streamrt.tables import Catalog, Table
+
+__all__ = ["ApplicationTables"]
+
+logger = logging.getLogger("streamrt")
+
+_LAST_WAIT_S = 5.0
+"""How long the end of a run waits for the catalogue."""
+
+
+class ApplicationTables:
+    """The tables of an application.
+
+    Args:
+        definition: the application.
+        environment: where it runs.
+        catalog: the catalogue; None for that of the application's brokers.
+    """
+
+    def __init__(self, definition: ApplicationDefinition, environment: Environment, catalog: Catalog | None) -> None:
+        self._definition = definition
+        self._environment = environment
+        self._catalog = catalog
+
+    @property
+    def catalog(self) -> Catalog:
+        """The catalogue."""
+        if self._catalog is None:
+            # Most applications have no tables.
+            from streamrt.tables import Catalog
+
+            self._catalog = Catalog(self._environment.connection, timeout=self._definition.config.request_timeout)
+        return self._catalog
+
+    def find(self, table: Table | str) -> Table:
+        """Return a table.
+
+        Args:
+            table: the table, or its name in the catalogue.
+
+        Raises:
+            TableNotFoundError: if there is no table of this name.
+        """
+        return self.catalog.table(table) if isinstance(table, str) else table
+
+    @contextlib.contextmanager
+    def noting_usage(self) -> Iterator[None]:
+        """Record in the catalogue which tables the application uses, if it uses any, while it runs."""
+        usage = TableUsage.of(self._definition)
+        if not (usage.reads or usage.writes):
+            yield
+            return
+        # The catalogue may not answer, for which a run does not wait.
+        noting = threading.Thread(
+            target=self._change_usage,
+            args=(
+                "does not learn",
+                lambda group: self.catalog.record_usage(group, reads=usage.reads, writes=usage.writes),
+            ),
+            name="streamrt-usage",
+            daemon=True,
+        )
+        noting.start()
+        try:
+            yield
+        finally:
+            noting.join(_LAST_WAIT_S)
+
+    def forget_usage(self) -> None:
+        """Remove from the catalogue which tables the application uses."""
+        usage = TableUsage.of(self._definition)
+        if usage.reads or usage.writes:
+            self._change_usage("does not forget", lambda group: self.catalog.forget_usage(group))
+
+    @contextlib.contextmanager
+    def naming_schemas(self) -> Iterator[None]:
+        """Say of a record that is not a row that its table has another schema by now, if that is so."""
+        try:
+            yield
+        except ConsumerError as error:
+            topics = self._definition.topics.topics.values()
+            change = schema_change(error, topics, lambda name: self.catalog.load(name))
+            if change is None:
+                raise
+            raise change from error
+
+    def _change_usage(self, failed: str, change: Callable[[str], None]) -> None:
+        group = self._definition.config.consumer_group
+        try:
+            change(group)
+        except Exception as error:  # noqa: BLE001 - an application that may not change the catalogue runs nevertheless
+            logger.warning("the catalogue %s which tables the application %s uses: %s", failed, group, error)

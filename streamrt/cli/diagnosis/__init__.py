@@ -1,0 +1,1 @@
+"""`streamrt doctor` and its findings."""

@@ -1,0 +1,1 @@
+"""Commands for programs: `init`, `run`, `dev`, `plan`, `reset`, `repartition`, `savepoint`, `state`."""

@@ -1,0 +1,75 @@
+"""`streamrt init`: creates a project that runs and passes its tests."""
+
+import importlib.resources
+import re
+from pathlib import Path
+from string import Template
+from typing import Annotated
+
+import typer
+
+from streamrt.cli.output import JsonOption, echo, examples, print_json
+from streamrt.errors import ConfigurationError
+from streamrt.extras import requirement
+
+__all__ = ["EXAMPLES", "init"]
+
+_TEMPLATE = "template"
+_SUFFIX = ".tmpl"
+_DOT = "dot-"
+"""Beginning of the name of a hidden file: build tools leave out hidden files."""
+_NAME = re.compile(r"[a-z]([a-z0-9-]*[a-z0-9])?")
+EXAMPLES = examples("streamrt init word-counts", "streamrt init . --name word-counts")
+
+
+def init(
+    directory: Annotated[Path, typer.Argument(help="Directory of the project; it is created, or must be empty.")],
+    name: Annotated[
+        str | None,
+        typer.Option(help="Name of the project and of its consumer group; by default that of the directory."),
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Create a project: an application that counts words, its test, and how to run both."""
+    chosen = name or re.sub(r"[^a-z0-9]+", "-", directory.absolute().resolve().name.lower()).strip("-")
+    if not _NAME.fullmatch(chosen):
+        raise ConfigurationError(
+            f"{chosen!r} is no name for a project: pass --name with small letters, digits and '-', such as word-counts"
+        )
+    try:
+        if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
+            raise ConfigurationError(
+                f"{directory} is not an empty directory, and nothing was created: choose another one"
+            )
+        directory.mkdir(parents=True, exist_ok=True)
+        written = _write_template(directory, {"name": chosen, "requirement": requirement("local")})
+    except OSError as error:
+        raise ConfigurationError(
+            f"the project cannot be created: {error.filename or directory}: {error.strerror}; choose another directory"
+        ) from error
+    if as_json:
+        print_json({"name": chosen, "directory": str(directory), "files": written})
+        return
+    echo(f"created {directory}:")
+    for path in written:
+        echo(f"  {path}")
+    echo("next:")
+    for line in (f"cd {directory}", 'pip install -e ".[dev]"', "pytest", "streamrt dev app.py"):
+        echo(f"  {line}")
+
+
+def _write_template(directory: Path, values: dict[str, str]) -> list[str]:
+    """Write the files of the template; return their names."""
+    written = []
+    template = importlib.resources.files("streamrt.cli") / _TEMPLATE
+    for source in sorted(template.iterdir(), key=lambda each: each.name):
+        if not source.name.endswith(_SUFFIX):
+            continue
+        target = source.name.removesuffix(_SUFFIX)
+        if target.startswith(_DOT):
+            target = f".{target.removeprefix(_DOT)}"
+        (directory / target).write_text(
+            Template(source.read_text(encoding="utf-8")).substitute(values), encoding="utf-8"
+        )
+        written.append(target)
+    return written

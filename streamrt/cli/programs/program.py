@@ -1,0 +1,81 @@
+"""The process in which `streamrt dev` runs a program: it imports common modules, and waits for an order."""
+
+import json
+import os
+import runpy
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from concurrent.futures import Future
+from pathlib import Path
+
+from streamrt.errors import RunnerError, end_readably
+
+
+def main(orders: Iterator[str]) -> None:
+    """Wait for an order, and run a program as Python does.
+
+    Args:
+        orders: two lines of JSON: the program and its arguments; then, when Spark's JVM has booted, its address.
+            If there is no line, this process is not needed and returns. The end of the lines ends the program.
+    """
+    # Until the order, Ctrl+C is for the program in another process.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    import streamrt.spark.resident_run
+    import streamrt.spark.runner  # noqa: F401 - so that the program need not wait for it
+    from streamrt.spark.sessions.lending import LentJvm, accept_lender
+
+    line = next(orders, None)
+    if line is None:
+        return
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    order = json.loads(line)
+    jvm: Future[LentJvm] = Future()
+
+    def listen() -> None:
+        for told in map(json.loads, orders):
+            if "error" in told:
+                jvm.set_exception(RunnerError(told["error"]))
+            else:
+                jvm.set_result(LentJvm(**told))
+        # The parent process, which gave the order, has ended.
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=listen, name="streamrt-orders", daemon=True).start()
+    accept_lender(jvm.result)
+    run_program(order["program"], order["arguments"])
+
+
+def run_program(program: str, arguments: list[str]) -> None:
+    """Run a program in this process; an exception ends the process as it ends Python.
+
+    Args:
+        program: path of the file.
+        arguments: arguments of the program in `sys.argv`.
+    """
+    end_readably()
+    sys.argv[:] = [program, *arguments]
+    # `python -m` has put the working directory here.
+    sys.path[0] = str(Path(program).absolute().parent)
+    try:
+        runpy.run_path(program, run_name="__main__")
+    except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - it is shown, as Python does
+        # The traceback starts at the program's first frame.
+        trace = error.__traceback__
+        while trace is not None and trace.tb_frame.f_code.co_filename != program:
+            trace = trace.tb_next
+        sys.excepthook(type(error), error.with_traceback(trace), trace)
+        sys.exit(1)
+
+
+def _read_lines(descriptor: int) -> Iterator[str]:
+    """Read lines without a Python file object, which cannot be closed at exit while a thread reads from it."""
+    rest = b""
+    while data := os.read(descriptor, 1 << 16):
+        *lines, rest = (rest + data).split(b"\n")
+        yield from (line.decode() for line in lines)
+
+
+if __name__ == "__main__":
+    main(_read_lines(int(sys.argv[1])))

@@ -1,0 +1,1 @@
+"""Commands for records of topics: `produce`, `consume`, `schemas`, `dlq`."""

@@ -1,0 +1,1 @@
+"""`streamrt table` and `streamrt catalog`."""

@@ -1,0 +1,1 @@
+"""Questions and requests to the brokers: topics, offsets, groups."""

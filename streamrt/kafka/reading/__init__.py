@@ -1,0 +1,1 @@
+"""Readers of partitions without a consumer group."""

@@ -1,0 +1,1 @@
+"""Producers that know the outcome of each record, and transactions."""

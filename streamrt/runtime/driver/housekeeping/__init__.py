@@ -1,0 +1,1 @@
+"""The state directory of an application, and resets."""

@@ -1,0 +1,1 @@
+"""The view from outside: statistics, lag, owners, progress and output."""

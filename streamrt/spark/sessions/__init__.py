@@ -1,0 +1,1 @@
+"""Spark's JVM and session: started, lent, and ended."""

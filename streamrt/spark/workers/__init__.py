@@ -1,0 +1,1 @@
+"""Spark's Python workers: the code that runs in them, and their link to the driver."""

@@ -1,0 +1,1 @@
+"""How tables reach their topics: links to Kafka or memory, positions, and topics that were created again."""

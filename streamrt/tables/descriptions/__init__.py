@@ -1,0 +1,1 @@
+"""Tables, databases and connections as data."""

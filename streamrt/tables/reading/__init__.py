@@ -1,0 +1,1 @@
+"""Reads tables: once, and as they grow."""

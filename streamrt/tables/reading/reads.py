@@ -1,0 +1,188 @@
+"""The part of a table that reads it."""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
+from typing import Any, Literal
+
+from streamrt.arguments import checked, type_name
+from streamrt.errors import ArgumentValueError, InvalidOperationError
+from streamrt.kafka.completion_token import Offsets
+from streamrt.tables.access.feed_options import check_feed_options
+from streamrt.tables.access.positions import Start, TopicPositions, is_by_number
+from streamrt.tables.descriptions.home import TableHome
+from streamrt.tables.descriptions.info import TableInfo, required_schema
+from streamrt.tables.reading.changes import ChangeListener, OnChanges, require_listener_arguments
+from streamrt.tables.reading.detection import Detected, detect
+from streamrt.tables.reading.scan import TableScan
+from streamrt.tables.reading.stream import TableStream
+from streamrt.tables.rows.decoding import OnBadRecord, RowReader
+from streamrt.tables.rows.sampling import sample_reader
+
+__all__ = ["TableReads"]
+
+
+class TableReads:
+    """Reads the rows of a table from its topic, committed records only; `Table` says what each method does.
+
+    Args:
+        info: the table.
+        home: its catalogue.
+    """
+
+    def __init__(self, info: TableInfo, home: TableHome) -> None:
+        self._info = info
+        self._home = home
+
+    def scan(
+        self,
+        columns: Sequence[str | int] | None,
+        start: Start,
+        until: Start,
+        partitions: Collection[int] | None,
+        limit: int | None,
+        *,
+        changes: bool,
+        metadata: bool,
+        on_error: OnBadRecord,
+        options: Mapping[str, Any] | None,
+    ) -> TableScan:
+        """Return the rows between two positions. Both are fixed now, and rows are read when they are asked for."""
+        readers = self._make_readers(columns, changes=changes, metadata=metadata, on_error=on_error)
+        chosen = check_feed_options("scan", options)
+        positions = self._make_positions()
+        bounds = positions.read_bounds(positions.chosen(partitions, start, until))
+        return TableScan(
+            self._home.links,
+            positions,
+            (positions.starts(start, bounds), positions.ends(until, bounds)),
+            readers,
+            limit=limit,
+            timeout=self._home.timeout,
+            options=chosen,
+        )
+
+    def subscribe(
+        self,
+        columns: Sequence[str | int] | None,
+        start: Start,
+        partitions: Collection[int] | None,
+        changes: Literal["log", "full"],
+        max_records: int,
+        *,
+        metadata: bool,
+        on_error: OnBadRecord,
+        options: Mapping[str, Any] | None,
+    ) -> TableStream:
+        """Return the rows from a position on, without an end. Close it, or use it in `with`."""
+        readers = self._make_readers(columns, metadata=metadata, on_error=on_error)
+        chosen = check_feed_options("subscribe", options)
+        return self._make_stream(readers, start, partitions, changes, max_records, chosen)
+
+    def on_changes(
+        self,
+        callback: OnChanges,
+        columns: Sequence[str | int] | None,
+        start: Start,
+        partitions: Collection[int] | None,
+        changes: Literal["log", "full"],
+        max_rows: int,
+        max_delay: float,
+        options: Mapping[str, Any] | None,
+    ) -> ChangeListener:
+        """Call a function with the rows that come, in a thread, until `stop` or an exception."""
+        require_listener_arguments(callback, max_rows, max_delay)
+        chosen = check_feed_options("on_changes", options)
+        stream = self._make_stream(
+            self._make_readers(columns, changes=True), start, partitions, changes, max_rows, chosen
+        )
+        return ChangeListener(stream, callback, max_rows, max_delay)
+
+    def offsets(self, spec: Start, partitions: Collection[int] | None) -> Offsets:
+        """Return the offsets of a place in each partition, with the topic's id."""
+        positions = self._make_positions()
+        return positions.find(spec, positions.read_bounds(positions.chosen(partitions, spec))).offsets()
+
+    def detect_schema(self, limit: int, timeout: float, types: bool, start: Start | None) -> Detected:
+        """Look at records of the topic, and return a schema that fits them. The table is not changed."""
+        if not isinstance(limit, int) or isinstance(limit, bool) or limit < 1:
+            raise ArgumentValueError(f"limit must be 1 or more records, got {limit!r}")
+        if not timeout >= 0:
+            raise ArgumentValueError(f"timeout must be 0 or more seconds, got {timeout!r}")
+        if self._info.kind == "external":
+            from streamrt.tables.reading.event_detection import detect_events
+
+            return detect_events(self._info, self._home, limit=limit, timeout=timeout, types=types, start=start)
+        read = sample_reader(self._info, self._home.schema_registry)
+        return detect(
+            self._home.links,
+            self._make_positions(),
+            self._info.schema,
+            limit=limit,
+            timeout=timeout,
+            types=types,
+            start=start,
+            read=read,
+        )
+
+    def _make_stream(
+        self,
+        readers: Callable[[], RowReader],
+        start: Start,
+        partitions: Collection[int] | None,
+        changes: str,
+        max_records: int,
+        options: Mapping[str, Any],
+    ) -> TableStream:
+        if changes not in ("log", "full"):
+            raise ArgumentValueError(f'changes must be "log" or "full", got {changes!r}')
+        positions = self._make_positions()
+        chosen = positions.chosen(partitions, start)
+        return TableStream(
+            self._home.links,
+            positions,
+            positions.starts(start, positions.read_bounds(chosen)),
+            readers(),
+            max_records=max_records,
+            follows_new=partitions is None and not is_by_number(start),
+            options=options,
+        )
+
+    def _make_positions(self) -> TopicPositions:
+        info = self._info
+        if info.topic is None:
+            raise InvalidOperationError(
+                f"table {info.name!r} is in another system ({info.connector}), and reading it without an application is not "
+                "there yet: read it by app.dataframe(table)"
+            )
+        return TopicPositions(self._home.links.admin(), info.topic, info.name, self._home.timeout)
+
+    def _make_readers(
+        self,
+        columns: Sequence[str | int] | None,
+        *,
+        changes: bool = False,
+        metadata: bool = False,
+        on_error: OnBadRecord = "fail",
+    ) -> Callable[[], RowReader]:
+        info = self._info
+        if info.kind == "primary-key":
+            raise InvalidOperationError(
+                f"reading the rows of table {info.name!r}, which has a primary key, is not there yet: read its topic "
+                f"{info.topic!r} by app.dataframe()"
+            )
+        if info.kind == "external":
+            self._make_positions()
+        required_schema(info)
+        checked("columns", columns, Sequence, "a list of names or numbers", optional=True, show=type_name)
+        if columns is not None and not columns:
+            raise ArgumentValueError("columns must name one column or more: leave it out for all")
+        return partial(
+            RowReader,
+            self._home.row_format(info),
+            # Only external tables have none.
+            str(info.topic),
+            columns,
+            changes=changes,
+            metadata=metadata,
+            on_error=on_error,
+        )

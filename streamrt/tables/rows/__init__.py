@@ -1,0 +1,1 @@
+"""Rows and records: one becomes the other."""

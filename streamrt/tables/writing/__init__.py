@@ -1,0 +1,1 @@
+"""Writes tables: rows, transactions and what became of them."""

@@ -1,0 +1,120 @@
+"""Opens writers of tables: which tables can be written, and what options mean."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from streamrt.errors import ConfigurationError, InvalidOperationError, SchemaError, TopicNotFoundError
+from streamrt.schema import Schema
+from streamrt.serializers.row_formats import KeyFormat, RowFormat
+from streamrt.tables.access.feed_options import refusal_of
+from streamrt.tables.access.links import TableLinks
+from streamrt.tables.access.positions import TopicPositions
+from streamrt.tables.access.topic_watch import WriterWatch
+from streamrt.tables.descriptions.info import TableInfo
+from streamrt.tables.rows.row_encoder import RowEncoder
+from streamrt.tables.writing.writer import TableWriter
+from streamrt.tables.writing.writer_states import WriterStates
+from streamrt.tables.writing.writer_transactions import WriterTransactions, check_writer_id
+
+__all__ = ["open_writer"]
+
+_ASSIGNERS = ("sticky", "round-robin")
+_MAX_BYTES = 1_000_000
+"""librdkafka's default of message.max.bytes."""
+_REFUSED_OPTIONS = {
+    "transactional.id": "give the writer an id instead: table.writer(id=...)",
+    "partitioner": "rows of a key are where all programs look for them",
+    "delivery.report.only.error": "flush() needs to know what was delivered",
+    "on_delivery": "append() returns the outcome of each row",
+    "dr_msg_cb": "append() returns the outcome of each row",
+    "dr_cb": "append() returns the outcome of each row",
+    "error_cb": "the log of StreamRT has what the client says",
+    "logger": "the log of StreamRT has what the client says",
+}
+
+
+def open_writer(
+    info: TableInfo,
+    links: TableLinks,
+    rows_as: Callable[[TableInfo], RowFormat],
+    keys_as: Callable[[TableInfo], KeyFormat | None],
+    timeout: float,
+    *,
+    columns: Sequence[str | int] | None = None,
+    writer_id: str | None = None,
+    options: Mapping[str, Any] | None = None,
+) -> TableWriter:
+    """Return a writer of a table; see `Table.writer`."""
+    topic, schema = _check_writable(info)
+    chosen = dict(options or {})
+    assigner = _assigner_of(chosen.pop("assigner", None), info)
+    _refuse_options(chosen)
+    encoder = RowEncoder(info.name, topic, schema, rows_as(info), keys_as(info), columns, _max_bytes(chosen))
+    if writer_id is not None:
+        check_writer_id(writer_id)
+    admin = links.admin()
+    config = admin.inspect_topics([topic], timeout)[topic]
+    if config is None:
+        raise TopicNotFoundError(
+            f"topic {topic!r} of table {info.name!r} does not exist: create it, or the table again"
+        )
+    topic_id = admin.topic_ids([topic], timeout)[topic]
+    transactions = None
+    if writer_id is not None:
+        states = WriterStates(links, info.name, writer_id, topic, topic_id, timeout)
+        states.prepare(config.replication_factor)
+        transactions = WriterTransactions(links, info.name, topic, writer_id, states, chosen)
+    return TableWriter(
+        info,
+        links.sender(chosen) if transactions is None else transactions.begin(),
+        encoder,
+        around=None if assigner == "sticky" else config.num_partitions or 1,
+        watch=WriterWatch(TopicPositions(admin, topic, info.name, timeout), topic_id, transactions is not None),
+        timeout=timeout,
+        transactions=transactions,
+    )
+
+
+def _check_writable(info: TableInfo) -> tuple[str, Schema]:
+    if info.kind == "primary-key":
+        raise InvalidOperationError(
+            f"writing to tables with a primary key is not there yet, and {info.name!r} has one: upserts and deletes come "
+            "with lookups; a log table takes all rows"
+        )
+    if info.kind == "external" or info.topic is None:
+        raise InvalidOperationError(
+            f"table {info.name!r} is external ({info.connector}) and has no topic to write to: an application writes to it"
+        )
+    if info.schema is None:
+        raise SchemaError(f"table {info.name!r} has no schema: set one by set_schema(), or see detect_schema()")
+    return info.topic, info.schema
+
+
+def _assigner_of(assigner: object, info: TableInfo) -> str:
+    if assigner is None:
+        return "sticky"
+    if assigner not in _ASSIGNERS:
+        raise ConfigurationError(
+            f"writer(options=...): assigner must be one of {', '.join(_ASSIGNERS)}, got {assigner!r}"
+        )
+    if info.key:
+        raise ConfigurationError(
+            f"writer(options=...): assigner is for tables without a key, and that of {info.name!r} decides on partitions"
+        )
+    return str(assigner)
+
+
+def _refuse_options(options: Mapping[str, Any]) -> None:
+    for name in options:
+        advice = _REFUSED_OPTIONS.get(name) or refusal_of(name)
+        if advice is not None:
+            raise ConfigurationError(f"writer(options=...): {name} is not supported: {advice}")
+    for name in ("acks", "request.required.acks"):
+        if str(options.get(name)) == "0":
+            raise ConfigurationError(f"writer(options=...): {name}=0 is not supported: flush() waits for brokers")
+
+
+def _max_bytes(options: Mapping[str, Any]) -> int:
+    given = options.get("message.max.bytes", _MAX_BYTES)
+    # The client refuses what is not a number.
+    return int(given) if str(given).isdecimal() else _MAX_BYTES
