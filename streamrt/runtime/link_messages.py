@@ -107,11 +107,15 @@ class ProgressUpdate:
             sink or a retry.
         ended: the tasks that are at the ends of their inputs, with all records processed; None if unchanged.
         positions: next offsets to process in repartition topics that watermarks pass.
+        rewound: the tasks whose work was aborted since the last message; what was reported of it does not hold.
+        rewinds: number of such aborts so far.
     """
 
     report: Report
     ended: frozenset[TaskId] | None = None
     positions: Mapping[TopicPartition, int] = field(default_factory=dict)
+    rewound: frozenset[TaskId] = frozenset()
+    rewinds: int = 0
 
 
 @dataclass(frozen=True)
@@ -280,6 +284,7 @@ class Time:
         final: the ids of the operators for which the inputs of a bounded run have ended, by task.
         others: the watermarks of all other partitions, without the own one: see `Tick`.
         ahead: the tasks that must wait for other ones.
+        rewinds: `ProgressUpdate.rewinds`, as the driver knew it; None if no rewind is missing.
     """
 
     watermarks: Mapping[TaskId, Mapping[str, int]]
@@ -287,6 +292,7 @@ class Time:
     final: Mapping[TaskId, frozenset[int]] = field(default_factory=dict)
     others: Mapping[TaskId, Mapping[str, int]] = field(default_factory=dict)
     ahead: frozenset[TaskId] = frozenset()
+    rewinds: int | None = None
 
     def of(self, tasks: Set[TaskId]) -> "Time":
         """Return what concerns some tasks, without those that are due."""

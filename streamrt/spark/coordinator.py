@@ -84,6 +84,7 @@ class WorkerHandle:
         lost_at: time at which the connection was lost before the task had ended.
         times: the last event times sent to it, and the operators of its tasks that it was asked to finish.
         reminded: time of the last message to it that tasks are due.
+        rewinds: how often it has aborted work, as it has reported.
         told: number of the last request that was sent to it.
         settled: number of the last request that it has fulfilled.
     """
@@ -105,6 +106,7 @@ class WorkerHandle:
     lost_at: float | None = None
     times: Time = _NO_TIME
     reminded: dict[TaskId, float] = field(default_factory=dict)
+    rewinds: int = 0
     told: int = 0
     settled: int = 0
 
@@ -116,7 +118,7 @@ class WorkerHandle:
         self.ended, self.lost_at = False, None
         self.question, self.generation, self.holds = None, 0, frozenset()
         self.quiet = self.opened = False
-        self.times, self.reminded = _NO_TIME, {}
+        self.times, self.reminded, self.rewinds = _NO_TIME, {}, 0
         self.told = self.settled = 0
 
 
@@ -478,6 +480,10 @@ class ResidentCoordinator:
         """Store how far a task has come, and which of its partitions are read to their ends."""
         with self._lock:
             own = self._owned_tasks(slot)
+            if seen.rewound:
+                self._time.restart(seen.rewound & own)
+                slot.rewinds = seen.rewinds
+                slot.times = slot.times.of(self._tasks_of(slot.positions) - seen.rewound)
             if seen.ended is not None:
                 self._time.at_end(seen.ended, own & self._tasks_of(slot.positions))
             self._time.record_positions(seen.positions, own)
@@ -646,4 +652,4 @@ class ResidentCoordinator:
             return
         slot.times = times
         slot.reminded.update(dict.fromkeys(new, now))
-        slot.link.send(replace(times, due=frozenset(new)))
+        slot.link.send(replace(times, due=frozenset(new), rewinds=slot.rewinds))

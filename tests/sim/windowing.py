@@ -73,6 +73,7 @@ class Slot:
     positions: dict[TopicPartition, int] = field(default_factory=dict)
     times: Time = field(default_factory=lambda: Time({}, frozenset()))
     reminded: dict[TaskId, float] = field(default_factory=dict)
+    rewinds: int = 0
 
 
 class TimedDriver(ResidentDriver):
@@ -108,7 +109,7 @@ class TimedDriver(ResidentDriver):
             if slot.link in self.links and (new or times != slot.times):
                 slot.times = times
                 slot.reminded.update(dict.fromkeys(new, now))
-                slot.link.inbox.append(replace(times, due=frozenset(new)))
+                slot.link.inbox.append(replace(times, due=frozenset(new), rewinds=slot.rewinds))
         barrier = self._requests.barrier(event_time)
         foreign = self._requests.foreign(event_time)
         ends = None if barrier is None else self._requests.ends(barrier)
@@ -155,6 +156,10 @@ class TimedDriver(ResidentDriver):
             self._note(slot, message.report)
             if isinstance(message, ProgressUpdate):
                 own = self._owned_by(slot)
+                if message.rewound:
+                    self._time.restart(message.rewound & own)
+                    slot.rewinds = message.rewinds
+                    slot.times = slot.times.of(self._tasks(slot.positions) - message.rewound)
                 if message.ended is not None:
                     self._time.at_end(message.ended, own & self._tasks(slot.positions))
                 self._time.record_positions(message.positions, own)

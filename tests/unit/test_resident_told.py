@@ -1,5 +1,6 @@
 """Messages of a resident task to the driver and from it: time, quiet, lines, offsets; and tasks of several topics."""
 
+from dataclasses import replace
 from typing import Any
 
 import orjson
@@ -265,6 +266,31 @@ def test_a20_the_time_of_an_earlier_assignment_closes_no_window() -> None:
     world.link.inbox.append(Time({FIRST_TASK: {waiting_store(world): 9_000}}, frozenset({FIRST_TASK})))
     world.until(lambda: bool(world.clients.written("out")))
     assert [orjson.loads(record.value or b"")["value"] for record in world.clients.written("out")] == [2]
+
+
+@GUARANTEES
+def test_a20_time_that_counts_lost_work_closes_no_window(transactional: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(windows, transactional=transactional, commits={"transaction_interval": 3.0, "commit_interval": 3.0})
+    world.begin(FIRST)
+    # As behind an exchange, which brings the records of a slow partition between those of a fast one.
+    for timestamp in (4_500, 1_500):
+        world.put(FIRST, 1, timestamp=timestamp)
+    world.until(lambda: seen(world) == 2)
+    # What the driver says counts both records. Their work is lost, and it says so once more before it hears of that.
+    late = Time({FIRST_TASK: {waiting_store(world): 9_000}}, frozenset({FIRST_TASK}), rewinds=0)
+    world.link.inbox.append(replace(late, due=frozenset()))
+    world.steps()
+    world.clients.troubles[f"log-{waiting_store(world)}"] = TransactionError("injected")
+    world.until(lambda: not world.clients.troubles)
+    world.link.inbox.append(late)
+    # The records are read again in one cycle each.
+    monkeypatch.setattr(world.task._schedule, "most", 1)
+    world.until(lambda: committed(world) == {FIRST: 2})
+    assert world.clients.written("out") == []
+    told = [message for message in world.link.told(ProgressUpdate) if message.rewound]
+    assert [(message.rewound, message.rewinds) for message in told] == [(frozenset({FIRST_TASK}), 1)]
+    world.link.inbox.append(replace(late, rewinds=1))
+    world.until(lambda: _windows(world) == [1_000, 4_000])
 
 
 def test_a20_a_former_owner_may_set_the_group_back_in_front_of_markers() -> None:

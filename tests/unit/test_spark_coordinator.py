@@ -445,7 +445,9 @@ def test_watermarks_wait_for_all_tasks_and_are_told_when_they_change(make: Calla
     expect(second, Ack)
     driver.slots.tick()
     for link, task, others in ((first, TASK_ZERO, 2_000), (second, TASK_ONE, 1_000)):
-        assert expect(link, Time) == Time({task: {STORE: 1_000}}, frozenset(), others={task: {STORE: others}})
+        assert expect(link, Time) == Time(
+            {task: {STORE: 1_000}}, frozenset(), others={task: {STORE: others}}, rewinds=0
+        )
     driver.slots.tick()
     assert first.receive(0.05) == [], "nothing is new"
     first.send(seen(TASK_ZERO, 3_000, deadline=1_500))
@@ -453,8 +455,9 @@ def test_watermarks_wait_for_all_tasks_and_are_told_when_they_change(make: Calla
     expect(first, Ack)
     driver.slots.tick()
     marks = {STORE: 2_000}
-    assert expect(first, Time) == Time({TASK_ZERO: marks}, frozenset({TASK_ZERO}), others={TASK_ZERO: {STORE: 2_000}})
-    assert expect(second, Time) == Time({TASK_ONE: marks}, frozenset(), others={TASK_ONE: {STORE: 3_000}})
+    others_of_first, others_of_second = {TASK_ZERO: {STORE: 2_000}}, {TASK_ONE: {STORE: 3_000}}
+    assert expect(first, Time) == Time({TASK_ZERO: marks}, frozenset({TASK_ZERO}), others=others_of_first, rewinds=0)
+    assert expect(second, Time) == Time({TASK_ONE: marks}, frozenset(), others=others_of_second, rewinds=0)
 
 
 def test_a_partition_that_goes_from_task_to_task_is_told_no_more_than_its_own_time(make: Callable[..., Driver]) -> None:
@@ -473,7 +476,7 @@ def test_a_partition_that_goes_from_task_to_task_is_told_no_more_than_its_own_ti
     expect(second, StartPositions)
     driver.slots.tick()
     others = {TASK_ONE: {STORE: 9_000}}
-    assert expect(second, Time) == Time({TASK_ONE: {}}, frozenset({TASK_ONE}), others=others), (
+    assert expect(second, Time) == Time({TASK_ONE: {}}, frozenset({TASK_ONE}), others=others, rewinds=0), (
         "nobody knows yet where it is"
     )
     second.send(seen(TASK_ONE, 5_000))
@@ -481,6 +484,26 @@ def test_a_partition_that_goes_from_task_to_task_is_told_no_more_than_its_own_ti
     expect(second, Ack)
     driver.slots.tick()
     assert expect(second, Time).watermarks == {TASK_ONE: {STORE: 5_000}}
+
+
+def test_a20_a_task_that_is_rewound_is_told_no_time_of_its_lost_work(make: Callable[..., Driver]) -> None:
+    driver = make()
+    first, second = driver.task(0, ZERO), driver.task(1, ONE)
+    for link, task in ((first, TASK_ZERO), (second, TASK_ONE)):
+        link.send(seen(task, 9_000))
+        link.send(BatchDone(1, Report()))
+        expect(link, Ack)
+    driver.slots.tick()
+    assert [expect(link, Time).rewinds for link in (first, second)] == [0, 0]
+    first.send(ProgressUpdate(Report(), rewound=frozenset({TASK_ZERO}), rewinds=1))
+    first.send(seen(TASK_ZERO, 1_000))
+    first.send(BatchDone(2, Report()))
+    expect(first, Ack)
+    driver.slots.tick()
+    told = expect(first, Time)
+    assert (told.watermarks, told.rewinds) == ({TASK_ZERO: {STORE: 1_000}}, 1)
+    # Tasks that have not lost anything stay where they are, or windows would come twice.
+    assert TASK_ONE in driver.slots._slots[1].times.watermarks
 
 
 def test_a_quiet_partition_is_idle_while_another_task_is_busy(make: Callable[..., Driver]) -> None:

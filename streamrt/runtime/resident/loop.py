@@ -122,6 +122,9 @@ class ResidentLoop:
         self._welcome = False
         self._stop: Stop | None = None
         self._time = Time({}, frozenset())
+        # How often work was aborted, and which number this had for a task whose event times the driver may still count.
+        self._rewinds = 0
+        self._rewound: dict[TaskId, int] = {}
         # The assignment.
         self._answered = False
         self._awaiting = False
@@ -214,9 +217,9 @@ class ResidentLoop:
             self._turns.complete_cut(message.stream, message.number, message.ends)
             self._patience_s = _SHORTEST_PATIENCE_S
         elif isinstance(message, Time):
-            self._time = message
+            self._time = self._without_rewound(message)
             self._pausing.align(message.ahead)
-            self._tick_tasks(message.due)
+            self._tick_tasks(self._time.due)
         elif isinstance(message, StartPositions):
             # A repeated request has two answers. Tasks that were to continue may have been dropped before the first one.
             generation, kept = self._membership.assignment.generation, frozenset(self._input_partitions())
@@ -574,6 +577,7 @@ class ResidentLoop:
 
     def _rewind_aborted(self, cycle: WorkCycle) -> None:
         """Rewind the tasks that must be opened again, so that their uncommitted records are read again."""
+        rewound = set[TaskId]()
         for task in sorted(cycle.drain_aborted(), key=lambda each: each.id):
             self._turns.drop(task)
             self._feed.pause(task.inputs)
@@ -583,6 +587,21 @@ class ResidentLoop:
             # The driver forgets both as well.
             task.reported.times.clear()
             task.reported.positions.forget(task.inputs)
+            rewound.add(task.id)
+        if rewound:
+            self._rewinds += 1
+            self._rewound.update(dict.fromkeys(rewound, self._rewinds))
+            self._time = self._time.of(self._tasks.assigned.keys() - rewound)
+            self._link.send(ProgressUpdate(Report(), rewound=frozenset(rewound), rewinds=self._rewinds))
+
+    def _without_rewound(self, known: Time) -> Time:
+        """Return what the driver says, without the tasks for which it counts work that was aborted."""
+        heard = self._rewinds if known.rewinds is None else known.rewinds
+        stale = {task for task, rewind in self._rewound.items() if rewind > heard}
+        self._rewound = {task: rewind for task, rewind in self._rewound.items() if task in stale}
+        if not stale:
+            return known
+        return replace(known.of(self._tasks.assigned.keys() - stale), due=known.due - stale, rewinds=known.rewinds)
 
     def _end_replays(self) -> None:
         """Note which tasks have re-read all records of earlier attempts: those at the ends of their inputs."""
