@@ -66,12 +66,17 @@ test: archives servers  ## Lint, check types and run all tests; show which took 
 	for lane in $(LANES); do echo "== pytest, lane $$lane"; cat $(VENV)/lane-$$lane.log || failed=1; done; \
 	echo "== the $(SLOWEST) slowest of all lanes"; \
 	cat $(VENV)/lane-*.log | grep -E '^[0-9.]+s (setup|call|teardown) ' | sort --numeric-sort --reverse | head -n $(SLOWEST); \
+	for lane in $(LANES); do \
+	    tail -n 1 $(VENV)/lane-$$lane.log | grep -qE '^=+ [0-9]+ passed' || \
+	        { echo "== the end of lane $$lane, which did not pass"; tail -n 100 $(VENV)/lane-$$lane.log; }; \
+	done; \
 	cat $(VENV)/lane-*.log | grep -E '^(FAILED|ERROR) ' || true; \
 	test $$failed = 0; \
 	echo "make test: ruff check, ruff format, lint-imports, mypy and pytest passed in $$(($$(date +%s) - begun)) s"
 
-# They need neither broker nor Spark, and take what the others leave of the processor.
-lane-models lane-unit types: NICE := nice
+# They need neither broker nor Spark, and wait for nobody, so the others go first. But not always: where seven lanes keep a
+# slow machine busy, a test that gets no time looks like one that hangs.
+lane-models lane-unit types: NICE := nice -n 3
 # Java starts in half of the time with archives of classes. Tests start many Pythons, too, so bytecode is kept even where the
 # environment says otherwise.
 archives test lane-%: export STREAMRT_CACHE_DIR := $(abspath $(VENV)/cache)
