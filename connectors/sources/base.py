@@ -57,8 +57,9 @@ class BaseSource(abc.ABC):
     Example:
         ```python
         class Ticker(BaseSource):
+            _running = True
+
             def start(self) -> None:
-                self._running = True
                 while self._running:
                     message = self._producer_topic.serialize(value=time.time())
                     self._producer.produce(self._producer_topic.name, message.value)

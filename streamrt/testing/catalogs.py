@@ -18,6 +18,7 @@ Example:
 
 import json
 import threading
+import time
 from typing import Any
 
 import pytest
@@ -28,6 +29,7 @@ from streamrt.tables.catalogue.catalog_store import CatalogStore
 __all__ = ["CatalogStoreConformance"]
 
 _KEY = "table/shop.orders"
+_WAIT_S = 60.0
 
 
 class CatalogStoreConformance:
@@ -133,8 +135,9 @@ class CatalogStoreConformance:
 
 def _increment_number(store: CatalogStore) -> int:
     """Add one to the number; return how often another writer was faster."""
-    conflicts = 0
+    conflicts, deadline = 0, time.monotonic() + _WAIT_S
     while True:
+        assert time.monotonic() < deadline, f"{conflicts} conflicts, and no change within {_WAIT_S:g} s"
         stored = store.get(_KEY)
         assert stored is not None
         try:

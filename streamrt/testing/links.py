@@ -15,7 +15,7 @@ Example:
 import contextlib
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
@@ -36,6 +36,7 @@ from streamrt.records import TopicPartition
 from streamrt.tables.access.links import TableLinks
 from streamrt.tables.catalogue.catalog import Catalog
 from streamrt.tables.catalogue.catalog_store import MemoryCatalog
+from streamrt.tables.reading.stream import TableStream
 from streamrt.tables.table import Table
 from streamrt.tables.writing.writer import TableWriter
 from streamrt.topics import Topic
@@ -249,7 +250,7 @@ class TableConformance:
         state: str = "earliest"
         for _ in range(10):
             with table.subscribe(start=state) as stream:
-                found.append(next(stream).row["id"])
+                found.append(_next_row(stream)["id"])
                 state = str(stream.position)
         assert sorted(found) == list(range(10))
         with table.subscribe(start=state) as stream:
@@ -260,26 +261,26 @@ class TableConformance:
         table = _make_table(links)
         with table.subscribe(start="latest") as stream:
             table.append([{"id": 1}])
-            assert next(stream).row["id"] == 1
+            assert _next_row(stream)["id"] == 1
             with table.writer(id="loader") as writer:
                 writer.append({"id": 2})
                 writer.flush(_WAIT_S)
                 assert not stream.poll(timeout=0.2)
             table.append([{"id": 3}])
-            assert next(stream).row["id"] == 3
+            assert _next_row(stream)["id"] == 3
 
     def test_seek_pause_and_resume(self, links: TableLinks) -> None:
         """They change what comes next."""
         table = _make_table(links)
         table.append([{"id": number} for number in range(4)])
         with table.subscribe(["id"], start="earliest") as stream:
-            assert next(stream).row == {"id": 0}
+            assert _next_row(stream) == {"id": 0}
             stream.seek({0: 2})
-            assert next(stream).row == {"id": 2}
+            assert _next_row(stream) == {"id": 2}
             stream.pause([0])
             assert not stream.poll(timeout=0.2)
             stream.resume([0])
-            assert next(stream).row == {"id": 3}
+            assert _next_row(stream) == {"id": 3}
             stream.seek("earliest")
             batch = stream.poll_arrow(timeout=_WAIT_S)
             assert batch.column("id")[0].as_py() == 0
@@ -319,6 +320,13 @@ def _scan_ids(links: TableLinks, table: Table) -> list[int]:
     """Return the ids of the committed rows of a table."""
     _await_markers(links, TopicPartition(str(table.info.topic), 0))
     return [row["id"] for row in table.scan().rows()]
+
+
+def _next_row(stream: TableStream) -> Mapping[str, Any]:
+    """Return the next row, which is to come soon."""
+    found = stream.poll(timeout=_WAIT_S, max_records=1)
+    assert found, f"no row came within {_WAIT_S:g} s"
+    return found[0].row
 
 
 def _make_table(links: TableLinks, name: str | None = None, **settings: Any) -> Table:

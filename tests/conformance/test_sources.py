@@ -31,8 +31,10 @@ class Remembering(StatefulSource):
 
 
 class Plain(BaseSource):
+    # It may be told to stop before it starts.
+    going = True
+
     def start(self) -> None:
-        self.going = True
         while self.going:
             self.producer.produce(self.producer_topic.name, b"1")
         self.producer.flush()
