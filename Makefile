@@ -44,7 +44,7 @@ PUBLIC := streamrt streamrt.connectors streamrt.connectors.sinks streamrt.connec
     models serializers state testing.driver testing.kafka testing.connectors testing.serializers testing.stores windows)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo api test test-long test-newest weigh oracle oracle-fluss archives servers lint types bench lock jars clean
+.PHONY: help demo docs test test-long test-newest weigh oracle oracle-fluss archives servers lint types bench lock jars clean
 .SUFFIXES:
 
 help:  ## List the targets.
@@ -139,8 +139,10 @@ bench: jars  ## Measure latency and throughput against an embedded broker.
 	@$(BIN)/python -m bench.processors
 	@$(BIN)/python -m bench.tables
 
-api: $(VENV)/.installed  ## Write the API reference, as HTML, into build/api.
-	@$(BIN)/pdoc --docformat google --output-directory build/api $(PUBLIC)
+docs: $(VENV)/.installed  ## Build the documentation site into build/docs, with the API reference, and serve it at http://127.0.0.1:8000.
+	@$(BIN)/sphinx-build --quiet --fail-on-warning --keep-going --conf-dir docs . build/docs
+	@$(BIN)/pdoc --docformat google --output-directory build/docs/api $(PUBLIC)
+	@$(BIN)/python -m http.server --directory build/docs --bind 127.0.0.1 8000
 
 jars: $(VENV)/.installed  ## Fetch the Java libraries that are missing, and check the others.
 	@$(BIN)/streamrt jars --set all

@@ -35,11 +35,11 @@ def test_a_project_passes_its_tests(tmp_path: Path) -> None:
     assert "2 passed" in done.stdout
 
 
-def test_the_change_that_the_readme_makes_is_one(tmp_path: Path) -> None:
+def test_the_change_that_getting_started_makes_is_one(tmp_path: Path) -> None:
     """Its effect on a running application is shown with a new project, in tests/spark."""
-    readme = (Path(__file__).parents[2] / "README.md").read_text()
+    page = (Path(__file__).parents[2] / "docs" / "getting-started.md").read_text()
     assert streamrt("init", tmp_path / "words").code == 0
-    [(old, new)] = re.findall(r"\$ sed -i 's/(.+?)/(.+?)/' app\.py", readme)
+    [(old, new)] = re.findall(r"\$ sed -i 's/(.+?)/(.+?)/' app\.py", page)
     assert (tmp_path / "words" / "app.py").read_text().count(old) == 1
     assert f'"{old}", "{new}"' in (Path(__file__).parents[1] / "spark" / "test_cli_project.py").read_text()
 
