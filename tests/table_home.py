@@ -3,7 +3,7 @@
 import contextlib
 import json
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import Any, NamedTuple
@@ -17,6 +17,7 @@ from streamrt.tables.access.links import RecordFeed, TableLinks
 from streamrt.tables.descriptions.connections import Connection
 from streamrt.tables.descriptions.info import TableInfo, TableKind
 from streamrt.tables.descriptions.permissions import TablePermissions
+from streamrt.tables.reading.stream import TableStream
 from streamrt.tables.table import Table
 from streamrt.testing.memory_topics import MemoryLinks
 from streamrt.topics import Topic
@@ -186,6 +187,16 @@ def ids(count: int, first: int = 0) -> list[dict[str, Any]]:
 def known_ids(records: Any) -> list[int]:
     """Return the ids of records."""
     return [record.row["id"] for record in records]
+
+
+def poll_ids(stream: TableStream, enough: Callable[[list[int]], bool]) -> list[int]:
+    """Return the ids of the rows that come, until they are enough; each poll must return some."""
+    found: list[int] = []
+    while not enough(found):
+        came = known_ids(stream.poll(60))
+        assert came, f"no row has come within 60 s, after {found}"
+        found += came
+    return found
 
 
 class CompactedLinks(MemoryLinks):

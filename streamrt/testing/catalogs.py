@@ -122,11 +122,12 @@ class CatalogStoreConformance:
             except BaseException as error:  # noqa: BLE001 - shown by the test
                 errors.append(error)
 
-        threads = [threading.Thread(target=work) for _ in range(self.writers)]
+        threads = [threading.Thread(target=work, daemon=True) for _ in range(self.writers)]
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join()
+            thread.join(2 * self.changes * _WAIT_S)
+            assert not thread.is_alive(), "a call of the store does not return"
         assert errors == []
         stored = self.make().get(_KEY)
         assert stored is not None

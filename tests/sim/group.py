@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from tests.sim.resident import ResidentSimulation
     from tests.sim.simulation import Process
 
+_REVOKED_S = 300.0
+"""Longer than a revocation waits for its task."""
+
 
 class Member(Protocol):
     """Somebody who owns partitions."""
@@ -239,7 +242,8 @@ class SimMember:
                 pass
             membership._drained.set()
             if thread.ident is not None:
-                thread.join()
+                thread.join(_REVOKED_S)
+                assert not thread.is_alive(), f"{self._process.name} waits for the end of a revocation that is over"
         if self._owned is owned and self._group_generation == generation and not self.evicted:
             self._owned, self._revoking = self._without(owned, places), False
 

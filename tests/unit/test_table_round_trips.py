@@ -114,7 +114,9 @@ def read_by_polls(table: Table, case: Case) -> Rows:
     found: Rows = []
     with table.subscribe(start="earliest") as stream:
         while len(found) < len(case.rows):
-            found += checked(case, stream.poll_arrow(timeout=10.0))
+            came = checked(case, stream.poll_arrow(timeout=60.0))
+            assert came, f"no row has come within 60 s, after {found}"
+            found += came
     return found
 
 

@@ -20,7 +20,7 @@ from streamrt.records import TopicPartition
 from streamrt.tables.rows.decoding import RowReader
 from streamrt.tables.rows.rows import ChangeType, ScanRecord, ScanRecords
 from tests.support import LONG, wait_until
-from tests.table_home import CompactedLinks, Home, ids, known_ids, table, write
+from tests.table_home import CompactedLinks, Home, ids, known_ids, poll_ids, table, write
 
 
 @pytest.mark.rows("DK-009", "DK-010", "DK-016", "DK-017", "DK-018", "FL-086", "FL-091")
@@ -140,9 +140,7 @@ def test_seek_pause_and_resume() -> None:
         assert known_ids(stream.poll(60))[0] == before
         stream.seek({1: 2})
         assert stream.position.partition_map("events")[1] == 2
-        found = []
-        while 13 not in found:
-            found += known_ids(stream.poll(60))
+        found = poll_ids(stream, lambda found: 13 in found)
         assert [each for each in found if each >= 10] == [12, 13]
         stream.seek("earliest")
         assert stream.position == events.offsets("earliest")
@@ -196,10 +194,19 @@ def test_close_ends_a_wait_and_a_loop() -> None:
     assert list(stream) == []
     stream.close()
     other = events.subscribe()
+    has_begun, poll = threading.Event(), other._feed.poll
+
+    def polls(timeout_s: float, records: int) -> Any:
+        has_begun.set()
+        return poll(timeout_s, records)
+
+    other._feed.poll = polls  # type: ignore[method-assign]
     thread = threading.Thread(daemon=True, target=lambda: polled.append(other.poll(None)))
     thread.start()
+    assert has_begun.wait(60)
     other.close()
     thread.join(60)
+    assert not thread.is_alive()
     assert not any(polled)
 
 
@@ -244,9 +251,7 @@ def test_interrupt_loses_no_record() -> None:
         with pytest.raises(KeyboardInterrupt):
             next(stream)
         stream._feed.poll = poll  # type: ignore[method-assign]
-        found: list[int] = []
-        while len(found) < 4:
-            found += known_ids(stream.poll(60))
+        found = poll_ids(stream, lambda found: len(found) >= 4)
         assert sorted(found) == [2, 10, 11, 12]
 
 
@@ -289,9 +294,7 @@ def test_interrupt_between_rows_that_are_not_returned_loses_none(method: str, mo
             with pytest.raises(KeyboardInterrupt):
                 getattr(stream, method)()
         assert stream.position == events.offsets("earliest")
-        found: list[int] = []
-        while len(found) < 6:
-            found += known_ids(stream.poll(60))
+        found = poll_ids(stream, lambda found: len(found) >= 6)
         assert sorted(found) == [0, 1, 2, 10, 11, 12]
 
 

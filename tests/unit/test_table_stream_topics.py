@@ -19,7 +19,7 @@ from streamrt.tables.rows.decoding import RowReader
 from streamrt.tables.table import Table
 from streamrt.testing.memory_topics import MemoryLinks
 from streamrt.topics import Topic
-from tests.table_home import NOW, Home, ids, known_ids, table, write
+from tests.table_home import NOW, Home, ids, known_ids, poll_ids, table, write
 
 
 def grown(events: Table, partitions: int) -> None:
@@ -123,8 +123,7 @@ def test_partitions_are_added_whole_or_not_at_all(method: str, error: BaseExcept
         with contextlib.suppress(KeyboardInterrupt, InvalidOperationError):
             found += known_ids(stream.poll(0))
         assert not links.failing
-        while len(found) < 3:
-            found += known_ids(stream.poll(60))
+        found += poll_ids(stream, lambda others: len(found) + len(others) >= 3)
         assert sorted(found) == [0, 20, 21]
         assert stream.partitions == [0, 1]
         assert stream.position == events.offsets()
@@ -150,9 +149,7 @@ def test_position_is_kept_when_a_change_of_it_fails(action: str, error: BaseExce
         if action == "resume":
             assert not stream.poll(0)
             stream.resume()
-        found: list[int] = []
-        while len(found) < 5:
-            found += known_ids(stream.poll(60))
+        found = poll_ids(stream, lambda found: len(found) >= 5)
         assert sorted(found) == [1, 2, 10, 11, 12]
 
 

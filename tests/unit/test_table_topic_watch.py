@@ -130,7 +130,7 @@ def test_writer_is_closed_while_brokers_start(monkeypatch: pytest.MonkeyPatch) -
     result = writer.append(ids(1)[0])
     monkeypatch.setattr(TopicPositions, "topic_id", absent_first)
     writer.close()
-    assert result.wait().offset == 0
+    assert result.wait(60).offset == 0
     assert len(answers) == 2
 
 

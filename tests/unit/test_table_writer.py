@@ -296,7 +296,7 @@ class TestChanges:
         with events.writer() as writer:
             result = writer.write([{"insert": {"id": 1}}, {"insert": [2, "b", 1.0]}])
             assert result.wait(10).partition_map("demo.events") == {0: 2}
-            assert result.token == result.wait()
+            assert result.token == result.wait(60)
         assert [row["id"] for row in rows_in(links, events)] == [1, 2]
 
     @pytest.mark.parametrize(

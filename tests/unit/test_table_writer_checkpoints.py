@@ -114,7 +114,7 @@ class TestCheckpoints:
             ):
                 call()
         with pytest.raises(ProducerError):
-            lost.wait()
+            lost.wait(60)
         second.append({"id": 4})
         second.checkpoint("2")
         first.close()
@@ -323,7 +323,8 @@ def copy_rows(source: Table, copy: Table, breaks_after: int) -> None:
     with copy.writer(id="copier") as writer, source.subscribe(start=writer.state or "earliest") as stream:
         number = 0
         while not stream.position.covers(source.offsets()):
-            writer.append({"id": next(stream).row["id"]})
+            [row] = stream.poll(60, max_records=1)
+            writer.append({"id": row.row["id"]})
             number += 1
             if number == breaks_after:
                 raise InterruptedError

@@ -137,9 +137,9 @@ class TestOutcomes:
         with pytest.raises(ProducerError, match=f"^{why}$"):
             writer.flush()
         with pytest.raises(ProducerError, match=r"the topic is gone"):
-            lost.wait()
+            lost.wait(60)
         with pytest.raises(ProducerError, match=r"the topic is gone"):
-            batch.wait()
+            batch.wait(60)
         # They were told, and the writer goes on.
         assert writer.flush().partition_map("demo.events") == {0: 1}
         writer.append(LATEST)
@@ -233,11 +233,12 @@ class TestOutcomes:
                 for number in range(50):
                     positions.append(writer.append({"id": number}).wait(60).offset)
 
-            threads = [threading.Thread(target=work) for _ in range(4)]
+            threads = [threading.Thread(target=work, daemon=True) for _ in range(4)]
             for thread in threads:
                 thread.start()
             for thread in threads:
-                thread.join()
+                thread.join(300)
+                assert not thread.is_alive()
         assert sorted(positions) == list(range(200))
         assert Counter(row["id"] for row in rows_in(links, events)) == dict.fromkeys(range(50), 4)
 
@@ -249,5 +250,5 @@ def test_position_of_a_row_does_not_wait_for_a_closed_writer() -> None:
     deliveries.close()
     assert result.done()
     with pytest.raises(ProducerError):
-        result.wait()
+        result.wait(60)
     assert deliveries.token() == Offsets({})

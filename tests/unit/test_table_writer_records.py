@@ -163,7 +163,7 @@ class TestEnd:
         with events.writer() as writer:
             result = writer.append(LATEST)
         writer.close()
-        assert result.wait().offset == 0
+        assert result.wait(60).offset == 0
         for call in (lambda: writer.append(LATEST), writer.flush, lambda: writer.append_rows([])):
             with pytest.raises(InvalidOperationError, match=r"the writer of table 'demo.events' is closed"):
                 call()
@@ -181,7 +181,7 @@ class TestEnd:
             fail()
         assert results[0].done()
         with pytest.raises(ProducerError, match=r"was not delivered before its writer was closed"):
-            results[0].wait()
+            results[0].wait(60)
 
     def test_writers_are_not_pickled_or_copied(self, events: Table) -> None:
         with events.writer() as writer:
