@@ -30,6 +30,7 @@ from streamrt.testing.connectors import (
     StatefulSourceConformance,
     TransactionalSinkConformance,
     Written,
+    sources,
 )
 from streamrt.testing.stores import StoreConformance
 
@@ -165,19 +166,21 @@ class Astray(Numbers):
         self.producer.produce("another-topic", *args, **kwargs)
 
 
-def source_suite(double: type[Numbers]) -> type:
+def source_suite(double: type[Numbers], within_s: float = 2.0) -> type:
     class Suite(StatefulSourceConformance):
-        patience = 2.0
+        patience = within_s
 
         def make(self) -> Any:
             Elsewhere.position = 0
-            return double("numbers", shutdown_timeout=1)
+            return double("numbers", shutdown_timeout=within_s)
 
     return Suite
 
 
-def test_c12_the_suite_of_sources_passes_a_right_one() -> None:
-    assert failed(source_suite(Numbers)) == []
+def test_c12_the_suite_of_sources_passes_a_right_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Where a machine is busy, it may get no time for a while.
+    monkeypatch.setattr(sources, "_QUIET_S", 60.0)
+    assert failed(source_suite(Numbers, 60.0)) == []
 
 
 @pytest.mark.parametrize(
@@ -591,12 +594,12 @@ def test_c12_the_suite_of_stores_finds_stores_that_mix_data(kind: type[Store]) -
     assert failed(store_suite(kind))
 
 
-def source_suite_of_base(double: type[Source]) -> type:
+def source_suite_of_base(double: type[Source], within_s: float = 2.0) -> type:
     class Suite(SourceConformance):
-        patience = 2.0
+        patience = within_s
 
         def make(self) -> Any:
-            return double("numbers", shutdown_timeout=1)
+            return double("numbers", shutdown_timeout=within_s)
 
     return Suite
 
@@ -631,6 +634,6 @@ class IgnoresEarlyStop(Endless):
 
 
 def test_c12_the_suite_of_plain_sources_finds_what_it_is_for() -> None:
-    assert failed(source_suite_of_base(Endless)) == []
+    assert failed(source_suite_of_base(Endless, 60.0)) == []
     for double in (CleansNever, IgnoresEarlyStop):
         assert failed(source_suite_of_base(double)), double

@@ -314,7 +314,7 @@ class MemoryMember:
         try:
             yield thread
         finally:
-            thread.join(10)
+            thread.join(60)
             self._owned = None
         assert not thread.is_alive()
 

@@ -322,7 +322,7 @@ def test_fault_22_what_may_be_needed_stays(disk: Disk) -> None:
 def test_fault_22_a_cleanup_ends_with_its_application(disk: Disk) -> None:
     with StoreCleanup(disk.part, 1.0, disk.progress) as cleanup:
         assert cleanup._thread.is_alive()
-    cleanup._thread.join(10)
+    cleanup._thread.join(60)
     assert not cleanup._thread.is_alive()
 
 

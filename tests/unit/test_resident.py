@@ -343,7 +343,7 @@ def test_a_stop_that_discards_ends_the_wait_for_the_driver() -> None:
     with world.member.revoking() as thread:
         world.link.idle.append(Stop(discard=True))
         world.task.step()
-        thread.join(5)
+        thread.join(60)
         assert not thread.is_alive()
     assert world.clock() - begun < 1
 
@@ -423,7 +423,7 @@ def test_after_a_loss_the_member_joins_again_when_the_task_has_accepted_it() -> 
     wait_until(lambda: world.task._membership.lost, what="the loss")
     assert thread.is_alive()
     world.steps()
-    thread.join(1)
+    thread.join(60)
     assert not thread.is_alive()
     assert world.feed.positions == {}
 
@@ -447,7 +447,7 @@ def test_a_task_that_was_given_up_while_it_was_frozen_does_not_join_again() -> N
     world.feed.before_poll(2, wake_up)
     with pytest.raises(LinkClosed):
         world.task.run()
-    thread.join(1)
+    thread.join(60)
     assert closed == [True]
 
 
@@ -561,7 +561,7 @@ def test_a_revocation_that_comes_while_the_task_ends_is_not_held_up() -> None:
     world.task.run()
     world.member.assign(FIRST)
     with world.member.revoking() as thread:
-        thread.join(5)
+        thread.join(60)
         assert not thread.is_alive()
 
 

@@ -62,7 +62,7 @@ from tests.unit.test_exchange_cuts import both_grouped, topology
 
 ZERO, ONE = TopicPartition("clicks", 0), TopicPartition("clicks", 1)
 TASK_ZERO, TASK_ONE = TaskId("clicks", 0), TaskId("clicks", 1)
-SOON_S = 5.0
+SOON_S = 60.0
 
 
 class KnownOffsets(StartOffsets):

@@ -62,7 +62,7 @@ def test_a_process_that_died_has_no_part_any_more(tmp_path: Path) -> None:
         assert part.number == 1
         part.release()
         other.stdin.close()
-        other.wait(10)
+        other.wait(60)
     part = take(tmp_path)
     assert part.number == 0
     part.release()

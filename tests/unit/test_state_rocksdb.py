@@ -72,7 +72,7 @@ def owner(folder: Path, then: str = "sys.stdin.read()") -> Iterator[subprocess.P
         yield process
     finally:
         process.stdin.close()
-        process.wait(10)
+        process.wait(60)
         process.stdout.close()
 
 

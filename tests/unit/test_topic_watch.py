@@ -9,7 +9,9 @@ import pytest
 from streamrt.errors import StaleTokenError
 from streamrt.kafka import KafkaRequestError
 from streamrt.kafka.cluster import topic_ids
+from streamrt.runtime.driver.life import recreated_topics
 from streamrt.runtime.driver.life.recreated_topics import TopicWatch
+from tests.support import wait_until
 
 
 class Ids:
@@ -71,8 +73,7 @@ def test_a3_clusters_without_ids_are_not_compared(before: str | None) -> None:
 def test_a3_a_thread_asks(caplog: pytest.LogCaptureFixture) -> None:
     watch = TopicWatch(Ids(orders="x2"), {"orders": "x1"}, every_s=0.01)
     with watch.watching():
-        while not watch.failed:
-            pass
+        wait_until(lambda: watch.failed, what="a topic of another id")
     with pytest.raises(StaleTokenError):
         watch.check()
 
@@ -120,12 +121,12 @@ def test_a3_topics_in_which_something_is_kept_are_watched(caplog: pytest.LogCapt
 
 
 def test_a3_a_run_that_ends_asks_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(topic_ids, "PAUSE_S", 60)
+    monkeypatch.setattr(topic_ids, "PAUSE_S", 600)
+    monkeypatch.setattr(recreated_topics, "_CLOSE_S", 60)
     cluster = Ids(orders="x2")
     watch = TopicWatch(cluster, {"orders": "x1"}, every_s=0.01)
     with watch.watching():
-        while not cluster.asked:
-            pass
+        wait_until(lambda: cluster.asked, what="a request for ids")
     assert cluster.asked == 1
     assert "streamrt-topics" not in [thread.name for thread in threading.enumerate()]
     watch.check()
