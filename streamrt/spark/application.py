@@ -13,7 +13,7 @@ from streamrt.runtime.driver.housekeeping.cleanup import StoreCleanup
 from streamrt.runtime.driver.housekeeping.state_directory import StateDirectory, instance_id, part_of_state_dir
 from streamrt.runtime.driver.life.exits import unless_stopped
 from streamrt.runtime.driver.life.lifecycle import RunControl
-from streamrt.runtime.driver.life.recreated_topics import TopicWatch
+from streamrt.runtime.driver.life.recreated_topics import RecreationWatch
 from streamrt.runtime.driver.observation.display import Display
 from streamrt.runtime.driver.observation.lag import LagSampler
 from streamrt.runtime.driver.observation.progress import Progress
@@ -102,7 +102,7 @@ class ApplicationRun:
                 identity = InputIdentity(
                     partial(admin.topic_ids, timeout=_IDS_S), spec.topic_ids, config.broker_outage_timeout
                 )
-                watch = self._topic_watch(spec, identity)
+                watch = self._recreation_watch(spec, identity)
                 settings = self._make_settings(part, jvm, watch, identity)
                 run = RunContext(config, settings, spec, spark, admin, self.conditions, *ways, declared, self.end)
                 try:
@@ -129,14 +129,14 @@ class ApplicationRun:
         layout = (spec, definition.topics, admin, self.environment.connection, config)
         return unless_stopped(self.stop, lambda: begin_layout(*layout))
 
-    def _topic_watch(self, spec: TaskSpec, identity: InputIdentity) -> TopicWatch:
+    def _recreation_watch(self, spec: TaskSpec, identity: InputIdentity) -> RecreationWatch:
         """Return what notices that a topic is deleted and created again."""
         sources = () if spec.state is None else spec.state.sources.values()
         changelogs = {log.topic: log.id for source in sources for log in source.stores.values() if log is not None}
         kept = {topic.name: _LOST_SOURCE for topic in self.definition.sources.changelog_topics()}
         if spec.positions is not None:
             kept[spec.positions.topic] = _LOST_LAYOUT
-        return TopicWatch(
+        return RecreationWatch(
             self.environment.admin,
             {**spec.topic_ids, **changelogs},
             self.definition.topics.topics,
@@ -145,7 +145,7 @@ class ApplicationRun:
         )
 
     def _make_settings(
-        self, part: StateDirectory | None, jvm: JvmMemoryWatch, watch: TopicWatch, identity: InputIdentity
+        self, part: StateDirectory | None, jvm: JvmMemoryWatch, watch: RecreationWatch, identity: InputIdentity
     ) -> RunSettings:
         definition, environment = self.definition, self.environment
         options = environment.consumer_options
@@ -168,7 +168,7 @@ class ApplicationRun:
             announced=self.announced,
         )
 
-    def _check_health(self, jvm: JvmMemoryWatch, watch: TopicWatch) -> None:
+    def _check_health(self, jvm: JvmMemoryWatch, watch: RecreationWatch) -> None:
         """Raise if a source has failed, a topic is another one, or the lack of progress is to end the application."""
         if watch.failed:
             # What was processed since belongs to another topic than the committed offsets.

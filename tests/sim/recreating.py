@@ -17,7 +17,7 @@ import streamrt.runtime.resident.loop as resident_module
 from streamrt.errors import ChangelogError, StaleTokenError, StreamRTError
 from streamrt.kafka import KafkaRequestError
 from streamrt.models import TopicPartition
-from streamrt.runtime.driver.life.recreated_topics import TopicWatch
+from streamrt.runtime.driver.life.recreated_topics import RecreationWatch
 from streamrt.runtime.link_messages import FromTask, TopicsDoubted
 from streamrt.runtime.report import Report
 from streamrt.runtime.spec import TaskSpec
@@ -168,7 +168,7 @@ class _Recreated(Simulation):
 
     def _look(self) -> None:
         """Compare ids, as a thread does every two seconds; the application ends if they differ."""
-        watch = TopicWatch(_Admin(self), self.spec.topic_ids, identity=self.driver.identity)
+        watch = RecreationWatch(_Admin(self), self.spec.topic_ids, identity=self.driver.identity)
         watch.compare_ids()
         self.look_passed()
         try:

@@ -1,132 +1,163 @@
-"""Topics that are deleted and created again while an application runs."""
+"""Whether the topic of a table is still the same, as brokers answer that start, hang, or do not know it."""
 
-import logging
-import threading
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
+from typing import Any
 
 import pytest
 
-from streamrt.errors import StaleTokenError
-from streamrt.kafka import KafkaRequestError
-from streamrt.kafka.cluster import topic_ids
-from streamrt.runtime.driver.life import recreated_topics
-from streamrt.runtime.driver.life.recreated_topics import TopicWatch
-from tests.support import wait_until
+from streamrt.errors import StaleTokenError, TopicNotFoundError
+from streamrt.kafka.client import KafkaRequestError
+from streamrt.tables.access import topic_watch
+from streamrt.tables.access.positions import TopicPositions
+from streamrt.tables.access.topic_watch import TopicWatch
+from streamrt.testing.memory_topics import MemoryLinks
+from tests.table_home import Home, ids, table
+
+SILENT = KafkaRequestError("no broker answers", retriable=True)
 
 
-class Ids:
-    """A cluster that tells the ids of topics, or does not answer."""
+class Clock:
+    """A clock that goes on when someone sleeps, or a broker takes its time."""
 
-    def __init__(self, **ids: str | None) -> None:
-        self.ids: dict[str, str | None] = dict(ids)
-        self.away = False
-        # What brokers answer first whose metadata lag, one after the other.
-        self.lagging: list[dict[str, str | None]] = []
-        self.asked = 0
+    def __init__(self) -> None:
+        self.now = 1_000.0
 
-    def topic_ids(self, topic_names: Collection[str], timeout: float) -> Mapping[str, str | None]:
-        if self.away:
-            raise KafkaRequestError("no answer", retriable=True)
-        self.asked += 1
-        ids = {**self.ids, **(self.lagging.pop(0) if self.lagging else {})}
-        return {name: ids.get(name) for name in topic_names}
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
 
 
-def test_a3_a_topic_that_is_another_one_ends_the_application(caplog: pytest.LogCaptureFixture) -> None:
-    cluster = Ids(orders="x1", log="x2", out="x3")
-    watch = TopicWatch(cluster, {"orders": "x1", "log": "x2", "old": None}, ["out", "orders"])
-    with caplog.at_level(logging.INFO, "streamrt"):
-        watch.compare_ids()
-        cluster.away = True
-        watch.compare_ids()
-        watch.check()
-        cluster.away = False
-        # Between the deletion and the creation.
-        cluster.ids["orders"] = None
-        watch.compare_ids()
-        watch.compare_ids()
-        watch.check()
-        assert caplog.messages == ["topic 'orders' was deleted while the application runs"]
-        caplog.clear()
-        cluster.ids["out"] = "x4"
-        watch.compare_ids()
-        watch.compare_ids()
-        watch.check()
-        assert len(caplog.messages) == 1
-        assert "the output topic 'out' was deleted and created again" in caplog.text
-        cluster.ids["orders"] = "x9"
-        watch.compare_ids()
-    with pytest.raises(
-        StaleTokenError, match=r"topic 'orders' was .* created again: its id was x1 and is x9.*`streamrt reset`"
-    ):
-        watch.check()
+class Brokers:
+    """Answers in order, the last one for ever: an id, None for a topic that they do not know, or an error."""
+
+    def __init__(self, clock: Clock, *answers: str | Exception | None) -> None:
+        self.clock = clock
+        self.answers = list(answers)
+        self.timeouts: list[float] = []
+
+    def topic_ids(self, topic_names: Collection[str], timeout: float = 30) -> dict[str, str | None]:
+        self.timeouts.append(timeout)
+        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        if isinstance(answer, Exception):
+            self.clock.sleep(timeout)
+            raise answer
+        return dict.fromkeys(topic_names, answer)
 
 
-@pytest.mark.parametrize("before", ["x1", None])
-def test_a3_clusters_without_ids_are_not_compared(before: str | None) -> None:
-    cluster = Ids(orders="x1" if before is None else None)
-    watch = TopicWatch(cluster, {"orders": before})
-    watch.compare_ids()
-    watch.check()
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(topic_watch, "time", clock)
+    return clock
 
 
-def test_a3_a_thread_asks(caplog: pytest.LogCaptureFixture) -> None:
-    watch = TopicWatch(Ids(orders="x2"), {"orders": "x1"}, every_s=0.01)
-    with watch.watching():
-        wait_until(lambda: watch.failed, what="a topic of another id")
-    with pytest.raises(StaleTokenError):
-        watch.check()
+def watch_of(brokers: Any) -> TopicWatch:
+    return TopicWatch(TopicPositions(brokers, "events", "demo.events", 30.0), "id")
 
 
-@pytest.mark.parametrize(
-    "lagging",
-    [["old"], [None], ["old", "old"], [None, "old", None], ["old", None, "old"]],
-    ids=str,
-)
-def test_a3_brokers_whose_metadata_lag_end_nothing(lagging: list[str | None], caplog: pytest.LogCaptureFixture) -> None:
-    cluster = Ids(orders="x1", log="x2", out="x3")
-    watch = TopicWatch(cluster, {"orders": "x1", "log": "x2"}, ["out"], kept={"layout": "it is gone"})
-    watch.compare_ids()
-    for topic in ("orders", "log", "out"):
-        cluster.lagging = [{topic: each} for each in lagging]
-        watch.compare_ids()
-        assert cluster.lagging == []
-    watch.check()
-    assert caplog.messages == []
+@pytest.mark.parametrize(("timeout", "expected"), [(None, 30.0), (60.0, 30.0), (1.0, 1.0), (-3.0, 0.1)])
+def test_answers_are_waited_for_as_long_as_a_call_may(clock: Clock, timeout: float | None, expected: float) -> None:
+    brokers = Brokers(clock, SILENT)
+    with pytest.raises(KafkaRequestError, match=r"no broker answers"):
+        watch_of(brokers).require_same_topic(timeout)
+    assert brokers.timeouts == [expected]
 
 
-def test_a3_a_new_topic_that_some_brokers_do_not_know_yet() -> None:
-    cluster = Ids(orders="x9")
-    cluster.lagging = [{"orders": None}, {}, {"orders": None}, {"orders": None}]
-    watch = TopicWatch(cluster, {"orders": "x1"})
-    watch.compare_ids()
-    with pytest.raises(StaleTokenError, match=r"its id was x1 and is x9"):
-        watch.check()
+def test_topic_that_is_not_known_until_a_call_must_end(clock: Clock) -> None:
+    brokers = Brokers(clock, None)
+    watch = watch_of(brokers)
+    with pytest.raises(KafkaRequestError, match=r"brokers did not know topic 'events' of table 'demo.events'") as error:
+        watch.require_same_topic(1.0)
+    assert error.value.retriable
+    assert 1.0 <= clock.now - 1_000.0 < 1.3
+    # Calls that follow each other find out that it is gone.
+    for _ in range(4):
+        with pytest.raises((KafkaRequestError, TopicNotFoundError)) as last:
+            watch.require_same_topic(1.2)
+    assert last.type is TopicNotFoundError
 
 
-def test_a3_topics_in_which_something_is_kept_are_watched(caplog: pytest.LogCaptureFixture) -> None:
-    cluster = Ids(orders="x1", layout="y1")
-    watch = TopicWatch(cluster, {"orders": "x1"}, kept={"layout": "restart it"})
-    watch.compare_ids()
-    cluster.ids["layout"] = None
-    watch.compare_ids()
-    cluster.ids["layout"] = "y2"
-    watch.compare_ids()
-    watch.compare_ids()
-    watch.check()
-    assert caplog.messages == [
-        "topic 'layout' was deleted while the application runs",
-        "topic 'layout' was deleted and created again while the application runs (its id was y1 and is y2): restart it",
-    ]
+def test_absence_counts_from_the_last_other_outcome(clock: Clock) -> None:
+    brokers = Brokers(clock, None, SILENT, None, None, "id")
+    watch = watch_of(brokers)
+    for _ in range(2):
+        # The topic is not known, and then no one answers for 30 s, which is longer than it may be unknown.
+        with pytest.raises(KafkaRequestError):
+            watch.require_same_topic(0.0 if len(brokers.timeouts) == 0 else None)
+    watch.require_same_topic()
+    assert brokers.answers == ["id"]
 
 
-def test_a3_a_run_that_ends_asks_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(topic_ids, "PAUSE_S", 600)
-    monkeypatch.setattr(recreated_topics, "_CLOSE_S", 60)
-    cluster = Ids(orders="x2")
-    watch = TopicWatch(cluster, {"orders": "x1"}, every_s=0.01)
-    with watch.watching():
-        wait_until(lambda: cluster.asked, what="a request for ids")
-    assert cluster.asked == 1
-    assert "streamrt-topics" not in [thread.name for thread in threading.enumerate()]
-    watch.check()
+def test_absence_before_a_pause_does_not_count(clock: Clock) -> None:
+    brokers = Brokers(clock, None, None, "id")
+    watch = watch_of(brokers)
+    with pytest.raises(KafkaRequestError, match=r"did not know"):
+        watch.require_same_topic(0.0)
+    clock.sleep(60)
+    watch.require_same_topic()
+    assert brokers.answers == ["id"]
+
+
+def test_readers_count_absence_from_the_last_other_outcome(clock: Clock) -> None:
+    watch = watch_of(Brokers(clock, None, SILENT, SILENT, None, "id"))
+    assert [watch.confirm() for _ in range(5)] == [False, False, False, False, True]
+
+
+def test_end_is_patient_with_brokers_that_start(clock: Clock) -> None:
+    brokers = Brokers(clock, None, None, None, "id")
+    watch_of(brokers).check_after_close()
+    assert brokers.answers == ["id"]
+    watch_of(Brokers(clock, SILENT)).check_after_close()
+    with pytest.raises(TopicNotFoundError):
+        watch_of(Brokers(clock, None)).check_after_close()
+
+
+def test_writer_is_closed_while_brokers_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    home = Home(MemoryLinks())
+    events = table(home=home)
+    answers: list[str | None] = []
+    ask = TopicPositions.topic_id
+
+    def absent_first(positions: TopicPositions, timeout: float | None = None) -> str | None:
+        answers.append(found := ask(positions, timeout))
+        if len(answers) == 1:
+            raise TopicNotFoundError("brokers do not know it yet")
+        return found
+
+    writer = events.writer()
+    result = writer.append(ids(1)[0])
+    monkeypatch.setattr(TopicPositions, "topic_id", absent_first)
+    writer.close()
+    assert result.wait(60).offset == 0
+    assert len(answers) == 2
+
+
+def test_flush_waits_for_the_id_as_long_as_it_may(monkeypatch: pytest.MonkeyPatch) -> None:
+    links = MemoryLinks()
+    events = table(home=Home(links))
+    waited: list[float] = []
+    ask = TopicPositions.topic_id
+
+    def noted(positions: TopicPositions, timeout: float | None = None) -> str | None:
+        waited.append(positions.timeout if timeout is None else timeout)
+        return ask(positions, timeout)
+
+    with events.writer() as writer:
+        writer.append(ids(1)[0])
+        with monkeypatch.context() as patch:
+            patch.setattr(TopicPositions, "topic_id", noted)
+            writer.flush(timeout=1)
+    assert len(waited) == 1
+    assert waited[0] <= 1
+
+
+@pytest.mark.parametrize("lagging", [["old"], ["old", "old", None], [None, "old"]], ids=str)
+def test_a3_answers_of_brokers_that_lag_are_not_believed(clock: Clock, lagging: list[str | None]) -> None:
+    watch = watch_of(Brokers(clock, *lagging, "id"))
+    watch.require_same_topic()
+    watch.require_same()
+    watch = watch_of(Brokers(clock, "new"))
+    with pytest.raises(StaleTokenError, match=r"deleted and created again"):
+        watch.require_same_topic()

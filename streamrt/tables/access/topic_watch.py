@@ -3,12 +3,13 @@
 import contextlib
 import logging
 import time
+from collections.abc import Callable
 
 from streamrt.errors import StaleTokenError, TopicNotFoundError
 from streamrt.kafka.client import KafkaRequestError
 from streamrt.tables.access.positions import TopicPositions
 
-__all__ = ["TopicWatch", "WriterWatch"]
+__all__ = ["TopicWatch"]
 
 logger = logging.getLogger("streamrt.tables")
 
@@ -29,11 +30,18 @@ class TopicWatch:
     Args:
         positions: ask for the id.
         topic_id: the id that the topic had; None if it is unknown, and every topic counts as the same.
+        make_stale_error: returns the error for a topic that was created again; by default, that of `positions`.
     """
 
-    def __init__(self, positions: TopicPositions, topic_id: str | None) -> None:
+    def __init__(
+        self,
+        positions: TopicPositions,
+        topic_id: str | None,
+        make_stale_error: Callable[[], StaleTokenError] | None = None,
+    ) -> None:
         self._positions = positions
         self.topic_id = topic_id
+        self._make_stale_error = make_stale_error or positions.stale
         self._stale = False
         self._unanswered_since: float | None = None
         # Since when brokers have said that the topic does not exist, without another outcome, and when they last did.
@@ -47,11 +55,7 @@ class TopicWatch:
             StaleTokenError: if it is.
         """
         if self._stale:
-            raise self.stale()
-
-    def stale(self) -> StaleTokenError:
-        """Return the error for a topic that was created again."""
-        return self._positions.stale()
+            raise self._make_stale_error()
 
     def check_topic(self, patient: bool = False) -> None:
         """Ask for the id. That brokers do not answer means nothing.
@@ -113,7 +117,7 @@ class TopicWatch:
         self._ask_until(deadline, self._positions.timeout)
 
     def check_after_close(self) -> None:
-        """Ask as `insist` does, for the last time. That brokers do not answer means nothing.
+        """Ask as `require_same_topic` does, for the last time. That brokers do not answer means nothing.
 
         Raises:
             StaleTokenError: if the topic was created again.
@@ -175,30 +179,3 @@ class TopicWatch:
             self._unanswered_since = self._absent_since = None
             self._stale = is_other
             self.require_same()
-
-
-class WriterWatch(TopicWatch):
-    """A `TopicWatch` of a writer: asked after rows were delivered, brokers answer with the id of the topic that they are in.
-
-    Args:
-        positions: ask for the id.
-        topic_id: the id that the topic had when the writer was opened; None if it is unknown.
-        has_id: whether the writer has an id, and so transactions.
-    """
-
-    def __init__(self, positions: TopicPositions, topic_id: str | None, has_id: bool) -> None:
-        super().__init__(positions, topic_id)
-        self._has_id = has_id
-
-    def stale(self) -> StaleTokenError:
-        """Return the error for a topic that was created again."""
-        what = (
-            "its transaction is aborted, and all rows before are gone: make a new writer with this id, which has no state, "
-            "and begin from the start"
-            if self._has_id
-            else "rows from before are gone, and later ones are in the new topic: make another writer, and write what is lost"
-        )
-        return StaleTokenError(
-            f"topic {self._positions.topic!r} of table {self._positions.table!r} was deleted and created again while a "
-            f"writer was open; {what}"
-        )

@@ -1,15 +1,22 @@
 """Opens writers of tables: which tables can be written, and what options mean."""
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
-from streamrt.errors import ConfigurationError, InvalidOperationError, SchemaError, TopicNotFoundError
+from streamrt.errors import (
+    ConfigurationError,
+    InvalidOperationError,
+    SchemaError,
+    StaleTokenError,
+    TopicNotFoundError,
+)
 from streamrt.schema import Schema
 from streamrt.serializers.row_formats import KeyFormat, RowFormat
 from streamrt.tables.access.feed_options import refusal_of
 from streamrt.tables.access.links import TableLinks
 from streamrt.tables.access.positions import TopicPositions
-from streamrt.tables.access.topic_watch import WriterWatch
+from streamrt.tables.access.topic_watch import TopicWatch
 from streamrt.tables.descriptions.info import TableInfo
 from streamrt.tables.rows.row_encoder import RowEncoder
 from streamrt.tables.writing.writer import TableWriter
@@ -69,9 +76,26 @@ def open_writer(
         links.sender(chosen) if transactions is None else transactions.begin(),
         encoder,
         around=None if assigner == "sticky" else config.num_partitions or 1,
-        watch=WriterWatch(TopicPositions(admin, topic, info.name, timeout), topic_id, transactions is not None),
+        watch=TopicWatch(
+            TopicPositions(admin, topic, info.name, timeout),
+            topic_id,
+            partial(_make_stale_error, topic, info.name, has_id=writer_id is not None),
+        ),
         timeout=timeout,
         transactions=transactions,
+    )
+
+
+def _make_stale_error(topic: str, table: str, *, has_id: bool) -> StaleTokenError:
+    """Return the error for a topic that was created again; a writer with an id has transactions."""
+    consequence = (
+        "its transaction is aborted, and all rows before are gone: make a new writer with this id, which has no state, "
+        "and begin from the start"
+        if has_id
+        else "rows from before are gone, and later ones are in the new topic: make another writer, and write what is lost"
+    )
+    return StaleTokenError(
+        f"topic {topic!r} of table {table!r} was deleted and created again while a writer was open; {consequence}"
     )
 
 

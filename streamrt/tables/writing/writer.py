@@ -38,7 +38,7 @@ from streamrt.kafka.completion_token import Offsets
 from streamrt.schema import Schema
 from streamrt.tables.access.fork_guard import ForkGuard
 from streamrt.tables.access.links import RecordSender
-from streamrt.tables.access.topic_watch import WriterWatch
+from streamrt.tables.access.topic_watch import TopicWatch
 from streamrt.tables.descriptions.info import TableInfo
 from streamrt.tables.rows.arrow_rows import is_frame, is_frame_of
 from streamrt.tables.rows.row_changes import inserted_frame, inserted_row
@@ -107,7 +107,7 @@ class TableWriter:
         encoder: RowEncoder,
         *,
         around: int | None,
-        watch: WriterWatch,
+        watch: TopicWatch,
         timeout: float,
         transactions: WriterTransactions | None = None,
     ) -> None:

@@ -17,7 +17,7 @@ from streamrt.kafka.cluster.topic_ids import confirmed_ids
 from streamrt.runtime.driver.life.exits import StoppedError
 from streamrt.runtime.topic_identity import InputIdentity, recreated
 
-__all__ = ["TopicIds", "TopicWatch"]
+__all__ = ["RecreationWatch", "TopicIds"]
 
 logger = logging.getLogger("streamrt")
 
@@ -34,7 +34,7 @@ class TopicIds(Protocol):
         """Return the ids of topics; None for a topic that does not exist."""
 
 
-class TopicWatch:
+class RecreationWatch:
     """Compares the ids of topics with those at the start.
 
     Args:
@@ -46,7 +46,7 @@ class TopicWatch:
         every_s: seconds between two requests.
 
     Example:
-        >>> watch = TopicWatch(admin, {"orders": "x1"}, ["results"])  # doctest: +SKIP
+        >>> watch = RecreationWatch(admin, {"orders": "x1"}, ["results"])  # doctest: +SKIP
         >>> with watch.watching():  # doctest: +SKIP
         ...     watch.check()
     """
