@@ -19,7 +19,6 @@ from collections import deque
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping
 from itertools import accumulate, pairwise
 from operator import attrgetter
-from typing import Any
 
 from streamrt.records import TopicPartition
 from streamrt.runtime.chunk import Chunk
@@ -55,8 +54,15 @@ class Merge:
     ) -> None:
         limits, ends = until or {}, ends or {}
         self._feeds = [
-            (_EarlyFeed if partition in early else _Feed)(
-                partition, delivered.get(partition, ()), at, times, clients, limits.get(partition), ends.get(partition)
+            _Feed(
+                partition,
+                delivered.get(partition, ()),
+                at,
+                times,
+                clients,
+                limits.get(partition),
+                ends.get(partition),
+                is_early=partition in early,
             )
             for partition, at in start.items()
         ]
@@ -101,6 +107,8 @@ _time = attrgetter("time")
 class _Feed:
     """One input: the delivered records, then those that are read ahead.
 
+    Records of an early input are due with the oldest record behind them: see `_due_early`.
+
     Attributes:
         partition: the input partition.
         start: offset of its first record.
@@ -117,6 +125,8 @@ class _Feed:
         clients: TaskClients,
         until: int | None,
         end: int | None,
+        *,
+        is_early: bool,
     ) -> None:
         self.partition = partition
         self.start = self._position = start
@@ -126,9 +136,10 @@ class _Feed:
             chunks = [part for chunk in chunks if (part := chunk.before_offset(until)).offsets]
         self._until, self._end = until, end
         self.delivered_end = max((chunk.offsets[-1] + 1 for chunk in chunks), default=0) if until is None else until
-        self._times_of = times
         self._clients = clients
         self._chunks = self._read_chunks(chunks)
+        timed = ((chunk, times(chunk)) for chunk in self._chunks)
+        self._timed = _due_early(timed) if is_early else timed
         self._chunk: Chunk | None = None
         self._times: list[int] = []
         self._index = 0
@@ -140,7 +151,7 @@ class _Feed:
     def ready(self) -> bool:
         """Find the next record; return whether there is one."""
         while self._chunk is None or self._index >= len(self._times):
-            loaded = self._load_chunk()
+            loaded = next(self._timed, None)
             if loaded is None:
                 self._chunk = None
                 return False
@@ -164,11 +175,6 @@ class _Feed:
     def close(self) -> None:
         self._chunks.close()
 
-    def _load_chunk(self) -> tuple[Chunk, list[int]] | None:
-        """Return the next chunk with the times at which its records are due; None at the end."""
-        chunk = next(self._chunks, None)
-        return None if chunk is None else (chunk, self._times_of(chunk))
-
     def _read_chunks(self, delivered: Iterable[Chunk]) -> Generator[Chunk, None, None]:
         at = self._position
         for chunk in delivered:
@@ -183,29 +189,30 @@ class _Feed:
             yield from self._clients.read(self.partition, at, end)
 
 
-class _EarlyFeed(_Feed):
-    """An input whose records are due with the oldest record behind them, as far as the merge looks ahead.
+def _due_early(loaded: Iterator[tuple[Chunk, list[int]]]) -> Iterator[tuple[Chunk, list[int]]]:
+    """Yield chunks with the times at which their records are due: with the oldest record behind them.
 
     A repartition topic has the records of several input partitions, one after the other if there was a backlog.
+
+    Args:
+        loaded: the chunks of an input with their timestamps. The merge looks at most `_LOOK_AHEAD` records ahead, and the
+            rest of a chunk.
     """
+    ahead: deque[tuple[Chunk, list[int]]] = deque()
+    for following in loaded:
+        ahead.append(following)
+        while sum(len(times) for _, times in ahead) > _LOOK_AHEAD:
+            yield _take_due(ahead)
+    while ahead:
+        yield _take_due(ahead)
 
-    def __init__(self, *args: Any) -> None:
-        super().__init__(*args)
-        self._loaded: deque[tuple[Chunk, list[int]]] = deque()
-        self._is_at_end = False
 
-    def _load_chunk(self) -> tuple[Chunk, list[int]] | None:
-        while not self._is_at_end and sum(len(times) for _, times in self._loaded) <= _LOOK_AHEAD:
-            found = super()._load_chunk()
-            self._is_at_end = found is None
-            if found is not None:
-                self._loaded.append(found)
-        if not self._loaded:
-            return None
-        chunk, times = self._loaded.popleft()
-        oldest = min((min(later, default=_NEVER) for _, later in self._loaded), default=_NEVER)
-        due = list(accumulate(reversed(times), min, initial=oldest))
-        return chunk, due[:0:-1]
+def _take_due(ahead: deque[tuple[Chunk, list[int]]]) -> tuple[Chunk, list[int]]:
+    """Take the first chunk, with the times at which its records are due."""
+    chunk, times = ahead.popleft()
+    oldest = min((min(later, default=_NEVER) for _, later in ahead), default=_NEVER)
+    due = list(accumulate(reversed(times), min, initial=oldest))
+    return chunk, due[:0:-1]
 
 
 def _order_chunks(delivered: Iterable[Chunk]) -> list[Chunk]:
