@@ -43,7 +43,7 @@ from streamrt.runtime.report import Report
 from streamrt.runtime.sent import sent_times
 from streamrt.spark.commits import RepartitionPurge
 from streamrt.spark.driver_reads import SlotReads, not_owned
-from streamrt.spark.formation import FORMATION_S, HANDOVER_S, Formation
+from streamrt.spark.formation import HANDOVER_S, Formation
 from streamrt.spark.report_handler import ReportHandler
 from streamrt.spark.restore_job import RestoreDisplay
 from streamrt.spark.row_routing import WholeTasks
@@ -126,7 +126,7 @@ class ResidentCoordinator:
     """Serves the tasks of one job, each connection in a separate thread.
 
     Args:
-        count: number of tasks.
+        formation: knows the number of tasks, and how long they wait for each other.
         topology: the operators, resolved.
         results: handles the reports of tasks.
         offsets: finds start positions.
@@ -137,16 +137,12 @@ class ResidentCoordinator:
         cuts: makes the cuts that merges behind exchanges wait for.
         fail: called with an error that must end the application.
         transactional: whether tasks commit their own work.
-        patience_s: seconds after which tasks that have not begun are ignored, because Spark has no slot for them. By
-            then, the group must have given their partitions to the others.
-        formation_s: seconds that the first tasks wait for the others, once before they join the group, and once before
-            they begin while some tasks have no assignment yet.
         restarted: called with the slot of a task that Spark has started again, before it joins the group.
     """
 
     def __init__(
         self,
-        count: int,
+        formation: Formation,
         topology: Topology,
         results: ReportHandler,
         offsets: StartOffsets,
@@ -158,11 +154,9 @@ class ResidentCoordinator:
         fail: Callable[[BaseException], None],
         *,
         transactional: bool,
-        patience_s: float,
-        formation_s: float = FORMATION_S,
         restarted: Callable[[int], None] = lambda slot: None,
     ) -> None:
-        self.count = count
+        self.count = formation.count
         self._restarted = restarted
         self._topology = topology
         self._results = results
@@ -174,9 +168,8 @@ class ResidentCoordinator:
         self._clock = StepClock()
         self._fail = fail
         self._transactional = transactional
-        self._patient_until = time.monotonic() + patience_s
         self._slots: dict[int, WorkerHandle] = {}
-        self._formation = Formation(count, formation_s)
+        self._formation = formation
         self._stateful = any(map(topology.task_stores, topology.streams))
         self._run_request = RunRequest()
         self._stop: Stop | None = None
@@ -608,9 +601,8 @@ class ResidentCoordinator:
         )
 
     def _is_complete(self) -> bool:
-        """Return whether all tasks have begun, or the others are no longer waited for."""
-        begun = len(self._slots)
-        return begun == self.count or (begun > 0 and time.monotonic() >= self._patient_until)
+        """Return whether all tasks have begun, or the others are ignored."""
+        return self._formation.is_complete(len(self._slots))
 
     def _note_restored(self, names: set[tuple[TaskId, str]]) -> None:
         """Release the terminal when no restore is running here."""

@@ -13,9 +13,9 @@ later. The second wait is for these brokers.
 import time
 from collections.abc import Callable
 
-__all__ = ["FORMATION_S", "HANDOVER_S", "Formation"]
+__all__ = ["HANDOVER_S", "Formation"]
 
-FORMATION_S = 10.0
+_PATIENCE_S = 10.0
 """Python workers start within a second of each other. If Spark has no slot for a task, the others wait in vain."""
 HANDOVER_S = 15.0
 """A task releases parked stores sooner (`runtime.parking`). A stuck task must not block the next one forever."""
@@ -26,19 +26,31 @@ class Formation:
 
     Args:
         count: number of tasks.
+        ignored_after_s: seconds after which tasks that have not begun are ignored, because Spark has no slot for them. By
+            then, the group must have given their partitions to the others.
         patience_s: seconds for each of the two waits.
         clock: returns seconds; only differences count.
 
+    Attributes:
+        count: number of tasks.
+
     Example:
-        >>> formation = Formation(2, patience_s=10.0)
+        >>> formation = Formation(2, ignored_after_s=60.0)
         >>> formation.gathered(1), formation.gathered(2), formation.formed(all_know=False), formation.formed(all_know=True)
         (False, True, False, True)
     """
 
-    def __init__(self, count: int, patience_s: float, clock: Callable[[], float] = time.monotonic) -> None:
-        self._count = count
+    def __init__(
+        self,
+        count: int,
+        ignored_after_s: float,
+        patience_s: float = _PATIENCE_S,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.count = count
         self._patience_s = patience_s
         self._clock = clock
+        self._ignored_from = clock() + ignored_after_s
         self._gathering_until: float | None = None
         self._forming_until: float | None = None
         self._formed = False
@@ -54,7 +66,7 @@ class Formation:
         now = self._clock()
         if self._gathering_until is None:
             self._gathering_until = now + self._patience_s
-        if connected < self._count and now < self._gathering_until:
+        if connected < self.count and now < self._gathering_until:
             return False
         self._forming_until = now + self._patience_s
         return True
@@ -69,3 +81,11 @@ class Formation:
         over = self._forming_until is not None and now >= self._forming_until
         self._formed = self._formed or over or (all_know and self._forming_until is not None)
         return self._formed
+
+    def is_complete(self, begun: int) -> bool:
+        """Return whether all tasks have begun, or the others are ignored.
+
+        Args:
+            begun: number of tasks that have begun.
+        """
+        return begun == self.count or (begun > 0 and self._clock() >= self._ignored_from)

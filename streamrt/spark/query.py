@@ -29,6 +29,7 @@ from streamrt.spark.idle_inputs import QuietTimes, source_offsets
 from streamrt.spark.job import run_on_numbers
 from streamrt.spark.row_routing import route, waves
 from streamrt.spark.sessions.spark_session import SparkEnvironment
+from streamrt.spark.start_positions import Start
 from streamrt.spark.time_requests import TimeRequests
 from streamrt.spark.workers.arrow import INPUT_COLUMNS, REPORT_SCHEMA, RunTasks
 from streamrt.spark.workers.executor import SpecReference, TickTasks
@@ -106,10 +107,8 @@ class MicroBatchQuery:
         environment: the Spark environment.
         reference: reference to the task specification.
         settings: settings of the query.
-        positions: offset of the first record to read, per partition.
+        start: the start positions.
         topology: the operators, resolved.
-        stateful: partitions whose committed offsets name a store, as in `Start`.
-        claims: at least once, the numbers of the claims of partitions with state, as in `Start`.
         workers: the process that made the last commit, by task; updated here.
         event_time: knows the tasks that must process the passing of time; updated here.
         requests: requests data for event time from Kafka.
@@ -127,10 +126,8 @@ class MicroBatchQuery:
         environment: SparkEnvironment,
         reference: SpecReference,
         settings: QuerySettings,
-        positions: Mapping[TopicPartition, int],
+        start: Start,
         topology: Topology,
-        stateful: frozenset[TopicPartition],
-        claims: Mapping[TopicPartition, int],
         workers: dict[TaskId, str],
         event_time: EventTime,
         requests: TimeRequests,
@@ -144,10 +141,9 @@ class MicroBatchQuery:
         self._environment = environment
         self._reference = reference
         self._settings = settings
-        self._positions = Positions(positions)
+        self._start = start
+        self._positions = Positions(start.positions)
         self._topology = topology
-        self._stateful = stateful
-        self._claims = claims
         self._workers = workers
         self._event_time = event_time
         self._requests = requests
@@ -428,11 +424,11 @@ class MicroBatchQuery:
             seconds,
             self._outputs_left(),
             dict(self._workers),
-            self._stateful,
+            self._start.stateful,
             _now_ms(),
             self._event_time.watermarks(),
             sent=self._event_time.sent(),
-            claims=self._claims,
+            claims=self._start.claims,
             number=self._batch,
             others=self._event_time.others(),
             final=self._event_time.end.due,

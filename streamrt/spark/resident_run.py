@@ -22,6 +22,7 @@ from streamrt.kafka.group_protocol import is_incremental
 from streamrt.runtime.driver.life.exits import in_background
 from streamrt.runtime.report import Output
 from streamrt.spark.coordinator import ResidentCoordinator
+from streamrt.spark.formation import Formation
 from streamrt.spark.job import SparkJob, run_on_numbers
 from streamrt.spark.launch import discard_reference, make_reference
 from streamrt.spark.runner_settings import RunContext
@@ -127,8 +128,11 @@ class ResidentRunner:
         """
         count = self._count_tasks(environment)
         self._members = max(self._members, count)
+        timeout_s = session_timeout_s(
+            self._settings.member_options, static=self._settings.group_instance_id is not None
+        )
         slots = ResidentCoordinator(
-            count,
+            Formation(count, _PATIENCE * timeout_s),
             self._spec.topology,
             self._results,
             self._services.offsets,
@@ -140,8 +144,6 @@ class ResidentRunner:
             self._store_failure,
             transactional=self._spec.transactional,
             restarted=self._release_id_of,
-            patience_s=_PATIENCE
-            * session_timeout_s(self._settings.member_options, static=self._settings.group_instance_id is not None),
         )
         # Each job has a separate address and key: tasks of a previous job cannot connect.
         listener = self._open_listener(environment, slots)

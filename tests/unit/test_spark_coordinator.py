@@ -48,6 +48,7 @@ from streamrt.runtime.report import Report, RestoredPart, StoreTime
 from streamrt.runtime.spec import TaskSpec
 from streamrt.spark.commits import RepartitionPurge
 from streamrt.spark.coordinator import ResidentCoordinator
+from streamrt.spark.formation import Formation
 from streamrt.spark.report_handler import ReportHandler
 from streamrt.spark.runner_settings import StopConditions
 from streamrt.spark.start_positions import Start, StartOffsets
@@ -96,7 +97,7 @@ class Driver:
         on_processed: Callable[[str, int, int], None] | None = None,
         *,
         transactional: bool = False,
-        formation_s: float = 0.0,
+        patience_s: float = 0.0,
         cuts: MergeCuts | None = None,
     ) -> None:
         builder = TopologyBuilder()
@@ -112,7 +113,7 @@ class Driver:
         self.errors: list[BaseException] = []
         self.broker_asked = 0
         self.slots = ResidentCoordinator(
-            count,
+            Formation(count, ignored_after_s=60.0, patience_s=patience_s),
             topology,
             self.results,
             self.offsets,
@@ -123,8 +124,6 @@ class Driver:
             cuts or MergeCuts(admin, "group", topology, {"clicks": 2}, 5.0),
             self.errors.append,
             transactional=transactional,
-            patience_s=60.0,
-            formation_s=formation_s,
         )
         self.listener = LinkListener(self.slots.serve, directory=directory)
         self.links: list[DriverLink] = []
@@ -292,7 +291,7 @@ def join(driver: Driver, slot: int) -> DriverLink:
 
 
 def test_fault_27_tasks_join_the_group_together(make: Callable[..., Driver]) -> None:
-    driver = make(formation_s=60.0)
+    driver = make(patience_s=60.0)
     first = join(driver, 0)
     assert first.receive(0.2) == [], "alone, it would be given all partitions"
     second = join(driver, 1)
@@ -301,13 +300,13 @@ def test_fault_27_tasks_join_the_group_together(make: Callable[..., Driver]) -> 
 
 
 def test_fault_27_nobody_waits_for_ever_for_a_task_that_spark_does_not_start(make: Callable[..., Driver]) -> None:
-    driver = make(formation_s=0.3)
+    driver = make(patience_s=0.3)
     expect(join(driver, 0), Welcome)
     driver.task(1, ONE)
 
 
 def test_fault_27_no_task_begins_before_the_others_know_their_shares(make: Callable[..., Driver]) -> None:
-    driver = make(formation_s=60.0)
+    driver = make(patience_s=60.0)
     first, second = join(driver, 0), join(driver, 1)
     expect(first, Welcome)
     expect(second, Welcome)
@@ -323,7 +322,7 @@ def test_fault_27_no_task_begins_before_the_others_know_their_shares(make: Calla
 
 
 def test_fault_27_a_stop_ends_the_wait_for_the_others(make: Callable[..., Driver]) -> None:
-    driver = make(formation_s=60.0)
+    driver = make(patience_s=60.0)
     link = join(driver, 0)
     driver.slots.stop(discard=False)
     received: list[ToTask] = []
@@ -606,7 +605,7 @@ def test_those_who_are_there_go_on_without_a_task_that_never_begins(make: Callab
     driver.slots.tick()
     assert not driver.slots.quiet, "the other one may be about to begin"
     assert link.receive(0.05) == []
-    driver.slots._patient_until = time.monotonic()
+    driver.slots._formation._ignored_from = time.monotonic()
     wait_until(lambda: driver.slots.quiet, SOON_S)
     driver.slots.tick()
     assert expect(link, Time).watermarks == {TASK_ZERO: {STORE: 1_000}, TASK_ONE: {STORE: 1_000}}
@@ -654,7 +653,7 @@ def test_restores_that_another_instance_goes_on_with_are_shown_no_longer(make: C
 
 
 def test_a_read_goes_to_the_task_that_owns_the_partition(make: Callable[..., Driver]) -> None:
-    driver = make(formation_s=0.0)
+    driver = make(patience_s=0.0)
     read = TaskRead(TASK_ZERO, "default", StoreRead(b"\x01", b"\x02", 1))
     with pytest.raises(StateUnavailableError, match="are moving"):
         driver.slots.read(read)
