@@ -129,7 +129,7 @@ def _check_uuid(value: Any) -> None:
     try:
         uuid.UUID(value)
     except ValueError:
-        raise MisfitValueError("the text is no UUID") from None
+        raise MisfitValueError("the text is not a UUID") from None
 
 
 def _check_date(value: Any) -> None:
@@ -141,7 +141,7 @@ def _check_date(value: Any) -> None:
         try:
             datetime.date.fromisoformat(value)
         except ValueError:
-            raise MisfitValueError("the text is no date") from None
+            raise MisfitValueError("the text is not a date") from None
         return
     _integer_check(_INT, "date")(value)
 
@@ -154,10 +154,10 @@ def _timestamp_check(name: str, per_unit: int, *, zone: bool) -> Check:
             number(value)
         elif value.utcoffset() is None and zone:
             raise MisfitValueError(
-                f"a datetime without a time zone is no {name}: its instant would depend on the machine"
+                f"a datetime without a time zone is not a {name}: its instant would depend on the machine"
             )
         elif value.tzinfo is not None and not zone:
-            raise MisfitValueError(f"a datetime with a time zone is no {name}: the zone would be lost")
+            raise MisfitValueError(f"a datetime with a time zone is not a {name}: the zone would be lost")
         elif value.microsecond % per_unit:
             raise MisfitValueError(f"{name} has no microseconds: round the datetime to milliseconds")
 
@@ -171,7 +171,7 @@ def _time_check(limit: int, name: str, per_unit: int) -> Check:
         if not isinstance(value, datetime.time):
             number(value)
         elif value.tzinfo is not None:
-            raise MisfitValueError(f"a time with a time zone is no {name}: the zone would be lost")
+            raise MisfitValueError(f"a time with a time zone is not a {name}: the zone would be lost")
         elif value.microsecond % per_unit:
             raise MisfitValueError(f"{name} has no microseconds: round the time to milliseconds")
 
@@ -403,7 +403,7 @@ def _enum_check(schema: Mapping[str, Any]) -> Check:
         if not isinstance(value, str):
             raise _make_misfit(value, f"a symbol of {schema['name']}")
         if value not in symbols:
-            raise MisfitValueError(f"the text is no symbol of {schema['name']}")
+            raise MisfitValueError(f"the text is not a symbol of {schema['name']}")
 
     return check
 

@@ -106,7 +106,7 @@ class _Defaults:
     def _of_leaf(self, schema: Mapping[str, Any], kind: str, default: Any) -> Any:
         if kind in ("float", "double"):
             if isinstance(default, bool):
-                raise ValueError("a boolean is no number")
+                raise ValueError("a boolean is not a number")
             # NaN and infinities are text in JSON.
             return float(default)
         wanted: Any = {"null": type(None), "boolean": bool, "int": int, "long": int}.get(kind, str)

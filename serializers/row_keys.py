@@ -144,7 +144,8 @@ class StrKeyFormat(_CheckedKeys):
             text = key.decode()
             value: Any = int(text) if self._is_number else text
         except ValueError:
-            raise SerializationError(f"the key is no {type_word(self._part.fields[0].dtype)} as text") from None
+            word = type_word(self._part.fields[0].dtype)
+            raise SerializationError(f"the key is not the text of a value of type {word}") from None
         row = self._checked(self._check, [value])
         if self.encode(row) != key:
             raise SerializationError(

@@ -207,7 +207,7 @@ class _Messages:
         self._given = (schema, name, numbers)
         for part in name.split("."):
             if not _NAME.fullmatch(part):
-                raise SchemaError(f"{name!r} is no name of a message in Protobuf")
+                raise SchemaError(f"{name!r} is not the name of a message in Protobuf")
         self.type = _message_class(*_describe_message(schema, name, dict(numbers)))
 
     def __reduce__(self) -> tuple[Any, ...]:

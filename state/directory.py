@@ -299,7 +299,7 @@ class StoreDirectory:
                     strange.append(entry.name)
         if strange:
             raise StateError(
-                f"{self.name} holds files that are no part of a store, such as {sorted(strange)[0]!r}; nothing was "
+                f"{self.name} holds files that are not part of a store, such as {sorted(strange)[0]!r}; nothing was "
                 "changed or deleted: move these files away, or give the application another state_dir"
             )
         return files

@@ -172,6 +172,20 @@ def find_phrases(root: Path, names: Collection[str]) -> Iterator[tuple[str, str]
                     yield f"{path.relative_to(root)}:{line}", name
 
 
+def find_strings(root: Path, name: str) -> Iterator[str]:
+    """Yield each place of a phrase in strings of the product, such as messages of errors and log lines.
+
+    Args:
+        root: the root of the repository.
+        name: name in `PHRASES`.
+    """
+    pattern = re.compile(PHRASES[name])
+    for path in _sources(root, PACKAGES):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.JoinedStr | ast.Constant) and pattern.search(_literal(node)):
+                yield f"{path.relative_to(root)}:{node.lineno}"
+
+
 def find_long_lines(root: Path) -> Iterator[str]:
     """Yield the places of lines of docs that are too long.
 
@@ -213,6 +227,13 @@ def _sources(root: Path, folders: Collection[str]) -> Iterator[Path]:
 def _pages(root: Path) -> Iterator[Path]:
     yield from (path for path in sorted(root.glob("*.md")) if path.name != "CHANGELOG.md")
     yield from sorted((root / "docs").rglob("*.md"))
+
+
+def _literal(node: ast.expr) -> str:
+    """Return the text of a string; an f-string has a letter in place of each value."""
+    if isinstance(node, ast.JoinedStr):
+        return "".join(map(_literal, node.values))
+    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else "x"
 
 
 def _depth(name: str, bases: dict[str, list[str]], seen: frozenset[str] = frozenset()) -> int:

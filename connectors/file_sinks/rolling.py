@@ -100,7 +100,7 @@ class DateFolders:
         try:
             zoneinfo.ZoneInfo(self.timezone)
         except (zoneinfo.ZoneInfoNotFoundError, ValueError, TypeError):
-            raise ArgumentValueError(f"DateFolders(timezone=...): {self.timezone!r} is no time zone") from None
+            raise ArgumentValueError(f"DateFolders(timezone=...): {self.timezone!r} is not a time zone") from None
 
     def __call__(self, item: SinkItem) -> str:
         """Return the folder of an item."""
@@ -132,7 +132,7 @@ class FieldFolders:
     def __call__(self, item: SinkItem) -> str:
         """Return the folder of an item."""
         if not isinstance(item.value, dict):
-            raise TypeError("the value is no dict")
+            raise TypeError("the value is not a dict")
         return "/".join(f"{quote(field, safe='')}={_format_value(item.value.get(field))}" for field in self._fields)
 
 

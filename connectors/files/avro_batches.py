@@ -62,7 +62,7 @@ class AvroBatchFormat(KeyedFormat):
         except Exception as error:  # noqa: BLE001 - the library has many
             reason = str(error).splitlines() or [""]
             raise ArgumentValueError(
-                f"AvroBatchFormat(schema=..., codec={codec!r}) is no Avro schema, or has an unknown codec: {reason[0]}"
+                f"AvroBatchFormat(schema=..., codec={codec!r}) is not an Avro schema, or has an unknown codec: {reason[0]}"
             ) from None
         self._codec = codec
 

@@ -218,7 +218,7 @@ class ServerSentEventsSource(StatefulSource):
         kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind != "text/event-stream":
             raise SourceError(
-                f"the source {self.name} cannot read {origin(url)}: the answer is no stream of events (text/event-stream)"
+                f"the source {self.name} cannot read {origin(url)}: the answer is not a stream of events (text/event-stream)"
             )
 
     def _read_events(self, interrupts: Interrupts) -> "Iterator[httpx_sse.ServerSentEvent]":

@@ -139,7 +139,7 @@ def checked_filter(owner: str, topic: str) -> str:
     Raises:
         ConfigurationError: if it cannot be used.
     """
-    problem = unusable_in_topic(topic, wildcards=True) if isinstance(topic, str) else "it is no str"
+    problem = unusable_in_topic(topic, wildcards=True) if isinstance(topic, str) else "it is not a str"
     if problem is not None:
         raise argument_error(f"{owner}(topic=...) cannot be used: {problem}", of_type=isinstance(topic, str))
     return topic

@@ -129,7 +129,7 @@ class MQTTSink(BatchingSink):
             timeout=timeout,
         )
         self._client_id = checked_text(_OWNER, "client_id", client_id)
-        problem = unusable_in_topic(topic_root) if isinstance(topic_root, str) else "it is no str"
+        problem = unusable_in_topic(topic_root) if isinstance(topic_root, str) else "it is not a str"
         if problem is not None:
             of_type = isinstance(topic_root, str)
             raise argument_error(f"{_OWNER}(topic_root=...) cannot be used: {problem}", of_type=of_type)

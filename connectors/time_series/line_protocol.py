@@ -244,7 +244,7 @@ def _write_tag(name: str, tag: Any) -> str:
         try:
             tag = tag.decode()
         except UnicodeDecodeError:
-            raise _NoLineError(f"its tag {name!r} is no UTF-8") from None
+            raise _NoLineError(f"its tag {name!r} is not UTF-8") from None
     if not isinstance(tag, str | int | float | bool):
         raise _NoLineError(f"its tag {name!r} is a {type(tag).__name__}; tags are str, numbers or bool")
     text = str(tag)

@@ -194,7 +194,7 @@ def read_token(path: Path) -> str:
     try:
         return path.read_text().strip()
     except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is no text"
+        why = error.strerror if isinstance(error, OSError) else "it is not text"
         raise ConfigurationError(f"the token file {path} cannot be read: {why}") from None
 
 

@@ -90,7 +90,7 @@ def json_object(data: bytes | str) -> dict[str, Any]:
     """
     found = json_value(data)
     if not isinstance(found, dict):
-        raise ValueError(f"is no object, but {type(found).__name__}")
+        raise ValueError(f"is not an object, but {type(found).__name__}")
     return found
 
 
@@ -168,4 +168,4 @@ def checked_numbers(document: Mapping[str, Any], most_key: int, least: int = 0) 
 
 
 def _refuse_constant(name: str) -> float:
-    raise ValueError(f"has {name}, which is no JSON")
+    raise ValueError(f"has {name}, which is not JSON")

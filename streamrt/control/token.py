@@ -50,7 +50,7 @@ def bearer(token: Credential) -> str:
     text = token.reveal()
     if not text or not text.isascii() or not text.isprintable() or " " in text:
         raise ConfigurationError(
-            "control_token (environment variable STREAMRT_CONTROL_TOKEN) is empty, or has a character that is no printable "
-            "ASCII character or is a space: give a token such as the output of `openssl rand -hex 32`, without a line end"
+            "control_token (environment variable STREAMRT_CONTROL_TOKEN) is empty, or has a character that is a "
+            "space or not printable ASCII: give a token such as the output of `openssl rand -hex 32`, without a line end"
         )
     return text

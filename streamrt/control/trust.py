@@ -54,7 +54,7 @@ class FollowPolicy:
         except ValueError:
             host = None
         if host is None or parts.scheme not in ("http", "https") or parts.username is not None:
-            return "it is no address of a control server"
+            return "it is not the address of a control server"
         if self._own.scheme == "https" and parts.scheme != "https":
             return "it has no TLS, and the address of this client has"
         if self._is_own(parts) or self._is_listed(host):

@@ -105,7 +105,7 @@ class Offsets(Mapping[TopicPartition, int]):
             raise
         except (KeyError, TypeError, ValueError, AttributeError):
             shown = text if len(text) <= 80 else f"{text[:80]}..."
-            raise ArgumentValueError(f"{shown!r} is no token: give a text that str(Offsets(...)) has made") from None
+            raise ArgumentValueError(f"{shown!r} is not a token: give a text that str(Offsets(...)) has made") from None
 
     @property
     def ids(self) -> Mapping[str, str]:

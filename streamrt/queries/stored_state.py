@@ -312,7 +312,7 @@ class StoredState:
             return partition_of_key(store.topic, partitioner, key, store.partitions)
         except (StreamRTError, TypeError, ValueError) as error:
             raise ArgumentValueError(
-                f"the key of type {type(key).__name__} is none of topic {store.topic.name}: {error}; {advice}"
+                f"the key of type {type(key).__name__} does not fit topic {store.topic.name}: {error}; {advice}"
             ) from None
 
     def key_of_text(self, store: QueriedStore, text: str, form: str = "text") -> Any:

@@ -256,7 +256,7 @@ def _make_unreadable_error(data: bytes, topic: str) -> ChangelogError:
 
 def _of(kind: type[Any], value: object) -> Any:
     if not isinstance(value, kind):
-        raise TypeError(f"{value!r} is no {kind.__name__}")
+        raise TypeError(f"{value!r} is not of type {kind.__name__}")
     return value
 
 
@@ -266,7 +266,7 @@ def _read_id(value: object) -> str | None:
 
 def _read_count(value: object, least: int = 1) -> int:
     if type(value) is not int or not least <= value < 1 << 63:
-        raise ValueError(f"{value!r} is no number")
+        raise ValueError(f"{value!r} is not a number in range")
     return value
 
 

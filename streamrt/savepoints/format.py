@@ -474,7 +474,7 @@ def _guarantee_of(text: str) -> ProcessingGuarantee:
     for known in get_args(ProcessingGuarantee):
         if text == known:
             return cast("ProcessingGuarantee", text)
-    raise ValueError(f"{text!r} is no processing guarantee")
+    raise ValueError(f"{text!r} is not a processing guarantee")
 
 
 def _format_offsets(at: Mapping[int, int]) -> str:

@@ -78,7 +78,7 @@ def columns_to_avro(columns: Sequence[Column], name: str, comment: str | None) -
     """
     for part in name.split("."):
         if not _NAME.fullmatch(part):
-            raise SchemaError(f"{name!r} is no name of a record in Avro: its parts have letters, digits and _")
+            raise SchemaError(f"{name!r} is not the name of a record in Avro: its parts have letters, digits and _")
     record: dict[str, Any] = {"type": "record", "name": name}
     if comment is not None:
         record["doc"] = comment
@@ -179,7 +179,7 @@ def columns_of_avro(schema: str | Mapping[str, Any]) -> tuple[list[dict[str, Any
     except (ValueError, RecursionError) as error:
         raise SchemaError(f"the Avro schema is not JSON: {error}") from None
     if not isinstance(record, Mapping) or record.get("type") not in ("record", "error"):
-        raise SchemaError("the Avro schema is no record; rows are records")
+        raise SchemaError("the Avro schema is not a record; rows are records")
     named: dict[str, Any] = {}
     fields = _record_fields(record, "the record", 0)
     doc = record.get("doc")
@@ -352,5 +352,5 @@ def _default_of(value: Any, dtype: pa.DataType, declared: Any, where: str) -> An
             moment = _EPOCH + value * _MICROSECOND * (1000 if logical.endswith("millis") else 1)
             return moment if dtype.tz is None else moment.replace(tzinfo=datetime.timezone.utc)
     except (AttributeError, TypeError, UnicodeError, OverflowError):
-        raise SchemaError(f"the default of {where} is none of its type") from None
+        raise SchemaError(f"the default of {where} does not fit its type") from None
     return value

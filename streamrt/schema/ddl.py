@@ -40,7 +40,7 @@ def parse_columns(text: str) -> tuple[Sequence[Mapping[str, Any]], tuple[str, ..
             primary_key += [each.name for each in part.expressions]
         else:
             raise SchemaError(
-                f"the schema {_shorten_text(text)} has {_shorten_text(part.sql('spark'))}, which is no column"
+                f"the schema {_shorten_text(text)} has {_shorten_text(part.sql('spark'))}, which is not a column"
             )
     return columns, tuple(primary_key)
 
@@ -62,7 +62,7 @@ def parse_type(word: str, where: str) -> tuple[pa.DataType, int | None]:
 
     parts = _parse_columns(f"c {word}")
     if len(parts) != 1 or not isinstance(parts[0], exp.ColumnDef) or parts[0].args.get("constraints"):
-        raise SchemaError(f"{where} has the type {_shorten_text(word)}, which is no type")
+        raise SchemaError(f"{where} has the type {_shorten_text(word)}, which is not a type")
     return _read_type(parts[0].args.get("kind"), where)
 
 

@@ -81,7 +81,7 @@ def _describe_type(dtype: pa.DataType) -> dict[str, Any]:
         return {"type": "array", "items": _of_field(dtype.value_field)}
     if pa.types.is_map(dtype):
         if pa.types.is_nested(dtype.key_type):
-            raise SchemaError(f"{type_word(dtype)} has no JSON Schema: keys of its maps are no texts")
+            raise SchemaError(f"{type_word(dtype)} has no JSON Schema: keys of its maps are not strings")
         names = {"propertyNames": {_WORD: type_word(dtype.key_type)}} if dtype.key_type != pa.string() else {}
         return {"type": "object", **names, "additionalProperties": _of_field(dtype.item_field)}
     schema: dict[str, Any] = {"type": "object", "properties": {field.name: _of_field(field) for field in dtype}}
@@ -124,7 +124,7 @@ def columns_of_json_schema(schema: str | Mapping[str, Any]) -> tuple[list[dict[s
         or given.get("type") != "object"
         or not isinstance(given.get("properties"), Mapping)
     ):
-        raise SchemaError("the JSON Schema is none of objects with properties; rows are objects")
+        raise SchemaError("the JSON Schema does not describe objects with properties; rows are objects")
     required = _read_required(given, "the schema")
     columns = [_read_column(name, each, name in required) for name, each in given["properties"].items()]
     comment = given.get("description")
@@ -159,7 +159,7 @@ def _default_of(value: Any, dtype: pa.DataType, where: str) -> Any:
     try:
         return base64.b64decode(value, validate=True)
     except (binascii.Error, TypeError, ValueError):
-        raise SchemaError(f"the default of {where} is no base64 text") from None
+        raise SchemaError(f"the default of {where} is not base64 text") from None
 
 
 def _type_of(given: Any, where: str, depth: int) -> tuple[pa.DataType, bool]:

@@ -106,7 +106,7 @@ class ErrorPolicies:
         declared: dict[str, TopicConfig | None] = {}
         for stage, policy in wanted.items():
             if stage not in _STAGES:
-                raise ArgumentValueError(f"on_error: {stage!r} is no stage; the stages are {', '.join(_STAGES)}")
+                raise ArgumentValueError(f"on_error: {stage!r} is not a stage; the stages are {', '.join(_STAGES)}")
             if isinstance(policy, DeadLetters):
                 name = topics[stage] = policy.topic_name(group)
                 declared[name] = declared.get(name) or policy.config

@@ -295,7 +295,7 @@ def _check_name(kind: str, full: str, parts: dict[str, str]) -> str:
         )
     wrong = [part for part, text in parts.items() if not NAME.fullmatch(text)]
     raise ConfigurationError(
-        f"{full!r} is no valid {kind} topic name: use letters, digits, '.', '_' and '-' only in {' and '.join(wrong)}"
+        f"{full!r} is not a valid {kind} topic name: use letters, digits, '.', '_' and '-' only in {' and '.join(wrong)}"
     )
 
 

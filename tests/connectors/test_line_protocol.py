@@ -84,7 +84,7 @@ def test_lines(value: Any, options: dict[str, Any], expected: str) -> None:
         ({"a": 1, "t": "sesame\nm a=2i"}, {"tags_keys": ["t"]}, "its tag 't' contains a line end"),
         ({"a": 1, "t": "sesame\\"}, {"tags_keys": ["t"]}, "ends with a backslash"),
         ({"a": 1, "t": ["sesame"]}, {"tags_keys": ["t"]}, "its tag 't' is a list"),
-        ({"a": 1}, {"include_metadata_tags": True, "key": b"\xff"}, "its tag '__key' is no UTF-8"),
+        ({"a": 1}, {"include_metadata_tags": True, "key": b"\xff"}, "its tag '__key' is not UTF-8"),
         ({"a\nm b": 1}, {}, "the name of a field contains a line end"),
         ({"a\\": 1}, {}, "ends with a backslash"),
         ({7: 1}, {}, "the name of a field is a int"),

@@ -290,7 +290,7 @@ class Unmergeable(BatchFormat):
         (lambda: Rolling(max_bytes=0), "max_bytes"),
         (lambda: Rolling(max_records=True), "max_records"),
         (lambda: Rolling(max_age=float("inf")), "max_age"),
-        (lambda: DateFolders(timezone="Mars/Olympus"), "is no time zone"),
+        (lambda: DateFolders(timezone="Mars/Olympus"), "is not a time zone"),
         (lambda: FieldFolders(), "names of fields"),
     ],
 )
@@ -309,6 +309,6 @@ def test_c11_avro_files_hold_values_of_their_schema() -> None:
         file_format.serialize(batch)
     assert caught.value.record == ("orders", 0, 1)
     assert "sesame" not in str(caught.value)
-    with pytest.raises(ConfigurationError, match="is no Avro schema"):
+    with pytest.raises(ConfigurationError, match="is not an Avro schema"):
         AvroBatchFormat({"type": "record"})
     assert gzip.decompress(JSONBatchFormat(compress=True).merge([gzip.compress(b"a"), gzip.compress(b"b")])[0]) == b"ab"

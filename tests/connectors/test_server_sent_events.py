@@ -237,7 +237,7 @@ def test_a_server_without_more_events_ends_the_source() -> None:
         (Answer(401), "refuses the credentials with 401"),
         (Answer(404), "answers 404"),
         (Answer(307, headers={"Location": "http://elsewhere.invalid"}), "redirects are not followed"),
-        (Answer(200, headers={"Content-Type": "text/html"}), "no stream of events"),
+        (Answer(200, headers={"Content-Type": "text/html"}), "not a stream of events"),
         (Answer(500), "answers 500"),
     ],
 )

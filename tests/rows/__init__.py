@@ -122,7 +122,7 @@ PyFlink](coming-from-pyflink.md) has the same by topic, and what differs. `pytho
 def _row(line: str) -> Row:
     parts = line.split(" | ")
     if len(parts) != 4 or parts[1] not in STATUSES or not all(parts):
-        raise ValueError(f"{line!r} is no row: it needs id, status, title and how, between ' | '")
+        raise ValueError(f"{line!r} is not a row: it needs id, status, title and how, between ' | '")
     return Row(*parts)
 
 

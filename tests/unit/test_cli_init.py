@@ -53,7 +53,7 @@ def test_a_directory_that_is_not_empty_is_refused(tmp_path: Path) -> None:
 
 def test_a_name_is_required_where_the_directory_gives_none(tmp_path: Path) -> None:
     directory = tmp_path / "2026"
-    assert "'2026' is no name for a project: pass --name" in streamrt("init", directory).sentence
+    assert "'2026' is not a name for a project: pass --name" in streamrt("init", directory).sentence
     assert not directory.exists()
     made = streamrt("init", directory, "--name", "words", "--json").json
     assert (made["name"], made["directory"], sorted(made["files"])) == ("words", str(directory), FILES)

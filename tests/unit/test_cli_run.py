@@ -144,8 +144,8 @@ def test_none_is_a_word_of_files_and_flags(
 @pytest.mark.parametrize(
     ("arguments", "why"),
     [
-        (["--set", "commit_evry=1"], "commit_evry is no setting; did you mean commit_every?"),
-        (["--set", "colour=1"], "colour is no setting: docs/configuration.md lists them"),
+        (["--set", "commit_evry=1"], "commit_evry is not a setting; did you mean commit_every?"),
+        (["--set", "colour=1"], "colour is not a setting: docs/configuration.md lists them"),
         (["--set", "spark_config=1"], "spark_config can be set by the program alone"),
         (["--set", "commit_every=ten"], "commit_every: Input should be a valid integer"),
         (["--set", "transaction_interval=0"], "transaction_interval: Input should be greater than 0"),
@@ -172,10 +172,10 @@ def test_wrong_options(run: Run, arguments: list[str], why: str) -> None:
     [
         (
             "commit_evry = 1\ncommit_every = true",
-            "commit_evry is no setting; did you mean commit_every?; commit_every:",
+            "commit_evry is not a setting; did you mean commit_every?; commit_every:",
         ),
         ("control_token = 'canary'", "control_token is a secret: set the variable STREAMRT_CONTROL_TOKEN"),
-        ("[shop]\ncommit_every = 1", "shop is no setting"),
+        ("[shop]\ncommit_every = 1", "shop is not a setting"),
         ("commit_interval = [1]", "commit_interval: Input should be a valid number"),
         ("commit_every =", "it is not TOML"),
     ],

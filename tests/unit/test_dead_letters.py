@@ -240,7 +240,7 @@ def test_long_messages_are_cut_and_odd_ones_can_be_read() -> None:
     ("wrong", "message"),
     [
         ("ignore", "on_error is 'ignore': use 'fail', 'skip', DeadLetters()"),
-        ({"read": "skip"}, "'read' is no stage; the stages are deserialize, process, produce, sink"),
+        ({"read": "skip"}, "'read' is not a stage; the stages are deserialize, process, produce, sink"),
         ({"process": None}, "on_error is None"),
         (lambda: DeadLetters("a b"), "needs the name of a topic, not 'a b'"),
         (lambda: DeadLetters(config=3), "needs a TopicConfig, not int"),  # type: ignore[arg-type]

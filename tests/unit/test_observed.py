@@ -179,7 +179,7 @@ def test_tokens_that_mean_nothing_here(app: StandIn) -> None:
         app.wait_for(Offsets({(IN, 2): 1}))
     with pytest.raises(StaleTokenError, match="'in' was deleted and created again"):
         app.wait_for(Offsets({FIRST: 1}, {IN: "z"}))
-    with pytest.raises(ArgumentValueError, match="is no token"):
+    with pytest.raises(ArgumentValueError, match="is not a token"):
         app.wait_for("earliest")
     with pytest.raises(ArgumentTypeError, match="needs Offsets or their text, got dict"):
         app.wait_for({FIRST: 1})  # type: ignore[arg-type]

@@ -145,7 +145,7 @@ def test_queries_say_so_if_the_partitioner_refuses_a_key() -> None:
     stage = Stage(source=THREE)
     stage.sdf.group_by("a", partitioner=by_length).apply(count, stateful=True)
     with pytest.raises(
-        ArgumentValueError, match=r"the key of type int is none of topic .*: give the partition|has no len"
+        ArgumentValueError, match=r"the key of type int does not fit topic .*: give the partition|has no len"
     ):
         stage.drive().query_state("default", 7)
 

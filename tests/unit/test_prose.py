@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.weigh import LONGEST_LINE, ROOT, find_long_lines, find_phrases
+from tests.weigh import LONGEST_LINE, ROOT, find_long_lines, find_phrases, find_strings
 
 BETTER = {
     '"is no" before a noun': '"is not a"; "there is no" is right',
@@ -20,6 +20,12 @@ BETTER = {
 @pytest.mark.slow
 def test_phrases_that_read_as_translated() -> None:
     assert [f"{place}: {name}: {BETTER[name]}" for place, name in find_phrases(ROOT, BETTER)] == []
+
+
+@pytest.mark.slow
+def test_strings_that_read_as_translated() -> None:
+    name = '"is no" before a noun'
+    assert [f"{place}: {name}: {BETTER[name]}" for place in find_strings(ROOT, name)] == []
 
 
 def test_long_lines_of_docs() -> None:

@@ -167,5 +167,5 @@ def test_events_and_messages_are_texts(form: str, options: dict[str, Any], is_te
     if is_text:
         app.dataframe("default.lines")
         return
-    with pytest.raises(ConfigurationError, match=f"has the format '{form}', whose bytes are no text"):
+    with pytest.raises(ConfigurationError, match=f"has the format '{form}', whose bytes are not text"):
         app.dataframe("default.lines")

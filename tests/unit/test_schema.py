@@ -80,7 +80,7 @@ def test_types_that_columns_cannot_have(dtype: pa.DataType) -> None:
     ("text", "reason"),
     [
         ("", "a schema needs a column"),
-        ("id", "which is no column"),
+        ("id", "which is not a column"),
         ("id FOO", "cannot be read as columns: there is no type FOO"),
         ("id BIGNT, name STRING", r"there is no type BIGNT; did you mean BIGINT\?"),
         ("id INT) WITH (a = 'b'", "cannot be read as columns"),
@@ -119,7 +119,7 @@ def test_other_arguments_that_are_no_schemas() -> None:
         ([{"type": "INT"}], "has no name or no type"),
         ([{"name": "a", "type": "INT", "size": 3}], "a column has 'size'"),
         ([{"name": "a", "type": 3}], "neither Arrow's nor a word"),
-        ([{"name": "a", "type": "INT, b INT"}], "which is no type"),
+        ([{"name": "a", "type": "INT, b INT"}], "which is not a type"),
         ([{"name": "a", "type": "INT", "length": 3}], "texts alone do"),
     ):
         with pytest.raises(SchemaError, match=reason):

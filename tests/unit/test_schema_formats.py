@@ -121,7 +121,7 @@ def test_what_is_no_record_of_avro(schema: Any) -> None:
 def test_columns_that_avro_does_not_carry(text: str, reason: str) -> None:
     with pytest.raises(SchemaError, match=reason):
         Schema(text).to_avro()
-    with pytest.raises(SchemaError, match="no name of a record"):
+    with pytest.raises(SchemaError, match="not the name of a record"):
         Schema("c INT").to_avro("1st")
 
 

@@ -87,7 +87,7 @@ def test_hints_at_other_formats() -> None:
     found = other.detect_schema()
     assert (found.rows, found.skipped) == ([{"a": "b"}], 2)
     assert found.hint is not None
-    assert "no JSON objects" in found.hint
+    assert "not JSON objects" in found.hint
     empty = table(schema=Schema("a STRING"), topic="tombstones")
     write(empty, [None])
     assert empty.detect_schema() == Detected(None, [], [], [], 1, "the records have no value")
@@ -150,7 +150,7 @@ def test_avro_that_the_registry_does_not_know(registry: RegistryDouble) -> None:
     found = events.detect_schema()
     assert (found.schema, found.rows, found.skipped) == (None, [], 3)
     assert found.hint is not None
-    assert "no records of Avro with a schema in the registry" in found.hint
+    assert "not records of Avro with a schema in the registry" in found.hint
     assert "id 99" in found.hint
     odd = catalog.create_table("odd", format="avro")
     serializer = AvroSerializer(
@@ -212,7 +212,7 @@ def test_one_column_that_is_known() -> None:
     assert events.detect_schema() == Detected(Schema("celsius DOUBLE"), [{"celsius": 0.0}])
     texts = table(schema=None, format="single", format_options={"serializer": "json"}, topic="texts")
     write(texts, [b"{"])
-    assert texts.detect_schema() == Detected(None, skipped=1, hint="values are no JSON")
+    assert texts.detect_schema() == Detected(None, skipped=1, hint="values are not JSON")
     assert texts.detect_schema(start="latest", timeout=0) == Detected(None)
 
 

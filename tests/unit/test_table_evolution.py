@@ -81,7 +81,7 @@ def test_a_subscription_says_which_row_is_of_another_schema(catalog: Catalog) ->
         catalog.alter_table("people", schema="id STRING NOT NULL, name STRING", force=True)
         catalog.table("people").append([{"id": "x"}])
         assert next(stream).row == OLD
-        with pytest.raises(SerializationError, match=r"default.people\[0\] at offset 1 is no row .*'id' \(INT\)"):
+        with pytest.raises(SerializationError, match=r"default.people\[0\] at offset 1 is not a row .*'id' \(INT\)"):
             next(stream)
         with pytest.raises(SchemaMismatchError, match="'id'"):
             writer.append({"id": "x"})

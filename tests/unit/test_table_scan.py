@@ -131,7 +131,7 @@ def test_starts_and_ends(start: Start, until: Start, expected: list[int]) -> Non
         ({0: -1}, "must be 0 or more"),
         ({0: True}, "must be an int, got bool"),
         ("soon", 'must be "earliest", "latest", a datetime, .* got \'soon\''),
-        ('{"v":1}', "is no token"),
+        ('{"v":1}', "is not a token"),
         (7, "got int"),
         (Offsets({("orders", 0): 0}), "the token is of topic orders, and table 'demo.events' has topic 'events'"),
     ],
@@ -342,7 +342,7 @@ def test_records_that_are_no_rows(bad: bytes | None, reason: str, caplog: pytest
     events = table()
     write(events, [*ids(2), bad, *ids(1, 2), bad])
     for read in (lambda: list(events.scan().rows()), lambda: events.scan().to_arrow()):
-        with pytest.raises(SerializationError, match=rf"events\[0\] at offset 2 is no row.*{reason}"):
+        with pytest.raises(SerializationError, match=rf"events\[0\] at offset 2 is not a row.*{reason}"):
             read()
     scan = events.scan(on_error="skip")
     with caplog.at_level(logging.WARNING, "streamrt.tables"):

@@ -232,7 +232,7 @@ class TestFrames:
                 r"row 1: column 'f' \(FLOAT\) must be a number that a float of 32 bits can hold",
             ),
             (pa.table({"ok": [True, None], "x": [1, 2]}), r"there is no column 'x'; .*"),
-            (pd.DataFrame({1: [1]}), r"column 0 has the name 1, which is no text"),
+            (pd.DataFrame({1: [1]}), r"column 0 has the name 1, which is not a string"),
             (pa.table([[1], [2]], names=["n", "n"]), r"the column 'n' is there twice"),
             ([{"n": 1}, {"n": "secret"}], r"row 1: column 'n' \(BIGINT\) must be an integer"),
         ],

@@ -136,7 +136,7 @@ def test_wrong_parts(at: Any, kind: type[Exception]) -> None:
     ],
 )
 def test_other_texts_are_refused(text: str) -> None:
-    with pytest.raises(ConfigurationError, match=r"is no token: give a text that str\(Offsets\(...\)\) has made"):
+    with pytest.raises(ConfigurationError, match=r"is not a token: give a text that str\(Offsets\(...\)\) has made"):
         Offsets.parse(text)
 
 

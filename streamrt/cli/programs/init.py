@@ -34,7 +34,7 @@ def init(
     chosen = name or re.sub(r"[^a-z0-9]+", "-", directory.absolute().resolve().name.lower()).strip("-")
     if not _NAME.fullmatch(chosen):
         raise ConfigurationError(
-            f"{chosen!r} is no name for a project: pass --name with small letters, digits and '-', such as word-counts"
+            f"{chosen!r} is not a name for a project: pass --name with small letters, digits and '-', such as word-counts"
         )
     try:
         if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):

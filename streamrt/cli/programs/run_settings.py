@@ -304,10 +304,12 @@ def _describe_unknown(name: str) -> str:
     if name == "control_token":
         return f"control_token is a secret: set the variable {TOKEN_VARIABLE}, or pass a file with --token-file"
     if names_secret(name):
-        return f"{name} is no setting; secrets belong to the program, which reads them from the environment or a file"
+        return (
+            f"{name} is not a setting; secrets belong to the program, which reads them from the environment or a file"
+        )
     from streamrt.app import Application
 
     if name in inspect.signature(Application).parameters:
         return f"{name} can be set by the program alone"
     near = difflib.get_close_matches(name.lower().replace("-", "_"), ApplicationConfig.model_fields, 1)
-    return f"{name} is no setting" + (f"; did you mean {near[0]}?" if near else f": {_PAGE}")
+    return f"{name} is not a setting" + (f"; did you mean {near[0]}?" if near else f": {_PAGE}")

@@ -123,7 +123,7 @@ def import_(
         raise ConfigurationError(f"{file} cannot be read: {error.strerror}") from None
     except orjson.JSONDecodeError:
         raise ConfigurationError(
-            f"{file} is no JSON document: pass what `streamrt catalog export` has printed"
+            f"{file} is not a JSON document: pass what `streamrt catalog export` has printed"
         ) from None
     with open_catalog(broker, config, timeout, catalog) as opened:
         written = opened.import_objects(document, if_exists=if_exists.value)

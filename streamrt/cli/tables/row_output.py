@@ -145,7 +145,7 @@ def _read_objects(lines: Iterable[str], what: str, schema: "Schema") -> Iterator
         except orjson.JSONDecodeError as error:
             raise SchemaMismatchError(f"{what} {number} is not JSON: {error}; earlier ones were written") from None
         if not isinstance(row, dict):
-            raise SchemaMismatchError(f"{what} {number} is no JSON object; earlier ones were written")
+            raise SchemaMismatchError(f"{what} {number} is not a JSON object; earlier ones were written")
         for name in binary.keys() & row.keys():
             try:
                 row[name] = binary[name](row[name]) if isinstance(row[name], str) else row[name]
@@ -199,7 +199,7 @@ def _of_parquet(path: Path) -> Iterator[Any]:
             for batch in file.iter_batches(_PART):
                 yield from batch.to_pylist()
     except pa.ArrowInvalid as error:
-        raise ConfigurationError(f"{path} is no Parquet file: {error}") from None
+        raise ConfigurationError(f"{path} is not a Parquet file: {error}") from None
 
 
 def _write_cell(value: Any) -> str | None:

@@ -35,7 +35,7 @@ PartitionOption = Annotated[list[int] | None, typer.Option(min=0, help="Only thi
 MetadataOption = Annotated[
     bool, typer.Option("--metadata", help="Also print _change_type, _offset, _timestamp and _partition.")
 ]
-SkipOption = Annotated[bool, typer.Option("--skip-errors", help="Leave out records that are no rows, and count them.")]
+SkipOption = Annotated[bool, typer.Option("--skip-errors", help="Leave out records that are not rows, and count them.")]
 _PLACES = (
     "earliest, latest, an offset, -N for N offsets before the end, a time in ISO 8601 (UTC without zone), or a token"
 )
@@ -117,7 +117,7 @@ def scan(
                 else:
                     write_rows(file, scan_format.value, found.arrow_schema.names, batches)
         if found.skipped:
-            note(f"left out {plural(found.skipped, 'record')} that are no rows")
+            note(f"left out {plural(found.skipped, 'record')} that are not rows")
 
 
 def tail(
@@ -153,7 +153,7 @@ def tail(
             with open_output(None) as file:
                 write_rows(file, tail_format.value, stream.arrow_schema.names, following(stream, most))
             if stream.skipped:
-                note(f"left out {plural(stream.skipped, 'record')} that are no rows")
+                note(f"left out {plural(stream.skipped, 'record')} that are not rows")
 
 
 def write(

@@ -124,7 +124,7 @@ class CatalogTransfer:
             raise CatalogError("a newer version of StreamRT has exported this catalogue: upgrade StreamRT")
         objects = document.get("objects") if isinstance(document, Mapping) else None
         if version != _VERSION or not isinstance(objects, Mapping):
-            raise CatalogError("this is no catalogue that was exported: it has no 'v' and 'objects'")
+            raise CatalogError("this is not an exported catalogue: it has no 'v' and 'objects'")
         unknown = sorted(
             str(key) for key in objects if str(key).partition("/")[0] not in {each.word for each in _KINDS}
         )
@@ -140,7 +140,7 @@ class CatalogTransfer:
                     try:
                         data = orjson.dumps(value)
                     except TypeError:
-                        raise CatalogError(f"{key} of the exported catalogue is no JSON document") from None
+                        raise CatalogError(f"{key} of the exported catalogue is not a JSON document") from None
                     read[key] = (kind, name, Found(kind.read(name, data), "", data))
         databases = {*self._databases.names(), *(name for kind, name, _ in read.values() if kind.word == "database")}
         for _, name, found in read.values():

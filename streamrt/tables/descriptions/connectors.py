@@ -360,7 +360,7 @@ def _check_url(url: str) -> None:
         has_login = parts.username is not None or parts.password is not None
         names = [name for name, _ in urllib.parse.parse_qsl(parts.query, keep_blank_values=True)]
     except ValueError:
-        raise ConfigurationError("HTTPSSE(url=...) is no URL") from None
+        raise ConfigurationError("HTTPSSE(url=...) is not a URL") from None
     if has_login or any(names_secret(name) for name in names):
         raise ConfigurationError(
             "the URL of a table has a secret, and a catalogue keeps none: give auth=SecretRef.env(NAME)"

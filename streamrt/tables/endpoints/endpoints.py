@@ -134,7 +134,7 @@ def _require_text(info: TableInfo, rows: RowFormat) -> None:
     """Refuse formats whose rows neither an event nor a message of a queue can carry."""
     if info.format in _BINARY or (info.format == "single" and rows.options["serializer"] in _BINARY_SERIALIZERS):
         raise ConfigurationError(
-            f"table {info.name} ({info.connector}) has the format {info.format!r}, whose bytes are no text, as events and "
+            f"table {info.name} ({info.connector}) has the format {info.format!r}, whose bytes are not text, as events and "
             "messages are: create the table with format='json'"
         )
 

@@ -120,7 +120,7 @@ def producer_of(info: TableInfo, home: TableHome, options: dict[str, Any]) -> Pr
 def _table_connection(info: TableInfo, home: TableHome) -> ConnectionConfig:
     if info.kind == "external":
         raise InvalidOperationError(
-            f"table {info.name} ({info.connector}) is no topic of Kafka: use native(), a client for its system"
+            f"table {info.name} ({info.connector}) is not a topic of Kafka: use native(), a client for its system"
         )
     links = home.links
     if not isinstance(links, KafkaLinks):

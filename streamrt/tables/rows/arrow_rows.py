@@ -114,7 +114,7 @@ def is_frame(rows: Any) -> bool:
 def _name_values(names: Sequence[Any], values: Sequence[Any]) -> dict[str, Any]:
     for number, name in enumerate(names):
         if not isinstance(name, str):
-            raise SchemaMismatchError(f"column {number} has the name {name!r}, which is no text")
+            raise SchemaMismatchError(f"column {number} has the name {name!r}, which is not a string")
         if name in names[:number]:
             raise SchemaMismatchError(f"the column {name!r} is there twice")
     return dict(zip(names, values, strict=True))

@@ -150,13 +150,13 @@ class RowReader:
         where = f"{self._topic}[{partition}] at offset {offset}"
         if not self._is_skipping:
             raise SerializationError(
-                f'the record of {where} is no row of the table: {error}; read with on_error="skip" to leave such records '
+                f'the record of {where} is not a row of the table: {error}; read with on_error="skip" to leave such records '
                 "out"
             ) from error
         self.skipped += 1
         if self.skipped == 1:
             logger.warning(
-                "the record of %s is no row of the table and is skipped: %s; more of them are counted as `skipped`",
+                "the record of %s is not a row of the table and is skipped: %s; more of them are counted as `skipped`",
                 where,
                 error,
             )

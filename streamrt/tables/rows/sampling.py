@@ -137,7 +137,7 @@ class _AvroSamples:
 
     @staticmethod
     def _find_hint(fault: SerializationError | None) -> str | None:
-        return None if fault is None else f"values are no records of Avro with a schema in the registry: {fault}"
+        return None if fault is None else f"values are not records of Avro with a schema in the registry: {fault}"
 
 
 class _OneColumn:
@@ -153,7 +153,7 @@ class _OneColumn:
         given = [value for value in values if value is not None]
         schema = self._info.schema or self._detect_schema(given, types)
         if not given or schema is None:
-            return _without_rows(values, "values are no JSON" if given else None)
+            return _without_rows(values, "values are not JSON" if given else None)
         return _decode_values(values, row_format(self._info.format, schema, self._options), self._find_hint)
 
     def _find_hint(self, fault: SerializationError | None) -> str | None:
@@ -234,4 +234,4 @@ def _find_hint(values: Sequence[bytes | None]) -> str | None:
         )
     if all(value is None for value in values):
         return "the records have no value"
-    return 'values are no JSON objects: use the format "single" or "string" for values that are one column, or "avro"'
+    return 'values are not JSON objects: use the format "single" or "string" for values that are one column, or "avro"'
