@@ -8,12 +8,12 @@ from streamrt.schema import Schema
 from streamrt.serializers.base import DeserializerType, SerializerType
 from streamrt.serializers.names import resolve_deserializer, resolve_serializer
 from streamrt.serializers.registry import SchemaRegistryClientConfig
-from streamrt.serializers.row_avro import AvroRowFormat
-from streamrt.serializers.row_contract import KeyFormat, RowFormat
-from streamrt.serializers.row_json import JSONRowFormat
-from streamrt.serializers.row_keys import AvroKeyFormat, IntKeyFormat, JSONKeyFormat, StrKeyFormat
-from streamrt.serializers.row_protobuf import ProtobufRowFormat
-from streamrt.serializers.row_simple import RAW_SCHEMA, RawRowFormat, SingleRowFormat, StringRowFormat
+from streamrt.serializers.rows.avro_format import AvroRowFormat
+from streamrt.serializers.rows.contract import KeyFormat, RowFormat
+from streamrt.serializers.rows.json_format import JSONRowFormat
+from streamrt.serializers.rows.key_formats import AvroKeyFormat, IntKeyFormat, JSONKeyFormat, StrKeyFormat
+from streamrt.serializers.rows.one_column_formats import RAW_SCHEMA, RawRowFormat, SingleRowFormat, StringRowFormat
+from streamrt.serializers.rows.protobuf_format import ProtobufRowFormat
 
 __all__ = ["KEY_FORMATS", "ROW_FORMATS", "KeyFormat", "RowFormat", "key_format", "raw_format", "row_format"]
 

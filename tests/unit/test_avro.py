@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from streamrt.errors import ConfigurationError, SerializationError
 from streamrt.serializers import MessageField, SerializationContext, resolve_deserializer, resolve_serializer
 from streamrt.serializers.avro import AvroDeserializer, AvroSerializer
-from streamrt.serializers.avro_schema import MAX_TYPE_DEPTH, MAX_VALUE_DEPTH
+from streamrt.serializers.avro.compiled_schema import MAX_TYPE_DEPTH, MAX_VALUE_DEPTH
 from streamrt.serializers.registry import RegistrySchema, SchemaReference, SchemaRegistryClientConfig
 from streamrt.topics import Topic
 from tests.support import LONG

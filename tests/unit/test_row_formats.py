@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from streamrt.errors import ConfigurationError, SchemaError, SerializationError
 from streamrt.schema import Schema
 from streamrt.serializers import DoubleSerializer, StringDeserializer
-from streamrt.serializers.row_columns import json_column
 from streamrt.serializers.row_formats import KEY_FORMATS, ROW_FORMATS, key_format, raw_format, row_format
+from streamrt.serializers.rows.json_columns import json_column
 from streamrt.testing.row_formats import ROW_EXAMPLES
 from tests.support import LONG
 

@@ -17,8 +17,8 @@ import pytest
 from streamrt import Catalog
 from streamrt.errors import SerializationError
 from streamrt.schema import Schema
-from streamrt.serializers.avro_columns import AvroColumns, NotVectorizableError
-from streamrt.serializers.avro_rows import avro_rows
+from streamrt.serializers.avro.column_reading import AvroColumns, NotVectorizableError
+from streamrt.serializers.avro.column_writing import avro_rows
 from streamrt.serializers.row_formats import RowFormat, row_format
 from streamrt.testing.memory_topics import MemoryLinks
 from streamrt.testing.row_formats import ROW_EXAMPLES

@@ -91,8 +91,8 @@ def _avro_encoder(
     """
     from streamrt.serializers import AvroSerializer, SerializationContext
     from streamrt.serializers.avro import compile_registered
-    from streamrt.serializers.avro_json import AvroValues
-    from streamrt.serializers.avro_schema import InvalidAvroSchemaError, compile_schema, load_schema
+    from streamrt.serializers.avro.compiled_schema import InvalidAvroSchemaError, compile_schema, load_schema
+    from streamrt.serializers.avro.readable_json import AvroValues
     from streamrt.serializers.registry import (
         SchemaRegistrySerializationConfig,
         open_registry,

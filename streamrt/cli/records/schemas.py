@@ -190,7 +190,7 @@ def _schema_decoder(
     """
     registry = needed_registry(read_format.value, registry)
     from streamrt.serializers import AvroDeserializer, JSONDeserializer, SerializationContext
-    from streamrt.serializers.avro_json import shown_json
+    from streamrt.serializers.avro.readable_json import shown_json
 
     deserializer: Deserializer
     if read_format is ReadFormat.avro:

@@ -8,7 +8,7 @@ from streamrt.errors import CatalogConflictError, ConfigurationError, SchemaEvol
 from streamrt.kafka.cluster.counts import check_count
 from streamrt.schema import Schema, evolution_faults
 from streamrt.schema.ddl import parse_type
-from streamrt.serializers.row_evolution import format_faults
+from streamrt.serializers.rows.breaking_changes import format_faults
 from streamrt.tables.catalogue.objects import now
 from streamrt.tables.descriptions.connectors import table_connector
 from streamrt.tables.descriptions.info import TableInfo

@@ -21,7 +21,7 @@ from streamrt.kafka.partitioner import partition_for
 from streamrt.records import TopicPartition
 from streamrt.schema import Schema
 from streamrt.serializers.row_formats import ROW_FORMATS, RowFormat, key_format, row_format
-from streamrt.serializers.row_simple import RAW_SCHEMA, RawRowFormat
+from streamrt.serializers.rows.one_column_formats import RAW_SCHEMA, RawRowFormat
 from streamrt.tables.access.links import TableLinks
 from streamrt.tables.catalogue.objects import now
 from streamrt.tables.descriptions.connectors import Connector, KafkaTopic, SinkTable, SourceTable, table_connector

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from streamrt.errors import ArgumentTypeError, SchemaMismatchError
 from streamrt.schema import Column, Schema
 from streamrt.schema.columns import NO_DEFAULT
-from streamrt.serializers.row_batches import objects_of
+from streamrt.serializers.rows.batches import objects_of
 
 __all__ = ["Frame"]
 

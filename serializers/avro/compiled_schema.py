@@ -20,7 +20,7 @@ from typing import Any
 
 from streamrt.errors import ConfigurationError
 from streamrt.extras import install_command
-from streamrt.serializers.avro_defaults import convert_defaults
+from streamrt.serializers.avro.defaults import convert_defaults
 
 MAX_TYPE_DEPTH = 64
 """Maximum nesting depth of the types of a schema."""

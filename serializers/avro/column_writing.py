@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streamrt.serializers.avro_columns import NotVectorizableError
+from streamrt.serializers.avro.column_reading import NotVectorizableError
 
 __all__ = ["avro_rows"]
 

@@ -12,9 +12,9 @@ import pyarrow.compute as pc
 from streamrt.errors import SchemaMismatchError, SerializationError
 from streamrt.schema import Column, RowCheck, Schema
 from streamrt.serializers.avro import AvroDeserializer, AvroSerializer, compile_registered
-from streamrt.serializers.avro_columns import AvroColumns, NotVectorizableError
-from streamrt.serializers.avro_rows import avro_rows
-from streamrt.serializers.avro_schema import compile_schema, load_schema
+from streamrt.serializers.avro.column_reading import AvroColumns, NotVectorizableError
+from streamrt.serializers.avro.column_writing import avro_rows
+from streamrt.serializers.avro.compiled_schema import compile_schema, load_schema
 from streamrt.serializers.base import (
     BoundDeserializer,
     BoundSerializer,
@@ -30,9 +30,9 @@ from streamrt.serializers.registry import (
     SchemaRegistryClientConfig,
     SchemaRegistrySerializationConfig,
 )
-from streamrt.serializers.registry_options import registry_options, would_be_accepted
-from streamrt.serializers.row_batches import batch_of, has_default, one_by_one, plain_columns, rows_of
-from streamrt.serializers.row_contract import RowFormat
+from streamrt.serializers.rows.batches import batch_of, has_default, one_by_one, plain_columns, rows_of
+from streamrt.serializers.rows.contract import RowFormat
+from streamrt.serializers.rows.registry_options import registry_options, would_be_accepted
 
 __all__ = ["AvroRowFormat"]
 

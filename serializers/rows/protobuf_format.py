@@ -36,10 +36,10 @@ from streamrt.serializers.base import (
 )
 from streamrt.serializers.protobuf import ProtobufDeserializer, ProtobufSerializer
 from streamrt.serializers.registry import SchemaRegistryClientConfig, SchemaRegistrySerializationConfig
-from streamrt.serializers.registry_options import registry_options
-from streamrt.serializers.row_batches import batch_of, has_default, one_by_one, rows_of
-from streamrt.serializers.row_contract import RowFormat
-from streamrt.serializers.rows import json_value
+from streamrt.serializers.rows.batches import batch_of, has_default, one_by_one, rows_of
+from streamrt.serializers.rows.contract import RowFormat
+from streamrt.serializers.rows.json_rows import json_value
+from streamrt.serializers.rows.registry_options import registry_options
 
 __all__ = ["ProtobufRowFormat"]
 

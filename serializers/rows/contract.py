@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from streamrt.schema import Schema
 from streamrt.serializers.base import Deserializer, MessageField, SerializationContext, Serializer
-from streamrt.serializers.row_batches import one_by_one, rows_of
+from streamrt.serializers.rows.batches import one_by_one, rows_of
 
 __all__ = ["KeyFormat", "RowFormat"]
 

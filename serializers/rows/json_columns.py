@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streamrt.serializers.rows import json_value
+from streamrt.serializers.rows.json_rows import json_value
 
 __all__ = ["ColumnMaker", "json_column", "json_values"]
 

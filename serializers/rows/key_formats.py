@@ -12,10 +12,10 @@ from streamrt.schema import Column, RowCheck, Schema
 from streamrt.schema.types import type_word
 from streamrt.serializers.avro import AvroDeserializer, AvroSerializer
 from streamrt.serializers.base import MessageField
-from streamrt.serializers.row_batches import one_by_one, plain_columns, rows_of
-from streamrt.serializers.row_columns import json_values
-from streamrt.serializers.row_contract import KeyFormat
-from streamrt.serializers.rows import json_value
+from streamrt.serializers.rows.batches import one_by_one, plain_columns, rows_of
+from streamrt.serializers.rows.contract import KeyFormat
+from streamrt.serializers.rows.json_columns import json_values
+from streamrt.serializers.rows.json_rows import json_value
 
 __all__ = ["AvroKeyFormat", "IntKeyFormat", "JSONKeyFormat", "StrKeyFormat"]
 

@@ -19,9 +19,9 @@ from streamrt.serializers.base import (
     Serializer,
     SerializerType,
 )
-from streamrt.serializers.row_batches import batch_of, one_by_one
-from streamrt.serializers.row_contract import RowFormat
-from streamrt.serializers.rows import RowSerializer
+from streamrt.serializers.rows.batches import batch_of, one_by_one
+from streamrt.serializers.rows.contract import RowFormat
+from streamrt.serializers.rows.json_rows import RowSerializer
 from streamrt.serializers.simple import (
     BytesDeserializer,
     BytesSerializer,

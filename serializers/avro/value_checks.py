@@ -54,7 +54,7 @@ def value_check(parsed: Any, named: Mapping[str, Any], *, tuples: bool = True, m
         >>> check([1, 2])
         >>> check([1, 2.5])
         Traceback (most recent call last):
-        streamrt.serializers.avro_checks.MisfitValueError: field '[1]': a float with a fraction is not an Avro int
+        streamrt.serializers.avro.value_checks.MisfitValueError: field '[1]': a float with a fraction is not an Avro int
     """
     return _Checks(named, tuples, missing).of(parsed)
 

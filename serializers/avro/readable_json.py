@@ -15,7 +15,7 @@ from streamrt.errors import SerializationError
 from streamrt.schema.iso8601 import parse_date, parse_datetime, parse_time
 
 if TYPE_CHECKING:
-    from streamrt.serializers.avro_schema import AvroSchema
+    from streamrt.serializers.avro.compiled_schema import AvroSchema
 
 __all__ = ["AvroValues", "shown_json"]
 
@@ -67,7 +67,7 @@ class AvroValues:
         schema: the schema, compiled.
 
     Example:
-        >>> from streamrt.serializers.avro_schema import compile_schema
+        >>> from streamrt.serializers.avro.compiled_schema import compile_schema
         >>> AvroValues(compile_schema(["null", {"type": "bytes", "logicalType": "decimal", "precision": 6}])).of("12.50")
         Decimal('12.50')
         >>> AvroValues(compile_schema({"type": "array", "items": "bytes"})).of(["cafe"])

@@ -9,8 +9,7 @@ from typing import Any
 from streamrt.common.copies import deep_copy
 from streamrt.errors import ConfigurationError, SerializationError
 from streamrt.records import Headers
-from streamrt.serializers.avro_checks import MisfitValueError, value_check
-from streamrt.serializers.avro_schema import (
+from streamrt.serializers.avro.compiled_schema import (
     AvroSchema,
     InvalidAvroSchemaError,
     check_value_depth,
@@ -18,6 +17,7 @@ from streamrt.serializers.avro_schema import (
     load_fastavro,
     load_schema,
 )
+from streamrt.serializers.avro.value_checks import MisfitValueError, value_check
 from streamrt.serializers.base import (
     BoundDeserializer,
     BoundFunctions,

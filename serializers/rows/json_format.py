@@ -13,10 +13,10 @@ from streamrt.schema import Column, Schema
 from streamrt.schema.columns import column_check
 from streamrt.schema.values import ValueMismatchError
 from streamrt.serializers.base import MessageField
-from streamrt.serializers.row_batches import batch_of, has_default, one_by_one, plain_columns
-from streamrt.serializers.row_columns import json_column, json_values
-from streamrt.serializers.row_contract import RowFormat
-from streamrt.serializers.rows import RowDeserializer, RowSerializer, write_json
+from streamrt.serializers.rows.batches import batch_of, has_default, one_by_one, plain_columns
+from streamrt.serializers.rows.contract import RowFormat
+from streamrt.serializers.rows.json_columns import json_column, json_values
+from streamrt.serializers.rows.json_rows import RowDeserializer, RowSerializer, write_json
 
 __all__ = ["JSONRowFormat"]
 
