@@ -27,11 +27,11 @@ from streamrt import Application, Context, ProcessFunction, TimerContext
 from streamrt.app import definition_of
 from streamrt.records import Headers, Tick
 from streamrt.state import MemoryStore, RocksDBStore, Stamp, State, Store, StoreIdentity, StorePartition
+from streamrt.state.access.keyed_state import KeyedState
 from streamrt.state.base import Transaction
-from streamrt.state.keyed_state import KeyedState
-from streamrt.state.process import ProcessTransaction
 from streamrt.state.spec import StoreSpec
-from streamrt.state.transaction import StoreTransaction
+from streamrt.state.transactions.keyed import StoreTransaction
+from streamrt.state.transactions.process_functions import ProcessTransaction
 from streamrt.topology import AsyncCalls, Node, PartitionSender, RecordHandler, StateAccess, TaskAccess, compose_stream
 
 CASES = ("apply", "map", "timers", "async")

@@ -19,7 +19,7 @@ from streamrt.runtime.tasks.kafka_clients import KafkaTaskClients
 from streamrt.runtime.tasks.stores.store_catalog import StoreCatalog
 from streamrt.runtime.tasks.stores.task_stores import TaskStores
 from streamrt.state.spec import StoreSpec
-from streamrt.state.transaction import state_of
+from streamrt.state.transactions.keyed import state_of
 from streamrt.topology import TaskId, TaskStore
 
 

@@ -1,11 +1,11 @@
 """State of stream processors: the `State` interface, the stores, and the contracts of other stores."""
 
-from streamrt.state.handles import AggregatingState, ListState, MapState, ReducingState, StateTtl, ValueState
+from streamrt.state.access.handles import AggregatingState, ListState, MapState, ReducingState, StateTtl, ValueState
+from streamrt.state.access.state import State
 from streamrt.state.identity import Stamp, StoreIdentity
 from streamrt.state.memory import MemoryStore
 from streamrt.state.options import RocksDBOptions
 from streamrt.state.rocksdb import RocksDBStore
-from streamrt.state.state import State
 from streamrt.state.store import Store, StorePartition
 
 __all__ = [

@@ -35,11 +35,11 @@ The **prefix of a record key** is a tag (0: no key, 1: bytes, 2: any other value
 broadcast state), the length of its bytes as an
 unsigned LEB128 varint, and the bytes. It contains its own length, so no prefix is the beginning of another one, and all
 entries of a record key are adjacent. A **pane**, one window of a record key, has a prefix of the same form: tag 4, length,
-the prefix of the record key, a role (1 byte, see `panes.py`), and start and end of the window (8 bytes each, big-endian).
-So panes have data, lists and timers as record keys do. The **bytes of a state key** are its JSON, so `5`, `"5"`, `True` and
-`1.0` are four different keys. Keys of maps have the same bytes. **Names** of maps and lists are UTF-8; their length in
-bytes is an unsigned LEB128 varint, so no name is the beginning of another one, and a map or a list is a range of keys.
-Values, reducing and aggregating states are data: their name is the state key.
+the prefix of the record key, a role (1 byte, see `transactions/panes.py`), and start and end of the window (8 bytes
+each, big-endian). So panes have data, lists and timers as record keys do. The **bytes of a state key** are its JSON,
+so `5`, `"5"`, `True` and `1.0` are four different keys. Keys of maps have the same bytes. **Names** of maps and lists
+are UTF-8; their length in bytes is an unsigned LEB128 varint, so no name is the beginning of another one, and a map or
+a list is a range of keys. Values, reducing and aggregating states are data: their name is the state key.
 
 **Values** begin with a flag: 0 is followed by the payload; 1 by the expiry (8 bytes, big-endian, event time in milliseconds)
 and the payload. The entry expires when stream time reaches its expiry. 2 is followed by the same, with an expiry by the

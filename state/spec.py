@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from streamrt.errors import ArgumentTypeError
 from streamrt.state.base import Transaction
 from streamrt.state.options import RocksDBOptions
-from streamrt.state.process import ProcessTransaction
 from streamrt.state.rocksdb import RocksDBStore
 from streamrt.state.store import DEFAULT_STORE, Store, StorePartition, checked_name
-from streamrt.state.transaction import StoreTransaction
+from streamrt.state.transactions.keyed import StoreTransaction
+from streamrt.state.transactions.process_functions import ProcessTransaction
 
 __all__ = ["ProcessStoreSpec", "StoreSpec"]
 

@@ -1,4 +1,4 @@
-"""Contracts of stores, of their transactions, and of the state interface for operators."""
+"""The common base of transactions, and contracts of stores and of the state interface for operators."""
 
 from streamrt.state.base.transaction import BEFORE_ALL, Change, Transaction
 

@@ -1,5 +1,5 @@
-"""The state interface for operators, re-exported from `streamrt.state.state`."""
+"""The state interface for operators, re-exported from `streamrt.state.access.state`."""
 
-from streamrt.state.state import State
+from streamrt.state.access.state import State
 
 __all__ = ["State"]

@@ -19,12 +19,12 @@ from itertools import chain
 from typing import Any, ClassVar, Final
 
 from streamrt.errors import StateError
-from streamrt.state.backlog import Backlog
-from streamrt.state.budget import cache_budget
+from streamrt.state.base.backlog import Backlog
+from streamrt.state.base.budget import cache_budget
+from streamrt.state.base.status import TransactionStatus
 from streamrt.state.identity import Stamp
 from streamrt.state.journal import Journal
 from streamrt.state.options import RocksDBOptions
-from streamrt.state.status import TransactionStatus
 from streamrt.state.store import StorePartition
 
 __all__ = ["BEFORE_ALL", "Change", "Transaction"]

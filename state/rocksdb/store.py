@@ -27,9 +27,9 @@ from typing import Any, ClassVar, NoReturn
 from weakref import WeakSet
 
 from streamrt.errors import StateError
-from streamrt.state.directory import StoreDirectory
 from streamrt.state.identity import Stamp
 from streamrt.state.options import RocksDBOptions
+from streamrt.state.rocksdb.directory import StoreDirectory
 from streamrt.state.store import Store, StorePartition
 
 __all__ = ["RocksDBStore", "RocksDBStorePartition", "block_cache_usage", "delete_restorable"]

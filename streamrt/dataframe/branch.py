@@ -15,7 +15,7 @@ from streamrt.state import RocksDBStore
 from streamrt.state.base import Transaction
 from streamrt.state.spec import StoreSpec
 from streamrt.state.store import DEFAULT_STORE
-from streamrt.state.transaction import StoreTransaction
+from streamrt.state.transactions.keyed import StoreTransaction
 from streamrt.topics import Topic, TopicManager
 from streamrt.topology import (
     ExchangeOperator,

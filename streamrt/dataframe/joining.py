@@ -18,7 +18,7 @@ from streamrt.operators import Concat
 from streamrt.operators.durations import milliseconds
 from streamrt.operators.functions import require_callable, require_name
 from streamrt.state.spec import StoreSpec
-from streamrt.state.timed import TimedTransaction
+from streamrt.state.transactions.timed import TimedTransaction
 from streamrt.topology import MergeOperator
 
 _GRACE = timedelta(days=7)

@@ -14,8 +14,8 @@ from streamrt.operators.functions import require_name
 from streamrt.process import ProcessFunction
 from streamrt.process.function import TimedFunction
 from streamrt.process.operator import Process
-from streamrt.state.process import ProcessTransaction
 from streamrt.state.spec import ProcessStoreSpec
+from streamrt.state.transactions.process_functions import ProcessTransaction
 from streamrt.topology import WatermarkStrategy, WhenAllIdle
 
 TimerClock = Literal["watermark", "partition"] | WatermarkStrategy

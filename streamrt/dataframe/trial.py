@@ -14,7 +14,7 @@ from streamrt.serializers import MessageField
 from streamrt.state import MemoryStore
 from streamrt.state.base import Transaction
 from streamrt.state.spec import StoreSpec
-from streamrt.state.transaction import state_of
+from streamrt.state.transactions.keyed import state_of
 from streamrt.topics import Topic
 from streamrt.topology import (
     AsyncCalls,

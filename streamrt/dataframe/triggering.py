@@ -8,8 +8,8 @@ from typing import Any
 from streamrt.dataframe.branch import Branch
 from streamrt.dataframe.clocks import Clock, lag_ms
 from streamrt.errors import ArgumentTypeError, ArgumentValueError
-from streamrt.state.panes import PaneTransaction
 from streamrt.state.spec import ProcessStoreSpec
+from streamrt.state.transactions.panes import PaneTransaction
 from streamrt.windows.aggregation import Aggregation
 from streamrt.windows.assigners import (
     EventTimeSessions,

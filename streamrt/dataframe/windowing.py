@@ -21,7 +21,7 @@ from streamrt.errors import ArgumentValueError, argument_error
 from streamrt.operators.durations import milliseconds
 from streamrt.operators.functions import require_callable
 from streamrt.state.spec import StoreSpec
-from streamrt.state.timed import TimedTransaction
+from streamrt.state.transactions.timed import TimedTransaction
 from streamrt.topology import caller
 from streamrt.windows.aggregation import Aggregation
 from streamrt.windows.assigners import (

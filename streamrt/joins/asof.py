@@ -10,7 +10,7 @@ from streamrt.joins.notes import Warnings
 from streamrt.joins.retention import Retention
 from streamrt.records import Headers
 from streamrt.state.spec import StoreSpec
-from streamrt.state.timed import TimedTransaction
+from streamrt.state.transactions.timed import TimedTransaction
 from streamrt.topology import MergeOperator, Node, OperatorContext, RecordHandler
 from streamrt.topology.node import numbers_of
 
@@ -36,7 +36,7 @@ class AsOfJoin(MergeOperator):
 
     Example:
         >>> from streamrt.joins.merging import merge_of
-        >>> from streamrt.state.timed import TimedTransaction
+        >>> from streamrt.state.transactions.timed import TimedTransaction
         >>> store = StoreSpec("limits", transaction=TimedTransaction)
         >>> AsOfJoin("inner", merge_of("join_asof", "raise"), 60_000, store).describe()
         'inner'

@@ -10,7 +10,7 @@ from streamrt.joins.notes import Warnings
 from streamrt.joins.retention import Retention
 from streamrt.records import Headers
 from streamrt.state.spec import StoreSpec
-from streamrt.state.timed import TimedTransaction
+from streamrt.state.transactions.timed import TimedTransaction
 from streamrt.topology import MergeOperator, Node, OperatorContext, RecordHandler
 from streamrt.topology.node import numbers_of
 

@@ -15,7 +15,7 @@ from streamrt.operators.columns import column_of
 from streamrt.records import Headers, Tick
 from streamrt.state.journal import due
 from streamrt.state.spec import StoreSpec
-from streamrt.state.timed import NEVER, TimedTransaction
+from streamrt.state.transactions.timed import NEVER, TimedTransaction
 from streamrt.topology import Node, Operator, OperatorContext, RecordHandler
 from streamrt.topology.tallies import LOOKUP_HITS, LOOKUP_MISSES
 

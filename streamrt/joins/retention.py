@@ -8,7 +8,7 @@ all its expired records are deleted together.
 
 from itertools import islice
 
-from streamrt.state.timed import TimedTransaction
+from streamrt.state.transactions.timed import TimedTransaction
 
 _SHARE = 8
 # Limits of keys and items that one record deletes, so that no record takes long after a jump of stream time. The rest

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 from streamrt.operators.functions import function_name, with_state
 from streamrt.records import Headers
-from streamrt.state.keyed_state import OVER
+from streamrt.state.access.keyed_state import OVER
 from streamrt.state.spec import StoreSpec
 from streamrt.topology import Node, Operator, OperatorContext, RecordHandler, StateAccess
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from streamrt.errors import StateError
-from streamrt.state.timers import NEVER, Timers
+from streamrt.state.transactions.timers import NEVER, Timers
 
 __all__ = ["Endings"]
 

@@ -8,7 +8,7 @@ from typing import Any
 from streamrt.arguments import checked
 from streamrt.errors import ArgumentTypeError
 from streamrt.records import Headers
-from streamrt.state.keyed_state import OVER
+from streamrt.state.access.keyed_state import OVER
 from streamrt.topology import StateAccess
 
 # Arguments that operators pass to a function after the value, by the options that request them.

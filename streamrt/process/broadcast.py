@@ -8,7 +8,7 @@ from streamrt.errors import InvalidOperationError
 from streamrt.process.context import ENDED, Context, TimerContext
 from streamrt.process.function import TimedFunction
 from streamrt.state import MapState, State
-from streamrt.state.timers import Timers
+from streamrt.state.transactions.timers import Timers
 
 __all__ = ["BroadcastContext", "BroadcastProcessFunction", "BroadcastTimerContext", "BroadcastWriteContext"]
 

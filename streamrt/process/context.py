@@ -11,8 +11,8 @@ from streamrt.operators.metadata import checked_timestamp
 from streamrt.records import Headers
 from streamrt.state import State
 from streamrt.state.base import BEFORE_ALL
-from streamrt.state.process import ProcessTransaction
-from streamrt.state.timers import Timers
+from streamrt.state.transactions.process_functions import ProcessTransaction
+from streamrt.state.transactions.timers import Timers
 from streamrt.topology import Metrics, RecordHandler, TaskAccess
 
 __all__ = ["AFTER_ALL", "BEFORE_ALL", "ENDED", "Call", "Context", "TaskContext", "TimeDomain", "TimerContext"]

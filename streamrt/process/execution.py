@@ -10,12 +10,12 @@ from streamrt.operators.endings import Endings
 from streamrt.process.context import ENDED, Call, Context, TaskContext, TimeDomain, TimerContext
 from streamrt.process.function import TimedFunction
 from streamrt.records import Headers, Tick
+from streamrt.state.access.keyed_state import OVER
 from streamrt.state.base import Transaction
 from streamrt.state.journal import due
-from streamrt.state.keyed_state import OVER
-from streamrt.state.process import ProcessTransaction
 from streamrt.state.spec import ProcessStoreSpec
-from streamrt.state.timers import NEVER, Timers
+from streamrt.state.transactions.process_functions import ProcessTransaction
+from streamrt.state.transactions.timers import NEVER, Timers
 from streamrt.topology import Node, Operator, OperatorContext, RecordHandler, SideOutput, WatermarkStrategy
 from streamrt.topology.tallies import TIMERS
 

@@ -43,11 +43,11 @@ from streamrt.state.layout import (
     split_key,
     split_pane,
 )
-from streamrt.state.panes import PaneTransaction, contents_of
 from streamrt.state.reading import KeyRange, StoredRows, StoreRead
 from streamrt.state.spec import StoreSpec
-from streamrt.state.timed import TimedTransaction
-from streamrt.state.transaction import StoreTransaction
+from streamrt.state.transactions.keyed import StoreTransaction
+from streamrt.state.transactions.panes import PaneTransaction, contents_of
+from streamrt.state.transactions.timed import TimedTransaction
 from streamrt.topics import Topic
 from streamrt.topology import TaskId, Topology
 from streamrt.windows.closing import WindowOperator

@@ -39,7 +39,7 @@ from streamrt.savepoints.create import create_savepoint, refuse_members, resolve
 from streamrt.savepoints.format import SavedStore, Savepoint, find_savepoint
 from streamrt.savepoints.restore import TargetGroup
 from streamrt.state import RocksDBOptions
-from streamrt.state.broadcast import BROADCAST_RANGE
+from streamrt.state.access.broadcast import BROADCAST_RANGE
 from streamrt.state.changelog import POSITION_KEY, Position, epoch_of
 from streamrt.state.encoding import loads_of
 from streamrt.state.layout import (

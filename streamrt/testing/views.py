@@ -9,11 +9,11 @@ from streamrt.process import TimeDomain
 from streamrt.runtime.placement import StateSettings
 from streamrt.runtime.tasks.stores.store_catalog import StoreCatalog
 from streamrt.state import State, Store, StorePartition
+from streamrt.state.access.handles import Aggregation
 from streamrt.state.base import Transaction
-from streamrt.state.handles import Aggregation
-from streamrt.state.process import ProcessTransaction
 from streamrt.state.spec import StoreSpec
-from streamrt.state.transaction import StoreTransaction
+from streamrt.state.transactions.keyed import StoreTransaction
+from streamrt.state.transactions.process_functions import ProcessTransaction
 
 __all__ = ["ReadableStore", "ReadableStores", "StateView"]
 

@@ -17,8 +17,8 @@ from streamrt.topology.task_access import TaskAccess
 if TYPE_CHECKING:
     # For type annotations only: a topology works with any stores and sinks that its operators hold.
     from streamrt.connectors import BaseSink
+    from streamrt.state.access.keyed_state import KeyedState
     from streamrt.state.base import Transaction
-    from streamrt.state.keyed_state import KeyedState
     from streamrt.state.spec import StoreSpec
 
 RecordHandler = Callable[[Any, Any, int, Headers | None], None]

@@ -9,7 +9,7 @@ from streamrt.common.throttle import log_once
 from streamrt.errors import StateError, argument_error
 from streamrt.records import Headers, Tick
 from streamrt.state.spec import StoreSpec
-from streamrt.state.timed import NEVER, TimedTransaction
+from streamrt.state.transactions.timed import NEVER, TimedTransaction
 from streamrt.topology import Node, Operator, OperatorContext, RecordHandler, SideOutput, WatermarkStrategy
 from streamrt.topology.node import numbers_of
 from streamrt.topology.tallies import LATE_RECORDS

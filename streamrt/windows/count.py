@@ -11,7 +11,7 @@ from typing import Any
 
 from streamrt.records import Headers
 from streamrt.state.journal import due
-from streamrt.state.timed import TimedTransaction
+from streamrt.state.transactions.timed import TimedTransaction
 from streamrt.topology import Node, OperatorContext, RecordHandler
 from streamrt.windows.closing import WindowOperator, log_no_key
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from streamrt.records import Headers, Tick
 from streamrt.state.base import BEFORE_ALL
-from streamrt.state.timed import NEVER, TimedTransaction
+from streamrt.state.transactions.timed import NEVER, TimedTransaction
 from streamrt.topology import Node, RecordHandler, WatermarkStrategy
 
 __all__ = ["Observe", "hear", "observer"]

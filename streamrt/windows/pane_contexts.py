@@ -6,10 +6,10 @@ from typing import Any
 from streamrt.errors import StateError
 from streamrt.operators.calls import checked_timer_time, side_output_of
 from streamrt.state import State
+from streamrt.state.access.keyed_state import KeyedState
 from streamrt.state.base import BEFORE_ALL
-from streamrt.state.keyed_state import KeyedState
 from streamrt.state.layout import LATEST_EXPIRY, pane_prefix
-from streamrt.state.panes import TRIGGER, WINDOW, PaneTransaction
+from streamrt.state.transactions.panes import TRIGGER, WINDOW, PaneTransaction
 from streamrt.topology import Metrics, RecordHandler
 from streamrt.windows.window import END_OF_TIME, Window
 

@@ -7,8 +7,8 @@ from typing import Any
 from streamrt.errors import StateError
 from streamrt.records import Headers
 from streamrt.state.layout import LATEST_EXPIRY, pane_prefix
-from streamrt.state.panes import TRIGGER, WINDOW, PaneTransaction
-from streamrt.state.timers import Timers
+from streamrt.state.transactions.panes import TRIGGER, WINDOW, PaneTransaction
+from streamrt.state.transactions.timers import Timers
 from streamrt.topology import Metrics, RecordHandler
 from streamrt.windows.aggregation import Aggregation
 from streamrt.windows.assigners import MergingWindowAssigner, WindowAssigner, merged_groups

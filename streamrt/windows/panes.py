@@ -8,7 +8,7 @@ of records and the bounds of their event times, the numbers of the lists with th
 from collections.abc import Sequence
 from typing import Any, Final
 
-from streamrt.state.panes import PaneTransaction
+from streamrt.state.transactions.panes import PaneTransaction
 from streamrt.windows.aggregation import Plan
 from streamrt.windows.evictors import Evictor
 from streamrt.windows.fold import Input

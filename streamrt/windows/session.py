@@ -21,7 +21,7 @@ from typing import Any
 from streamrt.operators.durations import milliseconds
 from streamrt.records import Headers
 from streamrt.state.journal import due
-from streamrt.state.timed import TimedTransaction
+from streamrt.state.transactions.timed import TimedTransaction
 from streamrt.topology import Node, OperatorContext, RecordHandler
 from streamrt.windows.closing import TimeWindowOperator
 from streamrt.windows.late import LateRecords

@@ -18,7 +18,7 @@ from typing import Any
 
 from streamrt.records import Headers
 from streamrt.state.journal import due
-from streamrt.state.timed import NEVER, TimedTransaction
+from streamrt.state.transactions.timed import NEVER, TimedTransaction
 from streamrt.topology import Node, OperatorContext, RecordHandler
 from streamrt.windows.closing import TimeWindowOperator
 from streamrt.windows.late import LateRecords

@@ -14,9 +14,9 @@ from streamrt.operators.endings import Endings
 from streamrt.records import Headers, Tick
 from streamrt.state.journal import due
 from streamrt.state.layout import split_pane
-from streamrt.state.panes import PaneTransaction
 from streamrt.state.spec import ProcessStoreSpec
-from streamrt.state.timers import NEVER, Timers
+from streamrt.state.transactions.panes import PaneTransaction
+from streamrt.state.transactions.timers import NEVER, Timers
 from streamrt.topology import Node, Operator, OperatorContext, RecordHandler, SideOutput, WatermarkStrategy
 from streamrt.topology.node import numbers_of
 from streamrt.topology.tallies import LATE_RECORDS, TIMERS

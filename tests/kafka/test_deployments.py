@@ -30,7 +30,7 @@ from streamrt.savepoints.create import create_savepoint
 from streamrt.spark.launch import client_settings, fence
 from streamrt.spark.runner_settings import RunSettings
 from streamrt.spark.start_positions import Start, StartOffsets
-from streamrt.state.transaction import state_of
+from streamrt.state.transactions.keyed import state_of
 from streamrt.topics import Topic
 from streamrt.topology import TaskId
 from tests.support import Kafka, unique, wait_until

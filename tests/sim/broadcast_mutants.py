@@ -9,9 +9,9 @@ from streamrt.operators.broadcast import Broadcast
 from streamrt.runtime.tasks.commit import ExactlyOnceCommit
 from streamrt.runtime.tasks.merge import ChunkSlice, Merge
 from streamrt.runtime.tasks.task_registry import TaskRegistry
+from streamrt.state.access.broadcast import BROADCAST_RANGE
 from streamrt.state.base import Change
-from streamrt.state.broadcast import BROADCAST_RANGE
-from streamrt.state.process import ProcessTransaction
+from streamrt.state.transactions.process_functions import ProcessTransaction
 from streamrt.topology import Node, OperatorContext, RecordHandler, TaskId
 
 BROADCAST = "broadcast"

@@ -14,7 +14,7 @@ from typing import Any
 import orjson
 
 from streamrt import BroadcastContext, BroadcastProcessFunction, BroadcastTimerContext, TaskContext
-from streamrt.state.broadcast import BROADCAST_PREFIX
+from streamrt.state.access.broadcast import BROADCAST_PREFIX
 from streamrt.state.layout import BYTES_KEY, MAP_SPACE, collection_prefix, key_prefix, record_prefix, timer_key
 from tests.sim.broker import Entry
 from tests.sim.processing import FIRED

@@ -8,8 +8,8 @@ from streamrt.process.execution import ProcessExecution
 from streamrt.runtime.tasks.chain.collector import OutputCollector
 from streamrt.runtime.tasks.stream_task import StreamTask
 from streamrt.runtime.tasks.work_cycle import WorkCycle
+from streamrt.state.access.collections import Collections, Overlay
 from streamrt.state.base import Change
-from streamrt.state.collections import Collections, Overlay
 from streamrt.state.layout import (
     ARRIVAL_KEY,
     LIST_SPACE,
@@ -19,8 +19,8 @@ from streamrt.state.layout import (
     Expiring,
     timer_bound_key,
 )
-from streamrt.state.process import ProcessTransaction
-from streamrt.state.timers import Timer, Timers
+from streamrt.state.transactions.process_functions import ProcessTransaction
+from streamrt.state.transactions.timers import Timer, Timers
 from streamrt.topology import Node
 
 PROCESSING = "processing"

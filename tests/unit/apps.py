@@ -16,7 +16,7 @@ from streamrt.runtime.spec import TaskSpec
 from streamrt.state import MemoryStore
 from streamrt.state.base import Transaction
 from streamrt.state.spec import StoreSpec
-from streamrt.state.transaction import StoreTransaction
+from streamrt.state.transactions.keyed import StoreTransaction
 from streamrt.testing import TopologyTestDriver
 from streamrt.testing.cluster import MemoryCluster
 from streamrt.topology import Node, PartitionSender, RecordHandler, StateAccess, TaskAccess, Topology, compose_stream

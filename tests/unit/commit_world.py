@@ -18,7 +18,7 @@ from streamrt.runtime.tasks.task_executor import TaskExecutor
 from streamrt.state import MemoryStore, State, Store, StorePartition
 from streamrt.state.changelog import POSITION_KEY
 from streamrt.state.spec import StoreSpec
-from streamrt.state.transaction import state_of
+from streamrt.state.transactions.keyed import state_of
 from streamrt.testing.memory import MemoryClients
 from streamrt.topology import TaskId, TaskStore
 from tests.unit.apps import application

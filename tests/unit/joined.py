@@ -12,7 +12,7 @@ from streamrt.joins.interval import IntervalJoin
 from streamrt.models import Headers, Tick
 from streamrt.state import MemoryStore, Store
 from streamrt.state.spec import StoreSpec
-from streamrt.state.timed import TimedTransaction
+from streamrt.state.transactions.timed import TimedTransaction
 from streamrt.topics import Topic
 from streamrt.topology import MergeOperator, Node, PartitionSender, RecordHandler, StateAccess, TaskAccess
 from tests.unit.state_timed import Run

@@ -42,7 +42,7 @@ from streamrt.runtime.tasks.task_clients import TransactionalRecordWriter
 from streamrt.runtime.tasks.task_executor import TaskExecutor
 from streamrt.state import RocksDBOptions, State, Store, StorePartition
 from streamrt.state.spec import StoreSpec
-from streamrt.state.transaction import state_of
+from streamrt.state.transactions.keyed import state_of
 from streamrt.testing.memory import MemoryClients
 from streamrt.topology import TaskId, TaskStore
 from tests.support import wait_until

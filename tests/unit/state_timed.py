@@ -9,7 +9,7 @@ from typing import Any
 from streamrt.state import MemoryStore, RocksDBOptions, Stamp, Store, StoreIdentity, StorePartition
 from streamrt.state.changelog import POSITION_KEY, Position, restore_changes
 from streamrt.state.layout import FIRST_KEY, WALL_FIRST_KEY
-from streamrt.state.timed import TimedTransaction
+from streamrt.state.transactions.timed import TimedTransaction
 
 IDENTITY = StoreIdentity("shop", "orders", 0, "default", None, "changelog", 1)
 AT_ONCE = RocksDBOptions(open_max_retries=0)

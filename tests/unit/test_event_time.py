@@ -13,7 +13,7 @@ from streamrt.models import TopicPartition
 from streamrt.operators.group_by import ColumnKey, Repartition
 from streamrt.runtime.report import StoreTime
 from streamrt.state.spec import StoreSpec
-from streamrt.state.timed import TimedTransaction
+from streamrt.state.transactions.timed import TimedTransaction
 from streamrt.topics import Topic
 from streamrt.topology import (
     MergeOperator,

@@ -12,7 +12,7 @@ import pytest
 from streamrt import Application, StreamingDataFrame, Topic
 from streamrt.errors import InvalidOperationError, ProcessingError
 from streamrt.state import MemoryStore
-from streamrt.state.timed import TimedTransaction
+from streamrt.state.transactions.timed import TimedTransaction
 from streamrt.testing import TopologyTestDriver
 from tests.unit.apps import application
 from tests.unit.joined import Model, pair, records

@@ -14,7 +14,7 @@ from streamrt.joins.lookup import BufferedLookupJoin
 from streamrt.models import Headers, Tick
 from streamrt.state import MemoryStore
 from streamrt.state.spec import StoreSpec
-from streamrt.state.timed import TimedTransaction
+from streamrt.state.transactions.timed import TimedTransaction
 from streamrt.testing import TopologyTestDriver
 from streamrt.topology import Node, PartitionSender, RecordHandler, TaskAccess
 from tests.unit.apps import START, Stage

@@ -15,7 +15,7 @@ from streamrt.runtime.sent import Sent
 from streamrt.savepoints.format import SavedInput, SavedLog, SavedStore, Savepoint
 from streamrt.savepoints.repartition import KeyPlaces
 from streamrt.state import State
-from streamrt.state.broadcast import BROADCAST_PREFIX
+from streamrt.state.access.broadcast import BROADCAST_PREFIX
 from streamrt.state.layout import (
     ARRIVAL_KEY,
     JSON_KEY,
@@ -28,7 +28,7 @@ from streamrt.state.layout import (
     pane_prefix,
     timer_key,
 )
-from streamrt.state.timed import TimedTransaction
+from streamrt.state.transactions.timed import TimedTransaction
 from tests.support import PROCESSING_MODES
 from tests.unit.apps import Stage, completed, fails
 

@@ -15,7 +15,7 @@ from streamrt.runtime.batch_context import BatchContext
 from streamrt.runtime.tasks.stores.task_stores import TaskStores
 from streamrt.state.base import Change
 from streamrt.state.layout import TIMER_SPACE
-from streamrt.state.process import ProcessTransaction
+from streamrt.state.transactions.process_functions import ProcessTransaction
 from streamrt.windows import CountTrigger
 from tests.sim.simulation import replaced
 from tests.support import LONG

@@ -13,8 +13,8 @@ from streamrt.kafka import TopicConfig
 from streamrt.runtime.tasks.chain.last_outputs import last_outputs
 from streamrt.state import MemoryStore, Stamp, StoreIdentity
 from streamrt.state.journal import Journal
-from streamrt.state.panes import PaneTransaction
-from streamrt.state.timed import TimedTransaction
+from streamrt.state.transactions.panes import PaneTransaction
+from streamrt.state.transactions.timed import TimedTransaction
 from streamrt.testing import TopologyTestDriver
 from streamrt.windows import Collect, Count, CountTrigger, First, Last, Sum
 from tests.unit.apps import Stage, application

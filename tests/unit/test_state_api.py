@@ -13,7 +13,7 @@ import pytest
 
 from streamrt.errors import SerializationError, StateError
 from streamrt.state import MemoryStore, RocksDBOptions, State
-from streamrt.state.transaction import StoreTransaction
+from streamrt.state.transactions.keyed import StoreTransaction
 
 
 def transaction(options: RocksDBOptions | None = None) -> StoreTransaction:

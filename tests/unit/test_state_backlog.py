@@ -9,8 +9,8 @@ from streamrt.errors import StateError, StoreCorruptedError
 from streamrt.runtime.tasks.chain.passage import decode_record, encode_record
 from streamrt.state import MemoryStore, RocksDBStore, Stamp, Store, StorePartition
 from streamrt.state.base import Transaction
-from streamrt.state.process import ProcessTransaction
-from streamrt.state.timed import TimedTransaction
+from streamrt.state.transactions.process_functions import ProcessTransaction
+from streamrt.state.transactions.timed import TimedTransaction
 from tests.unit.state_timed import IDENTITY
 
 STORES = pytest.mark.parametrize("store", [MemoryStore, RocksDBStore])

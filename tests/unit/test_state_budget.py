@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 from streamrt.state import MemoryStore, RocksDBOptions, Stamp, StoreIdentity
-from streamrt.state import budget as budget_module
 from streamrt.state.base import Transaction
-from streamrt.state.budget import CacheBudget, cache_budget
-from streamrt.state.timed import TimedTransaction
-from streamrt.state.transaction import StoreTransaction
+from streamrt.state.base import budget as budget_module
+from streamrt.state.base.budget import CacheBudget, cache_budget
+from streamrt.state.transactions.keyed import StoreTransaction
+from streamrt.state.transactions.timed import TimedTransaction
 
 IDENTITY = StoreIdentity("shop", "orders", 0, "default", None, "changelog", 1)
 

@@ -17,7 +17,7 @@ from streamrt import state as package
 from streamrt.errors import ChangelogError, ConfigurationError, StateError, StoreCorruptedError, StoreVersionError
 from streamrt.state import MemoryStore, RocksDBOptions, RocksDBStore, Stamp, Store, StoreIdentity, layout
 from streamrt.state.changelog import POSITION_KEY, Position, epoch_of, is_position, restore_changes
-from streamrt.state.directory import escaped
+from streamrt.state.rocksdb.directory import escaped
 from streamrt.state.spec import StoreSpec
 from streamrt.state.store import DEFAULT_STORE
 

@@ -12,7 +12,7 @@ from streamrt.errors import ArgumentValueError, SerializationError, StateError
 from streamrt.state import MemoryStore, RocksDBOptions, RocksDBStore, Stamp, State, StateTtl, Store, StorePartition
 from streamrt.state.changelog import restore_changes
 from streamrt.state.layout import ARRIVAL_KEY, NAME_SPACE
-from streamrt.state.transaction import StoreTransaction, _size_of
+from streamrt.state.transactions.keyed import StoreTransaction, _size_of
 from streamrt.windows import Count, Earliest, Max, Mean, Min, Sum
 from tests.unit.apps import Stage
 from tests.unit.state_timed import IDENTITY

@@ -20,10 +20,10 @@ from streamrt.state import (
     State,
     StateTtl,
     Store,
-    budget,
 )
-from streamrt.state.timed import TimedTransaction
-from streamrt.state.transaction import StoreTransaction, _size_of
+from streamrt.state.base import budget
+from streamrt.state.transactions.keyed import StoreTransaction, _size_of
+from streamrt.state.transactions.timed import TimedTransaction
 from tests.support import LONG
 from tests.unit.state_timed import Run, check_store
 

@@ -10,7 +10,7 @@ import pytest
 
 from streamrt.state import RocksDBOptions, RocksDBStore, Stamp, State, StorePartition
 from streamrt.state.rocksdb.store import RocksDBStorePartition
-from streamrt.state.transaction import StoreTransaction
+from streamrt.state.transactions.keyed import StoreTransaction
 from tests.unit.state_timed import IDENTITY
 
 ELEMENTS, ENTRIES = 100_000, 30_000

@@ -11,7 +11,7 @@ from streamrt.state import MemoryStore, RocksDBStore, Stamp, State, Store, Store
 from streamrt.state.changelog import restore_changes
 from streamrt.state.layout import NAME_SPACE, following, name_key
 from streamrt.state.spec import StoreSpec
-from streamrt.state.transaction import StoreTransaction
+from streamrt.state.transactions.keyed import StoreTransaction
 from streamrt.windows import Sum
 from tests.unit.apps import Stage
 from tests.unit.state_timed import IDENTITY

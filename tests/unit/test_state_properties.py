@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from streamrt.state import MemoryStore, RocksDBOptions, RocksDBStore, Stamp, Store, StoreIdentity, StorePartition
 from streamrt.state.changelog import POSITION_KEY, Position, restore_changes
 from streamrt.state.layout import FIRST_KEY
-from streamrt.state.transaction import StoreTransaction
+from streamrt.state.transactions.keyed import StoreTransaction
 
 IDENTITY = StoreIdentity("shop", "orders", 0, "default", None, "changelog", 1)
 MISSING = "<missing>"

@@ -18,9 +18,9 @@ import pytest
 
 from streamrt.errors import StateError, StoreCorruptedError, StoreLockedError, StoreVersionError
 from streamrt.state import RocksDBOptions, RocksDBStore, Stamp, StoreIdentity
-from streamrt.state.directory import SEAL, _compute_checksum
 from streamrt.state.rocksdb import RocksDBStorePartition
 from streamrt.state.rocksdb import store as rocksdb
+from streamrt.state.rocksdb.directory import SEAL, _compute_checksum
 from tests.support import wait_until
 
 IDENTITY = StoreIdentity("shop", "orders", 0, "totals", None, None, 1)

@@ -18,14 +18,15 @@ from streamrt.errors import (
     StoreVersionError,
 )
 from streamrt.operators import Apply
-from streamrt.state import MemoryStore, RocksDBOptions, RocksDBStore, Stamp, StoreIdentity, StorePartition, budget
+from streamrt.state import MemoryStore, RocksDBOptions, RocksDBStore, Stamp, StoreIdentity, StorePartition
+from streamrt.state.base import budget
+from streamrt.state.base.status import TransactionStatus
 from streamrt.state.changelog import restore_changes
 from streamrt.state.layout import FIRST_KEY, expiry_key
 from streamrt.state.spec import StoreSpec
-from streamrt.state.status import TransactionStatus
-from streamrt.state.timed import NEVER, TimedTransaction
-from streamrt.state.timeline import Timelines
-from streamrt.state.transaction import StoreTransaction, state_of
+from streamrt.state.transactions.keyed import StoreTransaction, state_of
+from streamrt.state.transactions.timed import NEVER, TimedTransaction
+from streamrt.state.transactions.timeline import Timelines
 from streamrt.topics import Topic
 from streamrt.topology import SourceOperator, TopologyBuilder
 from tests.support import LONG

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from streamrt.state import MemoryStore, RocksDBStore, Store, budget
-from streamrt.state.timed import TimedTransaction
+from streamrt.state import MemoryStore, RocksDBStore, Store
+from streamrt.state.base import budget
+from streamrt.state.transactions.timed import TimedTransaction
 from tests.support import LONG
 from tests.unit.state_timed import KEYS, Model, Op, Run, act, check_store, contents, expect
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from streamrt.state import RocksDBStore, Stamp, StoreIdentity
-from streamrt.state.timed import TimedTransaction
+from streamrt.state.transactions.timed import TimedTransaction
 from tests.support import LONG
 
 WINDOWS = 10_000_000 if LONG else 100_000

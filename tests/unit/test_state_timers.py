@@ -11,12 +11,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from streamrt.errors import StateError
-from streamrt.state import MemoryStore, RocksDBStore, Stamp, Store, StorePartition, budget
+from streamrt.state import MemoryStore, RocksDBStore, Stamp, Store, StorePartition
+from streamrt.state.base import budget
 from streamrt.state.changelog import restore_changes
-from streamrt.state.process import ProcessTransaction
 from streamrt.state.spec import ProcessStoreSpec
-from streamrt.state.timed import TimedTransaction
-from streamrt.state.timers import NEVER, Timers
+from streamrt.state.transactions.process_functions import ProcessTransaction
+from streamrt.state.transactions.timed import TimedTransaction
+from streamrt.state.transactions.timers import NEVER, Timers
 from tests.support import LONG
 from tests.unit.state_timed import IDENTITY, Run
 

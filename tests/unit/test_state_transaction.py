@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 
 from streamrt.errors import StateError
-from streamrt.state import MemoryStore, RocksDBOptions, Stamp, State, StoreIdentity, StorePartition, budget
+from streamrt.state import MemoryStore, RocksDBOptions, Stamp, State, StoreIdentity, StorePartition
+from streamrt.state.base import budget
+from streamrt.state.base.status import TransactionStatus
 from streamrt.state.layout import FIRST_KEY, WALL_FIRST_KEY
-from streamrt.state.status import TransactionStatus
-from streamrt.state.transaction import StoreTransaction
+from streamrt.state.transactions.keyed import StoreTransaction
 
 IDENTITY = StoreIdentity("shop", "orders", 0, "default", None, None, 1)
 PREFIX = b"\x01\x01\x03key"

@@ -10,7 +10,7 @@ from streamrt.state import MemoryStore, RocksDBOptions, RocksDBStore, Stamp, Sto
 from streamrt.state.changelog import restore_changes
 from streamrt.state.layout import EXPIRY_SPACE, FIRST_KEY
 from streamrt.state.rocksdb import RocksDBStorePartition
-from streamrt.state.transaction import StoreTransaction
+from streamrt.state.transactions.keyed import StoreTransaction
 
 IDENTITY = StoreIdentity("shop", "orders", 0, "default", None, "changelog", 1)
 SECOND = timedelta(seconds=1)

@@ -21,7 +21,7 @@ from streamrt.state import (
 )
 from streamrt.state.changelog import restore_changes
 from streamrt.state.layout import WALL_FIRST_KEY, Expiring, WallExpiring
-from streamrt.state.transaction import StoreTransaction
+from streamrt.state.transactions.keyed import StoreTransaction
 from streamrt.testing import TopologyTestDriver
 from tests.unit.state_timed import IDENTITY, check_bounds
 

@@ -13,7 +13,7 @@ from streamrt.errors import ProcessingError
 from streamrt.models import Tick
 from streamrt.state import MemoryStore, Stamp, StoreIdentity
 from streamrt.state.spec import StoreSpec
-from streamrt.state.timed import TimedTransaction
+from streamrt.state.transactions.timed import TimedTransaction
 from streamrt.topology import Node, Operator, RecordHandler, TaskAccess, WatermarkStrategy
 from streamrt.windows import Collect, Count, Sum
 from streamrt.windows.aggregation import Aggregation

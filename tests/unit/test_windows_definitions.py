@@ -11,7 +11,7 @@ import pytest
 
 from streamrt.errors import ConfigurationError, InvalidOperationError, UnfinishedWindowError
 from streamrt.state import MemoryStore
-from streamrt.state.timed import TimedTransaction
+from streamrt.state.transactions.timed import TimedTransaction
 from streamrt.topics.internal import changelog_topic_name
 from streamrt.topology import WatermarkStrategy
 from streamrt.windows import Aggregator, Collect, Count, Earliest, Reduce, Sum

@@ -21,7 +21,7 @@ from streamrt.state.layout import (
     split_key,
     split_pane,
 )
-from streamrt.state.panes import TRIGGER, PaneTransaction
+from streamrt.state.transactions.panes import TRIGGER, PaneTransaction
 from streamrt.testing import TopologyTestDriver
 from tests.sim.simulation import replaced
 from tests.support import LONG

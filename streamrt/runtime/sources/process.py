@@ -43,7 +43,7 @@ from streamrt.runtime.tasks.kafka_clients import KafkaTaskClients
 from streamrt.runtime.tasks.stores.changelog_restore import replay
 from streamrt.secret import accept_secrets, masked
 from streamrt.state import MemoryStore, Stamp, State, StoreIdentity, StorePartition
-from streamrt.state.transaction import StoreTransaction
+from streamrt.state.transactions.keyed import StoreTransaction
 from streamrt.topics import Topic
 from streamrt.topics.internal import name_part
 

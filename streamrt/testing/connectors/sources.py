@@ -15,7 +15,7 @@ from streamrt.connectors import BaseSource, Source, StatefulSource
 from streamrt.errors import InvalidOperationError
 from streamrt.records import Headers, HeadersMapping, HeaderValue
 from streamrt.state import MemoryStore, Stamp, State, StoreIdentity
-from streamrt.state.transaction import StoreTransaction
+from streamrt.state.transactions.keyed import StoreTransaction
 from streamrt.testing.connectors.spies import spy_on
 from streamrt.topics import Topic
 

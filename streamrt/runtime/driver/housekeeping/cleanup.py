@@ -20,8 +20,8 @@ from streamrt.errors import StateError
 from streamrt.records import TopicPartition
 from streamrt.runtime.driver.housekeeping.state_directory import StateDirectory, free_parts
 from streamrt.runtime.driver.observation.progress import Progress
-from streamrt.state.directory import SEAL, escaped
 from streamrt.state.rocksdb import delete_restorable
+from streamrt.state.rocksdb.directory import SEAL, escaped
 
 __all__ = ["StoreCleanup"]
 

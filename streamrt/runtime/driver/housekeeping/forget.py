@@ -14,7 +14,7 @@ from streamrt.runtime.driver.housekeeping.state_directory import locked_parts
 from streamrt.runtime.driver.starting.group_claim import claimed_group
 from streamrt.runtime.metadata import CommittedMetadata, without_store
 from streamrt.state import RocksDBStore
-from streamrt.state.directory import escaped
+from streamrt.state.rocksdb.directory import escaped
 from streamrt.topics import Topic, changelog_topic_name
 from streamrt.topology import stream_id
 

@@ -26,7 +26,7 @@ from urllib.parse import quote
 
 from streamrt.common.file_lock import FileLock
 from streamrt.errors import ConfigurationError, InvalidOperationError, StateError, StoreVersionError
-from streamrt.state.directory import make_private
+from streamrt.state.rocksdb.directory import make_private
 
 logger = logging.getLogger("streamrt")
 

@@ -31,7 +31,7 @@ from streamrt.runtime.layout_record import (
 )
 from streamrt.runtime.spec import TaskSpec
 from streamrt.runtime.topic_identity import refuse_recreated
-from streamrt.state.transaction import StoreTransaction
+from streamrt.state.transactions.keyed import StoreTransaction
 from streamrt.topics import Topic, TopicManager
 from streamrt.topics.internal import changelog_config, layout_topic_name
 from streamrt.topology import Topology

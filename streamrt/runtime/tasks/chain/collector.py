@@ -23,10 +23,10 @@ from streamrt.runtime.tasks.chain.task_sinks import TaskSinks
 from streamrt.runtime.tasks.task_clients import RecordWriter, no_writer
 from streamrt.serializers import BytesSerializer, MessageField, Serializer
 from streamrt.serializers.json import DUMP_OPTION, bare_dumps
+from streamrt.state.access.keyed_state import KeyedState
 from streamrt.state.base import Transaction
-from streamrt.state.keyed_state import KeyedState
 from streamrt.state.spec import StoreSpec
-from streamrt.state.transaction import StoreTransaction
+from streamrt.state.transactions.keyed import StoreTransaction
 from streamrt.topics import Topic
 from streamrt.topology import (
     AsyncCalls,

@@ -6,8 +6,8 @@ from datetime import timedelta
 from typing import Any, Final, NoReturn, Protocol, cast
 
 from streamrt.errors import SerializationError, StateError
-from streamrt.state.collections import Overlay
-from streamrt.state.handles import (
+from streamrt.state.access.collections import Overlay
+from streamrt.state.access.handles import (
     AggregatingState,
     Aggregation,
     ListState,
@@ -19,9 +19,9 @@ from streamrt.state.handles import (
     Writer,
     milliseconds_of,
 )
+from streamrt.state.access.state import State
 from streamrt.state.journal import Journal
 from streamrt.state.layout import LIST_SPACE, MAP_SPACE, Expiring, WallExpiring
-from streamrt.state.state import State
 
 __all__ = ["OVER", "UNKNOWN", "CachedEntries", "KeyedState", "Unknown", "no_key"]
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
-from streamrt.state.handles import (
+from streamrt.state.access.handles import (
     AggregatingState,
     Aggregation,
     ListState,

@@ -3,7 +3,7 @@
 from typing import Any, Final, Protocol
 
 from streamrt.errors import StateError
-from streamrt.state.handles import MapState, Owner, Writer
+from streamrt.state.access.handles import MapState, Owner, Writer
 from streamrt.state.layout import BROADCAST_KEY, MAP_SPACE, key_prefix
 
 __all__ = ["BROADCAST_PREFIX", "BROADCAST_RANGE", "BroadcastMap", "ReadOnlyMap"]

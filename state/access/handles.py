@@ -1,7 +1,7 @@
 """Handles of a record key's state: a value, a list, a map, and values that are reduced or aggregated.
 
 A handle is made by `State`, for one record. It holds no data: all of it is in the transaction, which a handle reaches
-only through its state, so that it ends with the call that the state was passed to. `layout.py` describes the keys.
+only through its state, so that it ends with the call that the state was passed to. `state/layout.py` describes the keys.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -10,7 +10,7 @@ from datetime import timedelta
 from typing import Any, Final, Literal, Protocol, get_args
 
 from streamrt.errors import StateError, argument_error
-from streamrt.state.collections import Collections, Entries, Overlay
+from streamrt.state.access.collections import Collections, Entries, Overlay
 from streamrt.state.layout import Expiring, WallExpiring
 
 __all__ = [

@@ -15,11 +15,11 @@ from typing import Any, Final, NoReturn
 
 from streamrt.errors import StateError
 from streamrt.state.base import Change
+from streamrt.state.base.status import TransactionStatus
 from streamrt.state.encoding import PLAIN_TYPES, exact_of
 from streamrt.state.journal import Journal
 from streamrt.state.layout import ARRIVAL_KEY, LATEST_EXPIRY, PLAIN
 from streamrt.state.options import RocksDBOptions
-from streamrt.state.status import TransactionStatus
 from streamrt.state.store import StorePartition
 
 __all__ = ["Item", "KeptTimelines", "Timelines"]

@@ -1,4 +1,4 @@
-"""Transactions of stores that operators access as `State`; `base/transaction.py` describes their life cycle.
+"""Transactions of stores that operators access as `State`; `state/base/transaction.py` describes their life cycle.
 
 One dictionary caches all reads and writes of a transaction, so an operation on a cached key is one look-up. The
 dictionary passes to the next transaction over the same open partition, unless it has become too large.
@@ -10,7 +10,7 @@ would an entry that it rewrites, such as a list to which it appends. Expiry does
 results do not depend on commits. `prepare()` deletes a bounded number of expired entries at a time, by an index in the
 store. A bound next to the index holds its start; without it, each look-up would pass the tombstones of all deleted
 entries. The bound never exceeds stream time plus one, and later entries expire after that. Entries that expire by the
-wall clock have an index of their own, `expiry.py`; within a transaction that clock never goes back.
+wall clock have an index of their own, `state/expiry.py`; within a transaction that clock never goes back.
 """
 
 from collections.abc import Callable, Iterable
@@ -18,12 +18,13 @@ from itertools import chain
 from typing import Any, Final
 
 from streamrt.errors import SerializationError, StateError
+from streamrt.state.access.collections import Collections
+from streamrt.state.access.keyed_state import UNKNOWN, KeyedState, Unknown, forget_write, no_key, put_back
 from streamrt.state.base import BEFORE_ALL, Change, Transaction
-from streamrt.state.collections import Collections
+from streamrt.state.base.status import TransactionStatus
 from streamrt.state.encoding import dumps_of, exact_of, loads_of
 from streamrt.state.expiry import EVENT_INDEX, NO_INDEX, WALL_INDEX, ExpiryIndex, overwritten_index
 from streamrt.state.journal import Journal
-from streamrt.state.keyed_state import UNKNOWN, KeyedState, Unknown, forget_write, no_key, put_back
 from streamrt.state.layout import (
     BYTES_KEY,
     JSON_KEY,
@@ -37,7 +38,6 @@ from streamrt.state.layout import (
     record_prefix,
 )
 from streamrt.state.options import RocksDBOptions
-from streamrt.state.status import TransactionStatus
 from streamrt.state.store import DEFAULT_STORE, StorePartition
 
 __all__ = ["StoreTransaction", "state_of"]

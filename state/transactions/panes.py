@@ -1,18 +1,18 @@
 """Transactions of windows with triggers. A *pane* is one window of one record key.
 
-A pane has a prefix like that of a record key (see `layout.py`), so `State` and timers work for panes as they do for record
-keys: their order, index and restore need nothing else.
+A pane has a prefix like that of a record key (see `state/layout.py`), so `State` and timers work for panes as they do for
+record keys: their order, index and restore need nothing else.
 """
 
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
+from streamrt.state.access.keyed_state import KeyedState
 from streamrt.state.encoding import exact_of, packing_of
-from streamrt.state.keyed_state import KeyedState
 from streamrt.state.layout import CONTENT, DATA_SPACE, LIST_SPACE, OPENED, PANE_KEY, pane_prefix, split_pane
 from streamrt.state.options import RocksDBOptions
-from streamrt.state.process import ProcessTransaction
 from streamrt.state.store import StorePartition
+from streamrt.state.transactions.process_functions import ProcessTransaction
 
 __all__ = ["TRIGGER", "WINDOW", "PaneTransaction", "contents_of"]
 

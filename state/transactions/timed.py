@@ -42,7 +42,7 @@ from streamrt.state.layout import (
 )
 from streamrt.state.options import RocksDBOptions
 from streamrt.state.store import StorePartition
-from streamrt.state.timeline import ENTRY_BYTES, Refusing, Timelines
+from streamrt.state.transactions.timeline import ENTRY_BYTES, Refusing, Timelines
 
 __all__ = ["NEVER", "TimedTransaction"]
 

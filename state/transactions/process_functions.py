@@ -3,12 +3,13 @@
 from typing import Any, ClassVar, Final
 
 from streamrt.errors import StateError
+from streamrt.state.access.broadcast import BROADCAST_PREFIX, BROADCAST_RANGE, BroadcastMap, ReadOnlyMap
+from streamrt.state.access.handles import MapState
+from streamrt.state.access.keyed_state import KeyedState
 from streamrt.state.base import BEFORE_ALL, Change
-from streamrt.state.broadcast import BROADCAST_PREFIX, BROADCAST_RANGE, BroadcastMap, ReadOnlyMap
-from streamrt.state.handles import MapState
+from streamrt.state.base.status import TransactionStatus
 from streamrt.state.identity import Stamp
 from streamrt.state.journal import Journal
-from streamrt.state.keyed_state import KeyedState
 from streamrt.state.layout import (
     BYTES_KEY,
     DATA_SPACE,
@@ -20,10 +21,9 @@ from streamrt.state.layout import (
     split_prefix,
 )
 from streamrt.state.options import RocksDBOptions
-from streamrt.state.status import TransactionStatus
 from streamrt.state.store import StorePartition
-from streamrt.state.timers import EVENT_TIME, PROCESSING_TIME, Timers
-from streamrt.state.transaction import StoreTransaction
+from streamrt.state.transactions.keyed import StoreTransaction
+from streamrt.state.transactions.timers import EVENT_TIME, PROCESSING_TIME, Timers
 
 __all__ = ["ProcessTransaction"]
 
