@@ -6,6 +6,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
+from streamrt.config import ApplicationConfig
+from streamrt.connectors import SparkSink
+from streamrt.errors import ConfigurationError
 from streamrt.event_time.end_of_time import EndOfTime
 from streamrt.kafka.checks import require_consumer_protocol
 from streamrt.queries.routing import StateQueries
@@ -24,10 +27,12 @@ from streamrt.runtime.driver.starting.state_setup import complete_spec
 from streamrt.runtime.report import Output
 from streamrt.runtime.spec import TaskSpec
 from streamrt.runtime.topic_identity import InputIdentity
-from streamrt.spark.modes import runner_for
+from streamrt.spark.resident_run import ResidentRunner
+from streamrt.spark.runner import SparkRunner
 from streamrt.spark.runner_settings import RunContext, RunSettings, StopConditions
 from streamrt.spark.sessions.jvm_memory import JvmMemoryWatch
 from streamrt.spark.sessions.parallel_start import SparkStart
+from streamrt.topology import Topology
 
 logger = logging.getLogger("streamrt")
 
@@ -178,3 +183,31 @@ class ApplicationRun:
         self.lag.check()
         self.end.check()
         jvm.sample_when_due()
+
+
+def runner_for(config: ApplicationConfig, topology: Topology) -> type[SparkRunner] | type[ResidentRunner]:
+    """Return the runner for an application.
+
+    Args:
+        config: the application's configuration.
+        topology: the operators.
+
+    Raises:
+        ConfigurationError: if the application uses features that its processing mode does not have.
+    """
+    if config.processing_mode == "micro-batch":
+        for stream in topology.streams:
+            for store, strategy in topology.watermarks(stream).items():
+                if strategy.alignment is not None:
+                    raise ConfigurationError(
+                        f"WatermarkStrategy(alignment=...) of store {store!r} needs processing_mode='resident': in "
+                        "micro-batches, Spark decides how far each partition is read"
+                    )
+        return SparkRunner
+    for node, sink in topology.sinks.items():
+        if isinstance(sink, SparkSink):
+            raise ConfigurationError(
+                f"the sink {type(sink).__name__} (node {node}) writes each micro-batch as a Spark DataFrame, and there are "
+                "none with processing_mode='resident': use processing_mode='micro-batch', or another sink"
+            )
+    return ResidentRunner

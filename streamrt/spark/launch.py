@@ -18,8 +18,7 @@ from streamrt.runtime.metadata import CommitMetadata
 from streamrt.runtime.spec import TaskSpec
 from streamrt.runtime.tasks.fencing import fence_owners
 from streamrt.secret import collect_secrets, masked
-from streamrt.spark.group_conflicts import watch_strangers
-from streamrt.spark.java_group import leave_group, members_of_group
+from streamrt.spark.java_group import leave_group, members_of_group, watch_strangers
 from streamrt.spark.runner_settings import RunSettings
 from streamrt.spark.sessions.spark_session import SparkEnvironment, local_slots
 from streamrt.spark.workers.executor import ClientSettings, SpecReference

@@ -13,11 +13,12 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import wait
 from dataclasses import dataclass
+from typing import Any
 
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming import StreamingQuery
 
-from streamrt.event_time.event_time import EventTime
+from streamrt.event_time.event_time import EventTime, StepClock
 from streamrt.records import Positions, TopicPartition
 from streamrt.runtime.batch_context import BatchContext
 from streamrt.runtime.driver.life.exits import in_background
@@ -25,9 +26,8 @@ from streamrt.runtime.driver.life.unfinished import Unfinished
 from streamrt.runtime.read_messages import TaskRead, TaskRows
 from streamrt.runtime.report import Pause, Report
 from streamrt.spark.driver_reads import BatchReads, ReadStores, in_order
-from streamrt.spark.idle_inputs import QuietTimes, source_offsets
-from streamrt.spark.job import run_on_numbers
 from streamrt.spark.row_routing import route, waves
+from streamrt.spark.sessions.job import run_on_numbers
 from streamrt.spark.sessions.spark_session import SparkEnvironment
 from streamrt.spark.start_positions import Start
 from streamrt.spark.time_requests import TimeRequests
@@ -93,6 +93,48 @@ class QuerySettings:
             fitting = self.max_records * self.slice_s / (2 * max(seconds, 0.01))
             return int(min(self.largest, self.max_records * _LARGEST_STEP, fitting))
         return None
+
+
+class QuietTimes:
+    """Reports tasks at the ends of their inputs to `EventTime`: those that are quiet, and for how long.
+
+    Args:
+        event_time: receives the reports.
+        topology: knows the inputs of tasks.
+    """
+
+    def __init__(self, event_time: EventTime, topology: Topology) -> None:
+        self._event_time = event_time
+        self._topology = topology
+        self._clock = StepClock()
+        self._ends: dict[TopicPartition, int] = {}
+
+    def all_read(self) -> None:
+        """Note that all available records have been read and processed."""
+        self._event_time.at_end(None)
+        self._event_time.elapse(self._clock.step(time.monotonic()))
+        self._ends.clear()
+
+    def planned(self, progress: Mapping[str, Any] | None) -> None:
+        """Note the partitions that end with the last micro-batch, although others may have many more records.
+
+        A partition with the same end as at the planning of the previous micro-batch has been quiet since that planning.
+
+        Args:
+            progress: Spark's progress report of the last finished micro-batch.
+        """
+        if progress is None:
+            return
+        read, latest = (source_offsets(progress, name) for name in ("endOffset", "latestOffset"))
+        ended = {partition: at for partition, at in read.items() if at >= latest.get(partition, at + 1)}
+        tasks = {self._topology.task(partition) for partition in read}
+        at_end = {task for task in tasks if ended.keys() >= set(self._topology.inputs(task))}
+        unmoved = {
+            task for task in at_end if all(self._ends.get(each) == ended[each] for each in self._topology.inputs(task))
+        }
+        self._event_time.at_end(at_end)
+        self._event_time.elapse(self._clock.gap(time.monotonic()), unmoved)
+        self._ends = ended
 
 
 class MicroBatchQuery:
@@ -449,6 +491,23 @@ def run_reads(
     work = ReadStores(reference, reads, context)
     slots = min(work.tasks, environment.slots)
     return in_order(len(reads), run_on_numbers(environment.session.sparkContext, work, work.tasks, slots))
+
+
+def source_offsets(progress: Mapping[str, Any], name: str) -> dict[TopicPartition, int]:
+    """Return one kind of offsets from a progress report of Spark.
+
+    Args:
+        progress: the report.
+        name: such as "endOffset": the end of the last micro-batch, after all transaction markers in it.
+    """
+    found: dict[TopicPartition, int] = {}
+    for source in progress["sources"]:
+        offsets = source[name]
+        parsed = json.loads(offsets) if isinstance(offsets, str) else offsets
+        for topic, partitions in (parsed or {}).items():
+            for partition, offset in partitions.items():
+                found[TopicPartition(topic, int(partition))] = int(offset)
+    return found
 
 
 def _now_ms() -> int:

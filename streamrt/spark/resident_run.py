@@ -23,10 +23,10 @@ from streamrt.runtime.driver.life.exits import in_background
 from streamrt.runtime.report import Output
 from streamrt.spark.coordinator import ResidentCoordinator
 from streamrt.spark.formation import Formation
-from streamrt.spark.job import SparkJob, run_on_numbers
 from streamrt.spark.launch import discard_reference, make_reference
 from streamrt.spark.runner_settings import RunContext
 from streamrt.spark.services import DriverServices
+from streamrt.spark.sessions.job import SparkJob, run_on_numbers
 from streamrt.spark.sessions.spark_session import SparkEnvironment, local_slots
 from streamrt.spark.workers.executor import SpecReference
 from streamrt.spark.workers.resident_task import ResidentOptions, RunResident, member_of_slot, session_timeout_s

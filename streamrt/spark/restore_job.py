@@ -9,7 +9,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 
 from streamrt.runtime.batch_context import BatchContext
 from streamrt.runtime.report import Report, RestoredPart
-from streamrt.spark.job import run_on_numbers
+from streamrt.spark.sessions.job import run_on_numbers
 from streamrt.spark.sessions.spark_session import SparkEnvironment
 from streamrt.spark.workers.executor import RestoreStores, SpecReference
 from streamrt.spark.workers.reports import merge_reports

@@ -36,13 +36,13 @@ from streamrt.runtime.tasks.stores.store_catalog import StoreCatalog
 from streamrt.runtime.tasks.stores.task_stores import TaskStores
 from streamrt.spark.commits import Commits
 from streamrt.spark.driver_reads import BatchReads, Owned
-from streamrt.spark.job import run_on_numbers
 from streamrt.spark.launch import discard_reference, make_reference, spark_cause
 from streamrt.spark.query import MicroBatchQuery, QuerySettings, run_reads
 from streamrt.spark.restore_job import SLICE_S, restore
 from streamrt.spark.row_routing import WholeTasks
 from streamrt.spark.runner_settings import RunContext
 from streamrt.spark.services import DriverServices
+from streamrt.spark.sessions.job import run_on_numbers
 from streamrt.spark.sessions.spark_session import SparkEnvironment, ends_with_process, local_slots
 from streamrt.spark.start_positions import HeldStart, Start
 from streamrt.spark.workers.arrow import WarmUp

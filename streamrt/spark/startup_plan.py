@@ -36,7 +36,7 @@ from streamrt.runtime.driver.starting.planned import PlannedAdmin
 from streamrt.runtime.driver.starting.state_setup import complete_spec, set_up_topics
 from streamrt.runtime.metadata import first_counts
 from streamrt.runtime.spec import TaskSpec
-from streamrt.spark.modes import runner_for
+from streamrt.spark.application import runner_for
 from streamrt.spark.start_positions import StartOffsets
 from streamrt.state.changelog import Position, is_position
 from streamrt.topics.internal import (

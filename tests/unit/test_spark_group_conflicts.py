@@ -2,8 +2,7 @@
 
 import pytest
 
-from streamrt.spark.group_conflicts import strangers, watch_strangers
-from streamrt.spark.java_group import Member
+from streamrt.spark.java_group import Member, strangers, watch_strangers
 
 OWN = ["orders", "repartition__shop--orders--customer"]
 

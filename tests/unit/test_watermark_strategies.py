@@ -26,7 +26,7 @@ from streamrt.event_time.watermark_bounds import NO_OTHER
 from streamrt.kafka import TopicConfig
 from streamrt.runtime.link_messages import Time
 from streamrt.runtime.report import StoreTime
-from streamrt.spark.modes import runner_for
+from streamrt.spark.application import runner_for
 from streamrt.spark.resident_run import ResidentRunner
 from streamrt.topology import TaskId
 from tests.unit.apps import Stage
