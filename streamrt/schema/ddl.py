@@ -9,7 +9,6 @@ from typing import Any
 import pyarrow as pa
 
 from streamrt.errors import SchemaError
-from streamrt.schema.ddl_elements import REQUIRED, mark_required
 from streamrt.schema.quiet import quiet_sqlglot
 from streamrt.schema.types import SCALARS, is_utf8
 
@@ -19,6 +18,11 @@ _TYPE = re.compile(r"(?:^|,)\s*\w+\s+([A-Za-z]+)")
 _TYPES = (*SCALARS, "ARRAY", "CHAR", "DECIMAL", "MAP", "NUMERIC", "STRUCT", "VARCHAR")
 _LONGEST = 100_000
 """Characters of a text. Longer ones are not schemas, and reading them takes long."""
+_REQUIRED = "\x01not null"
+"""Name of the one field of the struct that stands for an element that is never null."""
+
+_OPEN = ("LT", "L_PAREN")
+_CLOSED = ("GT", "R_PAREN")
 
 
 def parse_columns(text: str) -> tuple[Sequence[Mapping[str, Any]], tuple[str, ...]]:
@@ -76,7 +80,7 @@ def _parse_columns(text: str) -> Sequence[Any]:
         raise SchemaError(f"the schema {_shorten_text(text)} has characters that UTF-8 cannot hold")
     try:
         with quiet_sqlglot():
-            statements = sqlglot.parse(f"CREATE TABLE t ({mark_required(text)}\n)", dialect="spark")
+            statements = sqlglot.parse(f"CREATE TABLE t ({_mark_required(text)}\n)", dialect="spark")
     except sqlglot.errors.ParseError as error:
         reason = error.errors[0].get("description", "it cannot be read") if error.errors else "it cannot be read"
         raise SchemaError(
@@ -95,6 +99,52 @@ def _parse_columns(text: str) -> Sequence[Any]:
         raise SchemaError(f"the schema {_shorten_text(text)} cannot be read as columns")
     parts: Sequence[Any] = statement.this.expressions
     return parts
+
+
+def _mark_required(text: str) -> str:
+    """Return a DDL text in which each element that is never null is a struct with one field, `_REQUIRED`.
+
+    sqlglot does not read `NOT NULL` behind the elements of lists and maps, as in `ARRAY<INT NOT NULL>`.
+
+    Example:
+        >>> _mark_required("a ARRAY<INT NOT NULL>") == f"a ARRAY<STRUCT<`{_REQUIRED}`: INT >>"
+        True
+    """
+    if "<" not in text or "null" not in text.lower():
+        return text
+    import sqlglot
+
+    try:
+        tokens = sqlglot.tokenize(text, dialect="spark")
+    except sqlglot.errors.SqlglotError:
+        # Whoever parses the text says what is wrong.
+        return text
+    parts = []
+    done = 0
+    for begin, end, instead in sorted(_find_changes(tokens)):
+        parts += [text[done:begin], instead]
+        done = end
+    return "".join([*parts, text[done:]])
+
+
+def _find_changes(tokens: list[Any]) -> list[tuple[int, int, str]]:
+    """Return which characters are replaced: their begin, their end, and by what."""
+    changes: list[tuple[int, int, str]] = []
+    # Of each bracket that is open: whether there are elements in it, and where the present one begins.
+    brackets: list[tuple[bool, int]] = []
+    for number, token in enumerate(tokens):
+        kind = token.token_type.name
+        if kind in _OPEN:
+            has_elements = kind == "LT" and number > 0 and tokens[number - 1].text.upper() in ("ARRAY", "MAP")
+            brackets.append((has_elements, token.end + 1))
+        elif brackets and kind in (*_CLOSED, "COMMA"):
+            has_elements, begin = brackets.pop()
+            last = tokens[number - 2 : number]
+            if has_elements and [each.token_type.name for each in last] == ["NOT", "NULL"]:
+                changes += [(begin, begin, f"STRUCT<`{_REQUIRED}`: "), (last[0].start, last[1].end + 1, ">")]
+            if kind == "COMMA":
+                brackets.append((has_elements, token.end + 1))
+    return changes
 
 
 def _unknown_type(text: str) -> str | None:
@@ -198,7 +248,7 @@ def _read_type(kind: Any, where: str) -> tuple[pa.DataType, int | None]:
 
 def _read_element(kind: Any, name: str, where: str) -> pa.Field:
     field = pa.field(name, _read_inner_type(kind, where))
-    marked = pa.types.is_struct(field.type) and field.type.num_fields == 1 and field.type.field(0).name == REQUIRED
+    marked = pa.types.is_struct(field.type) and field.type.num_fields == 1 and field.type.field(0).name == _REQUIRED
     return pa.field(name, field.type.field(0).type, False) if marked else field
 
 

@@ -12,7 +12,7 @@ from streamrt import Application, DeadLetters
 from streamrt.errors import ArgumentValueError, ProducerError
 from streamrt.kafka import TopicConfig
 from streamrt.kafka.wire import client_headers, client_timestamp, record_size
-from streamrt.runtime.tasks.chain.as_read import passes_as_read
+from streamrt.runtime.tasks.chain.passage import passes_as_read
 from streamrt.serializers import Deserializer, JSONDeserializer
 from streamrt.testing import TopologyTestDriver
 from streamrt.testing.memory_topics import MemoryLinks

@@ -1,14 +1,33 @@
-"""When a resident loop commits: after an interval, a number of records, or the last output that is wanted."""
+"""The settings of a resident loop, and when it commits: after an interval, a number of records, or the last wanted output."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from streamrt.runtime.report import Report
-from streamrt.runtime.resident.resident_settings import ResidentSettings
 
-__all__ = ["CommitSchedule"]
+__all__ = ["CommitSchedule", "ResidentSettings"]
 
 _MOST_RECORDS = 100_000
 """Maximum number of records between two commits, because state changes stay in memory until the commit."""
+
+
+@dataclass(frozen=True)
+class ResidentSettings:
+    """The settings of a resident task in addition to the specification.
+
+    Attributes:
+        slot: its number, starting at 0.
+        attempt: number of tasks with this number that died before.
+        commit_interval: seconds between two commits.
+        commit_every: maximum number of records between two commits; 0 for no limit.
+        transaction_interval: with exactly-once, maximum duration of a transaction in seconds.
+    """
+
+    slot: int
+    attempt: int = 0
+    commit_interval: float = 5.0
+    commit_every: int = 0
+    transaction_interval: float = 0.1
 
 
 class CommitSchedule:

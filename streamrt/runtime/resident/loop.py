@@ -44,7 +44,7 @@ from streamrt.runtime.link_messages import (
     Welcome,
 )
 from streamrt.runtime.report import Report
-from streamrt.runtime.resident.commit_schedule import CommitSchedule
+from streamrt.runtime.resident.commit_schedule import CommitSchedule, ResidentSettings
 from streamrt.runtime.resident.deliveries import Deliveries
 from streamrt.runtime.resident.markers import EndMarkers
 from streamrt.runtime.resident.membership import NO_ASSIGNMENT, Membership
@@ -52,7 +52,6 @@ from streamrt.runtime.resident.outbox import Outbox
 from streamrt.runtime.resident.parking import Parked, keeps_its_changelogs
 from streamrt.runtime.resident.pausing import GatedFeed, Pausing
 from streamrt.runtime.resident.resident_feed import Feed, Join
-from streamrt.runtime.resident.resident_settings import ResidentSettings
 from streamrt.runtime.resident.state_reads import ResidentReads
 from streamrt.runtime.resident.turns import Turns
 from streamrt.runtime.resident.upkeep import Upkeep

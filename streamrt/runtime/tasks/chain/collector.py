@@ -14,11 +14,10 @@ from streamrt.records import Headers, Tick, merge_headers
 from streamrt.records.timestamps import LATEST_TIMESTAMP_MS
 from streamrt.runtime.report import Output
 from streamrt.runtime.spec import TaskSpec
-from streamrt.runtime.tasks.chain.as_read import passes_as_read
 from streamrt.runtime.tasks.chain.effects import MOST_HELD, Effects
 from streamrt.runtime.tasks.chain.last_outputs import last_outputs
 from streamrt.runtime.tasks.chain.output_errors import OutputRefused, explain
-from streamrt.runtime.tasks.chain.passage import BehindExchange, ExchangePassage, NothingBehind
+from streamrt.runtime.tasks.chain.passage import BehindExchange, ExchangePassage, NothingBehind, passes_as_read
 from streamrt.runtime.tasks.chain.task_sinks import TaskSinks
 from streamrt.runtime.tasks.task_clients import RecordWriter, no_writer
 from streamrt.serializers import BytesSerializer, MessageField, Serializer

@@ -45,12 +45,11 @@ from streamrt.runtime.spec import TaskSpec
 from streamrt.runtime.tasks.chain.calls_in_flight import CallsInFlight, Place
 from streamrt.runtime.tasks.chain.collector import OutputCollector
 from streamrt.runtime.tasks.chain.failed_records import DeadLetterRefused, FailedRecords, RejectedRecords
-from streamrt.runtime.tasks.chain.failure_location import failed_operator, user_frame
-from streamrt.runtime.tasks.chain.log_fields import operator_at_work
 from streamrt.runtime.tasks.chain.operator_times import OperatorTimes
 from streamrt.runtime.tasks.chain.output_errors import OutputRefused
 from streamrt.runtime.tasks.chain.passage import RawParts
 from streamrt.runtime.tasks.chain.record_place import Input, RecordPlace, context_of
+from streamrt.runtime.tasks.chain.stack_frames import failed_operator, operator_at_work, user_frame
 from streamrt.runtime.tasks.chain.task_inputs import error_of, input_of, time_of, warn_of_seconds
 from streamrt.runtime.tasks.chain.task_sinks import TaskSinks
 from streamrt.runtime.tasks.stream_task import StreamTask

@@ -14,9 +14,11 @@ import orjson
 
 from streamrt.errors import IgnoreMessage, SchemaRegistryError, StoreCorruptedError
 from streamrt.kafka.wire import client_headers, client_timestamp, record_size, require_size
+from streamrt.operators import ColumnKey, Repartition, Where
 from streamrt.records import Headers, Tick, merge_headers
 from streamrt.records.timestamps import LATEST_TIMESTAMP_MS
 from streamrt.runtime.tasks.chain.effects import Effects
+from streamrt.runtime.tasks.chain.last_outputs import nodes_above
 from streamrt.runtime.tasks.chain.output_errors import OutputRefused, explain
 from streamrt.runtime.tasks.chain.record_place import Input
 from streamrt.runtime.tasks.chain.task_inputs import input_of
@@ -31,9 +33,17 @@ from streamrt.serializers.json import (
 )
 from streamrt.state.base import Transaction
 from streamrt.topics import Topic
-from streamrt.topology import Node, RecordHandler
+from streamrt.topology import InMemoryExchange, Node, RecordHandler, SourceOperator, Topology
 
-__all__ = ["BehindExchange", "ExchangePassage", "NothingBehind", "RawParts", "decode_record", "encode_record"]
+__all__ = [
+    "BehindExchange",
+    "ExchangePassage",
+    "NothingBehind",
+    "RawParts",
+    "decode_record",
+    "encode_record",
+    "passes_as_read",
+]
 
 RawParts = tuple[str, "bytes | None", "bytes | None", int, "Headers | None"]
 """Topic, value, key, timestamp and headers of a record that has no place in Kafka."""
@@ -257,6 +267,32 @@ class _Read:
 
 
 _READ = _Read()
+
+
+def passes_as_read(node: Node, topology: Topology) -> bool:
+    """Return whether an exchange passes on values as they were read from JSON, and takes its keys out of them.
+
+    No function of users may see a value before: it could change it, or keep it.
+
+    Args:
+        node: the node of the exchange.
+        topology: the operators.
+    """
+    exchange = node.operator.exchange if isinstance(node.operator, InMemoryExchange) else None
+    if not (isinstance(exchange, Repartition) and isinstance(exchange.key, ColumnKey) and exchange.partitioner is None):
+        return False
+    for above in nodes_above(node, {each.id: each for each in topology.nodes}):
+        operator = None if above is None else above.operator
+        if isinstance(operator, SourceOperator):
+            topic = operator.topic
+            load, split = (
+                topic.value_deserializer.bind(topic.name, MessageField.VALUE),
+                topic.value_deserializer.split_values,
+            )
+            return topic.timestamp_extractor is None and not split and reads_plainly(load)
+        if not (isinstance(operator, Where) and operator.expression.is_plain()):
+            return False
+    return False
 
 
 def encode_record(data: bytes | None, raw_key: bytes | None, time: int, sent: Headers | None) -> bytes:
