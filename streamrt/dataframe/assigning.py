@@ -9,8 +9,8 @@ from streamrt.dataframe.branch import Frame
 from streamrt.dataframe.triggering import template_of
 from streamrt.dataframe.window_definitions import AssignedWindowDefinition
 from streamrt.dataframe.windowing import emitting
-from streamrt.operators.durations import milliseconds
 from streamrt.operators.functions import require_callable
+from streamrt.topics.durations import milliseconds
 from streamrt.windows.assigners import GlobalWindows, WindowAssigner
 from streamrt.windows.late import OnLate
 

@@ -10,9 +10,9 @@ from streamrt.arguments import checked, checked_int, type_name
 from streamrt.dataframe.branch import Frame
 from streamrt.errors import ArgumentTypeError, ArgumentValueError
 from streamrt.operators import ApplyAsync, Retry
-from streamrt.operators.apply_async import is_async, require_async
-from streamrt.operators.durations import milliseconds
+from streamrt.operators.calls.apply_async import is_async, require_async
 from streamrt.operators.functions import require_callable, require_parameters
+from streamrt.topics.durations import milliseconds
 
 F = TypeVar("F", bound=Frame)
 

@@ -15,10 +15,10 @@ from streamrt.joins.interval import IntervalJoin
 from streamrt.joins.lookup import BufferedLookupJoin, LookupJoin
 from streamrt.joins.merging import merge_of
 from streamrt.operators import Concat
-from streamrt.operators.durations import milliseconds
 from streamrt.operators.functions import require_callable, require_name
 from streamrt.state.spec import StoreSpec
 from streamrt.state.transactions.timed import TimedTransaction
+from streamrt.topics.durations import milliseconds
 from streamrt.topology import MergeOperator
 
 _GRACE = timedelta(days=7)

@@ -9,13 +9,13 @@ from typing import Any, Literal, TypeVar
 from streamrt.dataframe.branch import Branch, Frame
 from streamrt.dataframe.clocks import lag_ms, watermark_of
 from streamrt.errors import ArgumentTypeError, ArgumentValueError
-from streamrt.operators.durations import milliseconds
 from streamrt.operators.functions import require_name
 from streamrt.process import ProcessFunction
 from streamrt.process.function import TimedFunction
 from streamrt.process.operator import Process
 from streamrt.state.spec import ProcessStoreSpec
 from streamrt.state.transactions.process_functions import ProcessTransaction
+from streamrt.topics.durations import milliseconds
 from streamrt.topology import WatermarkStrategy, WhenAllIdle
 
 TimerClock = Literal["watermark", "partition"] | WatermarkStrategy

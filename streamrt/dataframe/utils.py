@@ -2,7 +2,7 @@
 
 from datetime import timedelta
 
-from streamrt.operators.durations import milliseconds
+from streamrt.topics.durations import milliseconds
 
 __all__ = ["ensure_milliseconds"]
 

@@ -18,10 +18,10 @@ from streamrt.dataframe.window_definitions import (
     TimeWindowDefinition,
 )
 from streamrt.errors import ArgumentValueError, argument_error
-from streamrt.operators.durations import milliseconds
 from streamrt.operators.functions import require_callable
 from streamrt.state.spec import StoreSpec
 from streamrt.state.transactions.timed import TimedTransaction
+from streamrt.topics.durations import milliseconds
 from streamrt.topology import caller
 from streamrt.windows.aggregation import Aggregation
 from streamrt.windows.assigners import (

@@ -1,8 +1,9 @@
 """Operators: frozen descriptions of the operations of dataframes."""
 
 from streamrt.operators.apply import Apply
-from streamrt.operators.apply_async import ApplyAsync
 from streamrt.operators.broadcast import Broadcast
+from streamrt.operators.calls.apply_async import ApplyAsync
+from streamrt.operators.calls.retry import Retry
 from streamrt.operators.columns import Assign, Drop, Fill, Project, Where
 from streamrt.operators.concat import Concat
 from streamrt.operators.filter import Filter
@@ -10,7 +11,6 @@ from streamrt.operators.group_by import ColumnKey, Repartition
 from streamrt.operators.metadata import SetHeaders, SetTimestamp
 from streamrt.operators.partitioning import Rebalance
 from streamrt.operators.reduce import Reduce
-from streamrt.operators.retry import Retry
 from streamrt.operators.show import Print, PrintTable
 from streamrt.operators.sink import SinkOperator
 from streamrt.operators.to_topic import ToTopic

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from streamrt.errors import InvalidOperationError, StateError
-from streamrt.operators.calls import checked_timer_time, side_output_of
+from streamrt.operators.functions import checked_timer_time, side_output_of
 from streamrt.operators.metadata import checked_timestamp
 from streamrt.records import Headers
 from streamrt.state import State

@@ -26,7 +26,6 @@ from streamrt.errors import (
     InvalidOperationError,
 )
 from streamrt.kafka.completion_token import Offsets
-from streamrt.operators.durations import milliseconds
 from streamrt.queries.routing import MOST_ENTRIES
 from streamrt.queries.stored_state import StateAnswer, no_state_key
 from streamrt.records import Headers
@@ -42,6 +41,7 @@ from streamrt.testing.memory import WrittenRecord
 from streamrt.testing.tables import DriverTables
 from streamrt.testing.views import StateView
 from streamrt.topics import Topic
+from streamrt.topics.durations import milliseconds
 from streamrt.topology import Measured
 
 _ALL = no_state_key()

@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Any, ClassVar, Literal
 
 from streamrt.errors import ArgumentValueError
-from streamrt.operators.durations import milliseconds
+from streamrt.topics.durations import milliseconds
 from streamrt.windows.session import gap_of
 from streamrt.windows.window import END_OF_TIME, Window
 

@@ -7,8 +7,8 @@ from datetime import timedelta
 from typing import Any
 
 from streamrt.arguments import checked
-from streamrt.operators.durations import milliseconds
 from streamrt.operators.functions import require_callable
+from streamrt.topics.durations import milliseconds
 from streamrt.windows.pane_contexts import EvictorContext
 from streamrt.windows.window import Window
 

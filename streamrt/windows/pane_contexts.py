@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from streamrt.errors import StateError
-from streamrt.operators.calls import checked_timer_time, side_output_of
+from streamrt.operators.functions import checked_timer_time, side_output_of
 from streamrt.state import State
 from streamrt.state.access.keyed_state import KeyedState
 from streamrt.state.base import BEFORE_ALL

@@ -18,10 +18,10 @@ from datetime import timedelta
 from operator import itemgetter
 from typing import Any
 
-from streamrt.operators.durations import milliseconds
 from streamrt.records import Headers
 from streamrt.state.journal import due
 from streamrt.state.transactions.timed import TimedTransaction
+from streamrt.topics.durations import milliseconds
 from streamrt.topology import Node, OperatorContext, RecordHandler
 from streamrt.windows.closing import TimeWindowOperator
 from streamrt.windows.late import LateRecords

@@ -9,8 +9,8 @@ from typing import Any, ClassVar
 
 from streamrt.arguments import checked
 from streamrt.errors import ArgumentTypeError
-from streamrt.operators.durations import milliseconds
 from streamrt.operators.functions import require_callable
+from streamrt.topics.durations import milliseconds
 from streamrt.windows.pane_contexts import MergeContext, TriggerContext
 from streamrt.windows.window import END_OF_TIME, Window
 

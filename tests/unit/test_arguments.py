@@ -14,11 +14,11 @@ from streamrt.dataframe.branch import branch_of
 from streamrt.errors import ArgumentTypeError, ArgumentValueError, StreamRTError
 from streamrt.joins import LookupBuffer, SQLiteLookup, SQLiteLookupField
 from streamrt.kafka import ConnectionConfig, Consumer
-from streamrt.operators.durations import milliseconds
 from streamrt.serializers import JSONSerializer, QuixDeserializer, StringSerializer
 from streamrt.state import RocksDBOptions
 from streamrt.state.spec import StoreSpec
 from streamrt.testing import TopologyTestDriver
+from streamrt.topics.durations import milliseconds
 from streamrt.windows import Sum
 from tests.unit.apps import application
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from streamrt.operators.batched_calls import BatchedCalls
+from streamrt.operators.calls.batches import BatchedCalls
 
 NEVER_S = 3_600.0
 

@@ -7,8 +7,8 @@ from typing import Any, Literal
 
 from streamrt.arguments import checked, checked_choice
 from streamrt.errors import ArgumentTypeError
-from streamrt.operators.durations import milliseconds
 from streamrt.state.spec import StoreSpec
+from streamrt.topics.durations import milliseconds
 
 __all__ = ["LookupBuffer"]
 

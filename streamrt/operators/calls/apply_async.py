@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from streamrt.errors import ArgumentTypeError
+from streamrt.operators.calls.retry import Retry
 from streamrt.operators.functions import function_name
-from streamrt.operators.retry import Retry
 from streamrt.records import Headers
 from streamrt.topology import AsyncCalls, Node, Operator, OperatorContext, RecordHandler
 
@@ -49,7 +49,7 @@ class ApplyAsync(Operator):
         function = self.function if self.retry is None else self.retry.wrap(self.function)
         if self.batch_size is not None:
             # Imported on use: it imports asyncio, which few applications need.
-            from streamrt.operators.batched_calls import BatchedCalls
+            from streamrt.operators.calls.batches import BatchedCalls
 
             function = BatchedCalls(function, self.batch_size, self.batch_wait_s, str(node))
         timeout_s, on_timeout, expand = self.timeout_s, self.on_timeout, self.expand

@@ -1,0 +1,1 @@
+"""Asynchronous calls: the operator, its batches, and its retries."""
