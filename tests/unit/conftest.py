@@ -19,7 +19,7 @@ def quick_confirmation(monkeypatch: pytest.MonkeyPatch) -> None:
 def undivided_slices(monkeypatch: pytest.MonkeyPatch) -> None:
     """Records that are sent at once share a time slice, also where a busy machine lets them wait for each other."""
     monkeypatch.setattr("streamrt.runtime.resident.loop._SLICE_S", 3_600.0)
-    monkeypatch.setattr("streamrt.testing.driver_execution._SLICE_S", 3_600.0)
+    monkeypatch.setattr("streamrt.testing.driver.record_processing._SLICE_S", 3_600.0)
 
 
 @pytest.fixture

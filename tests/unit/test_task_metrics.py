@@ -27,7 +27,7 @@ from streamrt.secret import accept_secrets
 from streamrt.state import MemoryStore, RocksDBStore, Stamp, StoreIdentity
 from streamrt.state.rocksdb import block_cache_usage
 from streamrt.testing import TopologyTestDriver
-from streamrt.testing.driver_execution import DriverExecution
+from streamrt.testing.driver.record_processing import DriverExecution
 from streamrt.topology import Tallies, Tally, TaskId
 from streamrt.topology.tallies import (
     CACHE_HITS,
@@ -64,7 +64,7 @@ class Reports(TopologyTestDriver):
 
     def __init__(self, app: Application) -> None:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("streamrt.testing.driver.DriverExecution", KeepsReports)
+            patch.setattr("streamrt.testing.driver.topology_driver.DriverExecution", KeepsReports)
             super().__init__(app, start=START)
 
     @property

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import streamrt.runtime.resident.loop as resident_module
 import streamrt.runtime.tasks.faults as faults_module
-import streamrt.testing.driver_execution as driver_module
+import streamrt.testing.driver.record_processing as driver_module
 import streamrt.windows.closing as closing_module
 from streamrt import message_context
 from streamrt.app import definition_of

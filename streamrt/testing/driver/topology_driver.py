@@ -34,12 +34,12 @@ from streamrt.runtime.driver.life.lifecycle import ApplicationStatus
 from streamrt.serializers import MessageField
 from streamrt.state.store import DEFAULT_STORE
 from streamrt.tables.table import Table
-from streamrt.testing.driver_execution import DriverExecution
-from streamrt.testing.driver_operations import DriverOperations
-from streamrt.testing.driver_stores import DriverStores
+from streamrt.testing.driver.life import DriverOperations
+from streamrt.testing.driver.record_processing import DriverExecution
+from streamrt.testing.driver.store_reads import DriverStores
+from streamrt.testing.driver.views import StateView
 from streamrt.testing.memory import WrittenRecord
 from streamrt.testing.tables import DriverTables
-from streamrt.testing.views import StateView
 from streamrt.topics import Topic
 from streamrt.topics.durations import milliseconds
 from streamrt.topology import Measured

@@ -33,11 +33,11 @@ from streamrt.runtime.tasks.watchdog import Watchdog
 from streamrt.tables.descriptions.home import TableHome
 from streamrt.tables.descriptions.topics import TableTopic
 from streamrt.testing.cluster import MemoryCluster
-from streamrt.testing.driver_offsets import DriverOffsets
-from streamrt.testing.feeding import feeding_of
+from streamrt.testing.driver.feeding import feeding_of
+from streamrt.testing.driver.offsets import DriverOffsets
+from streamrt.testing.driver.views import ReadableStores
 from streamrt.testing.memory import MemoryClients, WrittenRecord
 from streamrt.testing.tables import Arrived, DriverTables
-from streamrt.testing.views import ReadableStores
 from streamrt.topics import Topic
 
 __all__ = ["DriverExecution"]

@@ -15,8 +15,8 @@ from streamrt.runtime.link_messages import Stop, Time
 from streamrt.runtime.report import Report
 from streamrt.runtime.resident.loop import ResidentLoop, ResidentSettings
 from streamrt.runtime.tasks.task_executor import TaskExecutor
+from streamrt.testing.driver.resident import MemoryClock, MemoryFeed, MemoryLink, MemoryMember
 from streamrt.testing.memory import MemoryClients
-from streamrt.testing.resident import MemoryClock, MemoryFeed, MemoryLink, MemoryMember
 from streamrt.topology import TaskId
 
 __all__ = ["Feeding", "MicroBatches", "ResidentFeeding", "Take", "feeding_of"]

@@ -12,8 +12,8 @@ from streamrt.runtime.placement import placement_of
 from streamrt.runtime.read_messages import TaskRead, TaskRows
 from streamrt.state.reading import read_rows
 from streamrt.state.spec import StoreSpec
-from streamrt.testing.driver_execution import DriverExecution
-from streamrt.testing.views import StateView
+from streamrt.testing.driver.record_processing import DriverExecution
+from streamrt.testing.driver.views import StateView
 from streamrt.topics import Topic
 from streamrt.topology import Topology
 

@@ -8,7 +8,7 @@ from streamrt.runtime.driver.life.completion import Completion, checked_token
 from streamrt.runtime.driver.life.lifecycle import ApplicationStatus
 from streamrt.runtime.driver.life.paused import moved_topics
 from streamrt.runtime.driver.life.waits import why_late
-from streamrt.testing.driver_execution import DriverExecution
+from streamrt.testing.driver.record_processing import DriverExecution
 from streamrt.topics import Topic
 from streamrt.topology import Topology
 
