@@ -295,9 +295,6 @@ class EventTime:
             report: the report.
             own: the tasks of this process; see `owned_by`.
         """
-        # These tasks restart at the committed offsets, and report their event times again.
-        restarted = (*report.stalled, *report.interrupted, *report.locked)
-        self.restart(task for task in restarted if task in own)
         self.report({point: seen for point, seen in report.times.items() if point[0] in own}, report.sent)
         self.end.report(report.ended)
         self.record_positions({partition: done.end for partition, done in report.ranges.items()}, own)
