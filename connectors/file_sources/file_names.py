@@ -102,7 +102,7 @@ def partition_count(source: str, folders: Iterable[str]) -> int:
     numbers = [int(folder) for folder in folders if _NUMBER.fullmatch(folder)]
     if not numbers:
         raise SourceError(
-            f"the source {source} has has_partition_folders=True, but there is no folder whose name is a partition number"
+            f"the source {source} has has_partition_folders=True, but none of its folders is named by a partition number"
         )
     return max(numbers) + 1
 

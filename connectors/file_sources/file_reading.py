@@ -85,7 +85,7 @@ class FileEntry(NamedTuple):
         path: the path for `read_file`.
         size: its size in bytes, or None if it is not known. A file whose size has changed is read on.
         version: a text that is another one after each change of the file, such as an entity tag; None if there is none.
-        identity: what stays if the file is renamed, such as its inode; None if there is no such thing.
+        identity: what stays if the file is renamed, such as its inode; None if the store has nothing of the kind.
     """
 
     path: str | Path

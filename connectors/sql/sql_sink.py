@@ -159,7 +159,7 @@ class SQLSink(SQLTables, TransactionalSink):
         """Connect, create the table of positions, and check the statement.
 
         Raises:
-            SinkError: if there is no connection, the table cannot be created, or the database refuses the statement.
+            SinkError: if the connection fails, the table cannot be created, or the database refuses the statement.
         """
         self._reconnect()
         if self._position_table is not None:

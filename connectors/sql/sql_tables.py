@@ -81,7 +81,7 @@ class SQLTables(abc.ABC):
 
     @abc.abstractmethod
     def _find_columns(self, table: str) -> dict[str, str]:
-        """Return the columns of a table with their types; empty if there is no table."""
+        """Return the columns of a table with their types; empty if the table does not exist."""
 
     @abc.abstractmethod
     def _find_primary_key(self, table: str) -> tuple[str, ...]:

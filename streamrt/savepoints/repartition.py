@@ -85,13 +85,13 @@ class OtherGroup(NamedTuple):
     lag: int
 
     def __str__(self) -> str:
-        read = f"consumer group {self.group!r} reads {', '.join(self.topics)}, too"
+        read = f"consumer group {self.group!r} also reads {', '.join(self.topics)}"
         if not self.stateful:
             return f"{read}, without state in it"
         waits = f"; let it process the {self.lag} offsets that it is behind before that" if self.lag else ""
         return (
-            f"{read}, with state: once the topic has more partitions, it cannot start before `streamrt repartition` was run "
-            f"for it{waits}"
+            f"{read}, with state: once the topic has more partitions, run `streamrt repartition` for this group before it "
+            f"starts again{waits}"
         )
 
 

@@ -114,7 +114,7 @@ def test_records_without_keys_stay_in_their_partition(tmp_path: Path) -> None:
 def test_folders_that_are_no_partitions(tmp_path: Path) -> None:
     write(tmp_path / "a" / "a", 1)
     source = LocalFileSource(tmp_path, has_partition_folders=True, name="rows")
-    with pytest.raises(SourceError, match="there is no folder whose name is a partition number"):
+    with pytest.raises(SourceError, match="but none of its folders is named by a partition number"):
         source.default_topic()
     assert "cannot read a/a: with has_partition_folders=True" in str(Run(source).failure())
     with pytest.raises(SourceError, match="the source rows cannot read"):

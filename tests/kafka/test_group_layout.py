@@ -330,7 +330,7 @@ def test_a2_applications_that_share_an_input_are_repartitioned_one_after_the_oth
     assert sorted((each.group, each.topics, each.stateful, each.lag > 0) for each in ours) == sorted(
         [(other.group, (shop.source,), True, False), (without.group, (shop.source,), False, True)]
     )
-    assert f"consumer group {other.group!r} reads {shop.source}, too, with state" in "\n".join(planned.lines())
+    assert f"consumer group {other.group!r} also reads {shop.source}, with state" in "\n".join(planned.lines())
     app.repartition(5)
     # Producers have begun again before the other application was repartitioned.
     shop.produce(6)
