@@ -209,7 +209,7 @@ class Bench:
         """Drop outputs."""
         return lambda value, key, timestamp, headers, partition: None, 1
 
-    def passage(self, topic: Any, node: Node, child: RecordHandler) -> RecordHandler:
+    def make_passage(self, topic: Any, node: Node, child: RecordHandler) -> RecordHandler:
         """Pass records on as they are: no measured frame is grouped."""
         return child
 

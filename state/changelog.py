@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from streamrt.common.untrusted import LOWEST, malformed_as, typed, typed_or_none
+from streamrt.common.untrusted import LOWEST, malformed_as, read_field, read_field_or_none
 from streamrt.errors import ChangelogError
 from streamrt.state.expiry import EVENT_INDEX, WALL_INDEX, has_index, index_bound, overwritten_index
 from streamrt.state.identity import Stamp, decode_versioned, encode_with_inputs
@@ -131,14 +131,14 @@ class Position:
         """
         fields = decode_versioned(data, _VERSION, "the position record of a changelog", ChangelogError)
         with malformed_as(lambda wrong: ChangelogError(f"the position record of a changelog is damaged: it {wrong}")):
-            inputs = typed_or_none(fields, "inputs", dict)
+            inputs = read_field_or_none(fields, "inputs", dict)
             return cls(
-                typed(fields, "input_offset", int),
-                typed_or_none(fields, "topic_id", str),
-                typed(fields, "partitions", int),
-                typed_or_none(fields, "stream_time", int, LOWEST),
-                None if inputs is None else {topic: typed(inputs, topic, int) for topic in inputs},
-                typed_or_none(fields, "observed", int, LOWEST),
+                read_field(fields, "input_offset", int),
+                read_field_or_none(fields, "topic_id", str),
+                read_field(fields, "partitions", int),
+                read_field_or_none(fields, "stream_time", int, LOWEST),
+                None if inputs is None else {topic: read_field(inputs, topic, int) for topic in inputs},
+                read_field_or_none(fields, "observed", int, LOWEST),
             )
 
 

@@ -22,7 +22,7 @@ from typing import Any
 
 import orjson
 
-from streamrt.common.untrusted import LOWEST, malformed_as, typed, typed_or_none
+from streamrt.common.untrusted import LOWEST, malformed_as, read_field, read_field_or_none
 from streamrt.errors import StateError, StoreCorruptedError, StoreVersionError
 
 __all__ = ["Stamp", "StoreIdentity", "decode_versioned", "encode_versioned", "encode_with_inputs"]
@@ -162,24 +162,24 @@ class Stamp:
         with malformed_as(
             lambda wrong: StoreCorruptedError(f"the stamp of a store is damaged: it {wrong}: {data[:40]!r}")
         ):
-            inputs = typed_or_none(fields, "inputs", dict)
-            epoch, restored = typed_or_none(fields, "epoch", str), typed_or_none(fields, "restored", str)
+            inputs = read_field_or_none(fields, "inputs", dict)
+            epoch, restored = read_field_or_none(fields, "epoch", str), read_field_or_none(fields, "restored", str)
             return cls(
                 StoreIdentity(
-                    typed(fields, "group", str),
-                    typed(fields, "topic", str),
-                    typed(fields, "partition", int),
-                    typed(fields, "store", str),
-                    typed_or_none(fields, "topic_id", str),
-                    typed_or_none(fields, "changelog_id", str),
-                    typed(fields, "partitions", int),
+                    read_field(fields, "group", str),
+                    read_field(fields, "topic", str),
+                    read_field(fields, "partition", int),
+                    read_field(fields, "store", str),
+                    read_field_or_none(fields, "topic_id", str),
+                    read_field_or_none(fields, "changelog_id", str),
+                    read_field(fields, "partitions", int),
                 ),
-                typed_or_none(fields, "input_offset", int, LOWEST),
-                typed_or_none(fields, "changelog_offset", int, LOWEST),
-                typed_or_none(fields, "stream_time", int, LOWEST),
-                typed(fields, "written_at", int, LOWEST),
-                None if inputs is None else {topic: typed(inputs, topic, int) for topic in inputs},
-                typed_or_none(fields, "observed", int, LOWEST),
+                read_field_or_none(fields, "input_offset", int, LOWEST),
+                read_field_or_none(fields, "changelog_offset", int, LOWEST),
+                read_field_or_none(fields, "stream_time", int, LOWEST),
+                read_field(fields, "written_at", int, LOWEST),
+                None if inputs is None else {topic: read_field(inputs, topic, int) for topic in inputs},
+                read_field_or_none(fields, "observed", int, LOWEST),
                 None if epoch is None else bytes.fromhex(epoch),
                 None if restored is None else restored.encode(),
             )

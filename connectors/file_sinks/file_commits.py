@@ -36,7 +36,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from streamrt.common.untrusted import json_object, malformed_as, typed, typed_or_none
+from streamrt.common.untrusted import json_object, malformed_as, read_field, read_field_or_none
 from streamrt.connectors.failures import PassingError
 from streamrt.connectors.file_sinks.file_stores import ChangedError, FileStore
 from streamrt.connectors.sinks.transactional import PositionChange, SinkPosition
@@ -144,47 +144,47 @@ class _Entry:
         )
         with malformed_as(damaged):
             header = json_object(line)
-            version = typed(header, "format", int)
+            version = read_field(header, "format", int)
         if version not in (_FORMAT, _FORMAT_WITH_PARTS):
             raise SinkError(f"the object {name} was written by a newer version of StreamRT")
         with malformed_as(damaged):
             files: list[tuple[str, bytes]] = []
             start = 0
-            for each in typed_or_none(header, "files", list) or ():
-                length = typed(each, 1, int)
+            for each in read_field_or_none(header, "files", list) or ():
+                length = read_field(each, 1, int)
                 files.append((_read_name(each), contents[start : start + length]))
                 start += length
             if start != len(contents):
                 raise ValueError(f"has {len(contents)} bytes of files, and should have {start}")
-            pending = typed_or_none(header, "pending", list)
-            garbage = typed_or_none(header, "garbage", list) or []
+            pending = read_field_or_none(header, "pending", list)
+            garbage = read_field_or_none(header, "garbage", list) or []
             return cls(
                 None if header["position"] is None else _read_position(header, "position"),
-                typed(header, "transaction", str),
+                read_field(header, "transaction", str),
                 None if header["files"] is None else tuple(files),
-                tuple((_read_name(each), _read_position(each, 1)) for each in typed(header, "others", list)),
+                tuple((_read_name(each), _read_position(each, 1)) for each in read_field(header, "others", list)),
                 None
                 if pending is None
-                else (typed(pending, 0, str), _read_name(pending, 1), _read_position(pending, 2)),
-                tuple(map(_open_file, typed_or_none(header, "opened", list) or ())),
-                tuple(map(_open_file, typed_or_none(header, "closing", list) or ())),
+                else (read_field(pending, 0, str), _read_name(pending, 1), _read_position(pending, 2)),
+                tuple(map(_open_file, read_field_or_none(header, "opened", list) or ())),
+                tuple(map(_open_file, read_field_or_none(header, "closing", list) or ())),
                 tuple(_read_name(garbage, number) for number in range(len(garbage))),
             )
 
 
 def _read_position(document: Any, field: str | int) -> SinkPosition:
-    items = typed(document, field, list)
+    items = read_field(document, field, list)
     return SinkPosition(
-        typed(items, 0, int),
-        typed(items, 1, int),
-        None if items[2:3] == [None] else typed(items, 2, str),
-        typed(items, 3, str),
+        read_field(items, 0, int),
+        read_field(items, 1, int),
+        None if items[2:3] == [None] else read_field(items, 2, str),
+        read_field(items, 3, str),
     )
 
 
 def _read_name(document: Any, field: str | int = 0) -> str:
     """Return the name of an object or file, which must be below the root of the store."""
-    name = typed(document, field, str)
+    name = read_field(document, field, str)
     if not name or name.startswith("/") or "\\" in name or "\0" in name or ".." in name.split("/"):
         raise ValueError("names an object outside of the store")
     return name
@@ -424,9 +424,9 @@ class FileCommits:
 
 
 def _open_file(fields: Any) -> OpenFile:
-    parts = typed(fields, "parts", list)
-    prefix = typed(fields, "prefix", str)
-    numbers = (typed(fields, number, int) for number in ("size", "records", "began_ms", "touched_ms"))
+    parts = read_field(fields, "parts", list)
+    prefix = read_field(fields, "prefix", str)
+    numbers = (read_field(fields, number, int) for number in ("size", "records", "began_ms", "touched_ms"))
     return OpenFile(
         _read_name(fields, "prefix") if prefix else "",
         _read_name(fields, "name"),

@@ -82,7 +82,7 @@ class RowWriter:
             self._check_losses(rows, start)
 
     def _encode_tuples(self, rows: TableRows) -> list[bytes]:
-        converted = rows.convert(self._columns, _find_fit)
+        converted = rows.convert_columns(self._columns, _find_fit)
         return [self._encode_tuple(rows, row, place) for row, place in zip(converted, rows.places, strict=True)]
 
     def _encode_tuple(self, rows: TableRows, row: dict[str, Any], place: Place) -> bytes:

@@ -294,7 +294,7 @@ class PostgreSQLSink(SQLSink):
                 self._insert_staged(cursor, rows, columns, defaults)
                 return
             for part, own in _group_runs(rows, columns, defaults.intersection(columns)):
-                self._copy_rows(cursor, self._qualify_name(rows.table), part, own, part.convert(own, _find_fit))
+                self._copy_rows(cursor, self._qualify_name(rows.table), part, own, part.convert_columns(own, _find_fit))
 
     def _insert_staged(self, cursor: Any, rows: TableRows, columns: Sequence[str], defaults: frozenset[str]) -> None:
         """Insert rows that may exist already, over a temporary table, since COPY knows no conflicts."""
@@ -302,7 +302,9 @@ class PostgreSQLSink(SQLSink):
         staging = Staging(target, staged, rows, columns, defaults, self._quote_name)
         cursor.execute(f"DROP TABLE IF EXISTS {staged}")
         cursor.execute(staging.create(f"CREATE TEMPORARY TABLE {STAGED} ON COMMIT DROP"))
-        converted = (staged_row(staging, row, number) for number, row in enumerate(rows.convert(columns, _find_fit)))
+        converted = (
+            staged_row(staging, row, number) for number, row in enumerate(rows.convert_columns(columns, _find_fit))
+        )
         self._copy_rows(cursor, staged, rows, [*columns, *staging.extra], converted)
         turns = 1
         cursor.execute(staging.find_equal_keys)
@@ -386,7 +388,7 @@ class PostgreSQLSink(SQLSink):
             lambda name: f"CAST(%({name})s AS {_UNLIMITED.sub(_drop_limit, rows.kinds[name])})",
             lambda part: part.replace("%", "%%"),
         )
-        converted = list(rows.convert(statement.names, _find_fit))
+        converted = list(rows.convert_columns(statement.names, _find_fit))
 
         def run() -> None:
             try:

@@ -227,7 +227,7 @@ class DuckDBSink(SQLSink):
         return next((tuple(row[1]) for row in found if ascii_lower(row[0]) == ascii_lower(table)), ())
 
     def _insert_rows(self, rows: TableRows, columns: Sequence[str]) -> None:
-        converted = list(rows.convert(columns, lambda kind: fit(self._connection, kind)))
+        converted = list(rows.convert_columns(columns, lambda kind: fit(self._connection, kind)))
         if not self._upsert and not self._ignore:
             self._write(rows, self._qualify_name(rows.table), columns, rows.kinds, converted)
             return
@@ -259,7 +259,7 @@ class DuckDBSink(SQLSink):
 
     def _execute_statement(self, statement: Statement, rows: TableRows) -> None:
         cursor, text = self._connection.cursor(), statement.numbered()
-        converted = rows.convert(statement.names, lambda kind: fit(self._connection, kind))
+        converted = rows.convert_columns(statement.names, lambda kind: fit(self._connection, kind))
         for row, place in zip(converted, rows.places, strict=True):
             execute = functools.partial(cursor.execute, text, list(row.values()))
             try:

@@ -170,7 +170,7 @@ class TableRows:
             rows.append(row, place)
         return rows
 
-    def convert(self, columns: Iterable[str], fit_of: "Callable[[str], Any]") -> Iterator[Row]:
+    def convert_columns(self, columns: Iterable[str], fit_of: "Callable[[str], Any]") -> Iterator[Row]:
         """Yield the rows with the values that the columns keep as they are.
 
         Args:

@@ -188,7 +188,7 @@ class SQLiteSink(SQLSink):
     ) -> None:
         cursor = self._connection.cursor()
         # One after the other, so that the database decides which keys are equal.
-        for row, place in zip(rows.convert(columns, _find_fit), rows.places, strict=True):
+        for row, place in zip(rows.convert_columns(columns, _find_fit), rows.places, strict=True):
             try:
                 cursor.execute(*statement_for(row))
             except (

@@ -16,9 +16,9 @@ __all__ = [
     "json_object",
     "json_value",
     "malformed_as",
+    "read_field",
+    "read_field_or_none",
     "text",
-    "typed",
-    "typed_or_none",
     "whole_number",
 ]
 
@@ -95,10 +95,10 @@ def json_object(data: bytes | str) -> dict[str, Any]:
 
 
 @overload
-def typed(document: Any, name: Any, kind: type[int], least: int = ..., most: int = ...) -> int: ...
+def read_field(document: Any, name: Any, kind: type[int], least: int = ..., most: int = ...) -> int: ...
 @overload
-def typed(document: Any, name: Any, kind: type[T]) -> T: ...
-def typed(document: Any, name: Any, kind: type[Any], least: int = 0, most: int = HIGHEST) -> Any:
+def read_field(document: Any, name: Any, kind: type[T]) -> T: ...
+def read_field(document: Any, name: Any, kind: type[Any], least: int = 0, most: int = HIGHEST) -> Any:
     """Return a field of an object, or an element of a list, that has a type; a bool is not an int.
 
     Args:
@@ -112,7 +112,7 @@ def typed(document: Any, name: Any, kind: type[Any], least: int = 0, most: int =
         ValueError: if there is no such field, or it has another type or range.
 
     Example:
-        >>> typed({"v": 1}, "v", int)
+        >>> read_field({"v": 1}, "v", int)
         1
     """
     try:
@@ -127,14 +127,14 @@ def typed(document: Any, name: Any, kind: type[Any], least: int = 0, most: int =
 
 
 @overload
-def typed_or_none(document: Any, name: Any, kind: type[int], least: int = ..., most: int = ...) -> int | None: ...
+def read_field_or_none(document: Any, name: Any, kind: type[int], least: int = ..., most: int = ...) -> int | None: ...
 @overload
-def typed_or_none(document: Any, name: Any, kind: type[T]) -> T | None: ...
-def typed_or_none(document: Any, name: Any, kind: type[Any], least: int = 0, most: int = HIGHEST) -> Any:
-    """Return a field that has a type, or None if it is null or missing; see `typed`."""
+def read_field_or_none(document: Any, name: Any, kind: type[T]) -> T | None: ...
+def read_field_or_none(document: Any, name: Any, kind: type[Any], least: int = 0, most: int = HIGHEST) -> Any:
+    """Return a field that has a type, or None if it is null or missing; see `read_field`."""
     if isinstance(document, dict) and document.get(name) is None:
         return None
-    return typed(document, name, kind, least, most)
+    return read_field(document, name, kind, least, most)
 
 
 @contextlib.contextmanager
@@ -164,7 +164,7 @@ def checked_numbers(document: Mapping[str, Any], most_key: int, least: int = 0) 
     Raises:
         ValueError: if a key or value is not a number, or is out of range.
     """
-    return {whole_number(name, most=most_key): typed(document, name, int, least) for name in document}
+    return {whole_number(name, most=most_key): read_field(document, name, int, least) for name in document}
 
 
 def _refuse_constant(name: str) -> float:

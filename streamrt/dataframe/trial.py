@@ -116,7 +116,7 @@ class TrialContext:
 
         return place, (topic.config.num_partitions if topic.config else None) or 1
 
-    def passage(self, topic: Topic, node: Node, child: RecordHandler) -> RecordHandler:
+    def make_passage(self, topic: Topic, node: Node, child: RecordHandler) -> RecordHandler:
         """Return a function that serializes a record, deserializes it, and passes it to `child`."""
         to_value = topic.value_serializer.bind(topic.name, MessageField.VALUE)
         to_key = topic.key_serializer.bind(topic.name, MessageField.KEY)

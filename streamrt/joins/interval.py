@@ -115,7 +115,7 @@ class IntervalJoin(MergeOperator):
         """Return the kind of the join, and how long it keeps records."""
         return (*super().keeps(), *numbers_of(self))
 
-    def multiplies(self) -> bool:
+    def multiplies_records(self) -> bool:
         """A record may match several of the other side."""
         return True
 

@@ -191,7 +191,7 @@ class BufferedLookupJoin(LookupJoin):
         context.on_tick(node, tick)
         return run
 
-    def multiplies(self) -> bool:
+    def multiplies_records(self) -> bool:
         """Records of the key that wait may follow one whose lookup is resolved."""
         return True
 

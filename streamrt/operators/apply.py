@@ -61,7 +61,7 @@ class Apply(Operator):
             return expand_metadata if metadata else expand
         return apply_metadata if metadata else apply
 
-    def multiplies(self) -> bool:  # noqa: D102
+    def multiplies_records(self) -> bool:  # noqa: D102
         return self.expand
 
     def describe(self) -> str:  # noqa: D102

@@ -71,7 +71,7 @@ class TimedOperator(Operator):
         """Results of timers have the times of the timers, which may be in the past."""
         return None if self.has_timers else 0
 
-    def multiplies(self) -> bool:  # noqa: D102
+    def multiplies_records(self) -> bool:  # noqa: D102
         return True
 
     def resumes(self) -> bool:  # noqa: D102

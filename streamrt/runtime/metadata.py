@@ -34,7 +34,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from streamrt.common.untrusted import HIGHEST, LOWEST, json_object, typed
+from streamrt.common.untrusted import HIGHEST, LOWEST, json_object, read_field
 from streamrt.errors import ConfigurationError
 from streamrt.kafka.cluster.committed import CommittedOffset
 from streamrt.records import TopicPartition
@@ -413,7 +413,7 @@ def _read_document(text: str | None) -> dict[str, Any] | None:
     """Return the fields of a text that StreamRT wrote; None for any other text."""
     try:
         document = json_object(text or "")
-        typed(document, "streamrt", int)
+        read_field(document, "streamrt", int)
     except ValueError:
         return None
     return document

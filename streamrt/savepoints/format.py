@@ -39,8 +39,8 @@ from streamrt.common.untrusted import (
     checked_numbers,
     json_object,
     malformed_as,
-    typed,
-    typed_or_none,
+    read_field,
+    read_field_or_none,
     whole_number,
 )
 from streamrt.config import ProcessingGuarantee
@@ -243,35 +243,35 @@ class Savepoint:
         """
         with malformed_as(lambda wrong: _make_damaged_error(topic, data, wrong)):
             document = json_object(data)
-            version = typed(document, "v", int)
+            version = read_field(document, "v", int)
         if version > _VERSION:
             raise SavepointError(
                 f"the savepoint in {topic} has format {version}, and this StreamRT supports formats up to {_VERSION}: "
                 "upgrade StreamRT"
             )
         with malformed_as(lambda wrong: _make_damaged_error(topic, data, wrong)):
-            inputs = {name: _input_of(each) for name, each in typed(document, "inputs", dict).items()}
+            inputs = {name: _input_of(each) for name, each in read_field(document, "inputs", dict).items()}
             return cls(
-                typed(document, "name", str),
-                typed(document, "group", str),
-                typed(document, "created", int, most=_LATEST_MS),
-                _guarantee_of(typed(document, "guarantee", str)),
+                read_field(document, "name", str),
+                read_field(document, "group", str),
+                read_field(document, "created", int, most=_LATEST_MS),
+                _guarantee_of(read_field(document, "guarantee", str)),
                 inputs,
-                tuple(_check_strings(topics) for topics in typed(document, "streams", list)),
+                tuple(_check_strings(topics) for topics in read_field(document, "streams", list)),
                 tuple(
                     SavedStore(
-                        typed(each, "scope", str),
-                        _check_strings(typed(each, "topics", list)),
-                        typed(each, "store", str),
-                        typed_or_none(each, "id", str),
+                        read_field(each, "scope", str),
+                        _check_strings(read_field(each, "topics", list)),
+                        read_field(each, "store", str),
+                        read_field_or_none(each, "id", str),
                         _log_of(each, "changelog"),
                     )
-                    for each in typed(document, "stores", list)
+                    for each in read_field(document, "stores", list)
                 ),
-                tuple(_log_of(each, "changelog") for each in typed(document, "sources", list)),
+                tuple(_log_of(each, "changelog") for each in read_field(document, "sources", list)),
                 tuple(
-                    _log_of({**each, "partitions": inputs[typed(each, "topic", str)].partitions}, "topic")
-                    for each in typed(document, "exchanges", list)
+                    _log_of({**each, "partitions": inputs[read_field(each, "topic", str)].partitions}, "topic")
+                    for each in read_field(document, "exchanges", list)
                 ),
             )
 
@@ -437,37 +437,37 @@ def _input_document(each: SavedInput) -> dict[str, Any]:
 
 
 def _input_of(document: object) -> SavedInput:
-    sent = typed_or_none(document, "sent", dict) or {}
+    sent = read_field_or_none(document, "sent", dict) or {}
     return SavedInput(
-        typed_or_none(document, "id", str),
-        typed(document, "partitions", int, most=_MOST_PARTITIONS),
-        typed(document, "first", int, most=_MOST_PARTITIONS),
-        checked_numbers(typed(document, "at", dict), _MOST_PARTITIONS),
-        {whole_number(number, most=_MOST_PARTITIONS): _sent_of(typed(sent, number, dict)) for number in sent},
+        read_field_or_none(document, "id", str),
+        read_field(document, "partitions", int, most=_MOST_PARTITIONS),
+        read_field(document, "first", int, most=_MOST_PARTITIONS),
+        checked_numbers(read_field(document, "at", dict), _MOST_PARTITIONS),
+        {whole_number(number, most=_MOST_PARTITIONS): _sent_of(read_field(sent, number, dict)) for number in sent},
     )
 
 
 def _sent_of(times: Mapping[str, Any]) -> dict[str, Sent]:
     return {
-        topic: Sent(typed_or_none({"time": told[0]}, "time", int, LOWEST), pending=True)
+        topic: Sent(read_field_or_none({"time": told[0]}, "time", int, LOWEST), pending=True)
         if isinstance(told, list)
-        else Sent(typed(times, topic, int, LOWEST))
+        else Sent(read_field(times, topic, int, LOWEST))
         for topic, told in times.items()
     }
 
 
 def _log_of(document: object, name: str) -> SavedLog:
     return SavedLog(
-        typed(document, name, str),
-        typed(document, "partitions", int, most=_MOST_PARTITIONS),
-        typed(document, "begin", int, most=_MOST_PARTITIONS),
+        read_field(document, name, str),
+        read_field(document, "partitions", int, most=_MOST_PARTITIONS),
+        read_field(document, "begin", int, most=_MOST_PARTITIONS),
     )
 
 
 def _check_strings(items: object) -> tuple[str, ...]:
     if not isinstance(items, list):
         raise ValueError(f"a list of topics is {type(items).__name__}")
-    return tuple(typed(items, number, str) for number in range(len(items)))
+    return tuple(read_field(items, number, str) for number in range(len(items)))
 
 
 def _guarantee_of(text: str) -> ProcessingGuarantee:

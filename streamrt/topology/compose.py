@@ -121,8 +121,8 @@ class _NodeContext:
     def partition_sender(self, topic: "Topic") -> tuple[PartitionSender, int]:
         return self._context.partition_sender(topic)
 
-    def passage(self, topic: "Topic", node: Node, child: RecordHandler) -> RecordHandler:
-        return self._context.passage(topic, node, child)
+    def make_passage(self, topic: "Topic", node: Node, child: RecordHandler) -> RecordHandler:
+        return self._context.make_passage(topic, node, child)
 
     def sink(self, sink: "BaseSink", check: Callable[[Any], Any] | None = None) -> RecordHandler:
         return self._context.sink(sink, check)

@@ -344,7 +344,7 @@ class Topology:
             parents = [self._by_id[parent] for parent in node.parents]
             roots = [root for parent in node.parents for root in self._source_ids[parent]]
             if len(set(roots)) < len(roots) or any(
-                parent.operator.multiplies() or (parent.id in found and not parent.operator.separates)
+                parent.operator.multiplies_records() or (parent.id in found and not parent.operator.separates)
                 for parent in parents
             ):
                 found.add(node.id)

@@ -67,7 +67,7 @@ class TaskServices(Protocol):
     def partition_sender(self, topic: Topic) -> tuple[PartitionSender, int]:
         """Return the function that produces a record to a partition of `topic`, and the number of these at the start."""
 
-    def passage(self, topic: Topic, node: "Node", child: RecordHandler) -> RecordHandler:
+    def make_passage(self, topic: Topic, node: "Node", child: RecordHandler) -> RecordHandler:
         """Return the function that passes a record to `child` as if it had been produced to a topic and read from it.
 
         Args:
@@ -201,7 +201,7 @@ class Operator(abc.ABC):
         """
         return 0
 
-    def multiplies(self) -> bool:
+    def multiplies_records(self) -> bool:
         """Return whether one record may have several results."""
         return False
 
@@ -255,7 +255,7 @@ class InMemoryExchange(Operator):
     separates: ClassVar[bool] = True
     exchange: ExchangeOperator
 
-    def multiplies(self) -> bool:
+    def multiplies_records(self) -> bool:
         """Return whether a value of the topic may contain several records."""
         return self.exchange.topic.value_deserializer.split_values
 
@@ -270,7 +270,7 @@ class InMemoryExchange(Operator):
         return self.exchange.sized_by is None
 
     def build(self, child: RecordHandler, node: "Node", context: OperatorContext) -> RecordHandler:  # noqa: D102
-        passage = context.passage(self.exchange.topic, node, child)
+        passage = context.make_passage(self.exchange.topic, node, child)
         operator = self.exchange.sized(1, "")
         return operator.build(child, node, cast("OperatorContext", _InMemory(passage)))
 
@@ -347,7 +347,7 @@ class SourceOperator(Operator):
     name: ClassVar[str] = "source"
     topic: Topic
 
-    def multiplies(self) -> bool:
+    def multiplies_records(self) -> bool:
         """Return whether a value of the topic may contain several records."""
         return self.topic.value_deserializer.split_values
 

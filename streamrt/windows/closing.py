@@ -120,7 +120,7 @@ class WindowOperator(Operator):
         """Return the kind of the windows with their lengths, and their aggregations."""
         return (*super().keeps(), *numbers_of(self), *self.aggregation.keeps())
 
-    def multiplies(self) -> bool:
+    def multiplies_records(self) -> bool:
         """One record may change several windows, and close others."""
         return True
 

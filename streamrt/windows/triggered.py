@@ -109,7 +109,7 @@ class TriggeredWindow(PaneRules, Operator):
             window = Window(pane.low or 0, pane.high or 0)
         return window, values if plan is None else plan.aggregate(pane.state, values, transaction.packing)
 
-    def multiplies(self) -> bool:  # noqa: D102
+    def multiplies_records(self) -> bool:  # noqa: D102
         return True
 
     def resumes(self) -> bool:  # noqa: D102

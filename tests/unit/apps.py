@@ -99,7 +99,7 @@ class Surroundings:
     def sender(self, topic: Topic, copies: int = 0) -> RecordHandler:
         return lambda *record: self.sent.append((topic.name, *record))
 
-    def passage(self, topic: Topic, node: Node, child: RecordHandler) -> RecordHandler:
+    def make_passage(self, topic: Topic, node: Node, child: RecordHandler) -> RecordHandler:
         return child
 
     def partition_sender(self, topic: Topic) -> tuple[PartitionSender, int]:

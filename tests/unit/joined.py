@@ -72,7 +72,7 @@ class Joined:
     def access(self, store: StoreSpec) -> TaskAccess:
         return TaskAccess.of_test(store.name)
 
-    def passage(self, topic: Topic, node: Node, child: RecordHandler) -> RecordHandler:
+    def make_passage(self, topic: Topic, node: Node, child: RecordHandler) -> RecordHandler:
         return child
 
     def partition_sender(self, topic: Topic) -> tuple[PartitionSender, int]:

@@ -115,7 +115,7 @@ class Buffered:
     def sender(self, topic: Any, copies: int = 0) -> RecordHandler:
         raise AssertionError("nothing is sent")
 
-    def passage(self, topic: Any, node: Any, child: RecordHandler) -> RecordHandler:
+    def make_passage(self, topic: Any, node: Any, child: RecordHandler) -> RecordHandler:
         raise AssertionError("no test has an exchange")
 
     def partition_sender(self, topic: Any) -> tuple[PartitionSender, int]:

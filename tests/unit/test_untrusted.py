@@ -12,7 +12,7 @@ from streamrt import Application
 from streamrt.common.claims import Claimed, claim
 from streamrt.common.logs import line_formatter
 from streamrt.common.texts import json_readable, readable, readable_lines
-from streamrt.common.untrusted import HIGHEST, json_object, typed, typed_or_none, whole_number
+from streamrt.common.untrusted import HIGHEST, json_object, read_field, read_field_or_none, whole_number
 from streamrt.connectors.file_sinks.file_commits import _Entry
 from streamrt.connectors.sinks.transactional import SinkPosition
 from streamrt.errors import ChangelogError, SavepointError, SinkError, StoreCorruptedError, StoreVersionError
@@ -218,8 +218,8 @@ def test_readers_raise_value_errors_alone() -> None:
     documents: list[Any] = [{}, {"v": True}, {"v": 1.0}, {"v": -1}, {"v": 2**63}, {"v": None}, [], None, 5]
     for document in documents:
         with pytest.raises(ValueError):  # noqa: PT011
-            typed(document, "v", int)
-    assert (typed_or_none({}, "v", int), typed_or_none({"v": None}, "v", str)) == (None, None)
+            read_field(document, "v", int)
+    assert (read_field_or_none({}, "v", int), read_field_or_none({"v": None}, "v", str)) == (None, None)
 
 
 # -- A1: claim, then read -----------------------------------------------------------------------------------------------

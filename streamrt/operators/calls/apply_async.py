@@ -90,7 +90,7 @@ class ApplyAsync(Operator):
         )
         return context.asynchronous(node, calls)
 
-    def multiplies(self) -> bool:  # noqa: D102
+    def multiplies_records(self) -> bool:  # noqa: D102
         return self.expand
 
     def describe(self) -> str:  # noqa: D102

@@ -245,7 +245,7 @@ class OutputCollector:
 
         return send
 
-    def passage(self, topic: Topic, node: Node, child: RecordHandler) -> RecordHandler:
+    def make_passage(self, topic: Topic, node: Node, child: RecordHandler) -> RecordHandler:
         """Return the function that passes a record to `child` as if it had been produced to a topic and read from it."""
         topology, below = self._spec.topology, self.below(node.id)
         as_read = passes_as_read(node, topology)
