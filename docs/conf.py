@@ -3,7 +3,7 @@
 project = "StreamRT"
 html_title = project
 root_doc = "docs/index"
-include_patterns = ["*.md", "docs/*.md", "docs/connectors/*.md", "docs/decisions/*.md"]
+include_patterns = ["*.md", "docs/**.md"]
 # The tables of rows are test output, and the front page of the repository is not one of the site.
 exclude_patterns = ["README.md", "docs/*-rows.md"]
 extensions = ["myst_parser", "sphinx_copybutton"]
