@@ -70,6 +70,12 @@ test: archives servers  ## Lint, check types and run all tests; show which took 
 	    tail -n 1 $(VENV)/lane-$$lane.log | grep -qE '^=+ [0-9]+ passed' || \
 	        { echo "== the end of lane $$lane, which did not pass"; tail -n 100 $(VENV)/lane-$$lane.log; }; \
 	done; \
+	for lane in $(LANES); do \
+	    if grep -qE 'Timeout \([0-9:]+\)!' $(VENV)/lane-$$lane.log; then \
+	        echo "== lane $$lane was ended by a test that did not end"; \
+	        grep -E '^  File ' $(VENV)/lane-$$lane.log | grep -v /site-packages/ | tail -n 30; \
+	    fi; \
+	done; \
 	cat $(VENV)/lane-*.log | grep -E '^(FAILED|ERROR) ' || true; \
 	test $$failed = 0; \
 	echo "make test: ruff check, ruff format, lint-imports, mypy and pytest passed in $$(($$(date +%s) - begun)) s"
@@ -81,6 +87,9 @@ lane-models lane-unit types: NICE := nice -n 3
 # environment says otherwise.
 archives test lane-%: export STREAMRT_CACHE_DIR := $(abspath $(VENV)/cache)
 lane-%: export PYTHONDONTWRITEBYTECODE :=
+# Where either is set, pytest explains a failure with a full comparison: of lists with thousands of items, it takes hours.
+lane-%: export CI :=
+lane-%: export BUILD_NUMBER :=
 # The shell gives way to pytest, so that whoever ends make ends it, too.
 lane-%:
 	@exec $(NICE) $(BIN)/python -m pytest -p no:cacheprovider --durations=$(SLOWEST) $(LANE_$*) > $(VENV)/$@.log 2>&1

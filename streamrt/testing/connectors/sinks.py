@@ -11,6 +11,7 @@ import cloudpickle
 import pytest
 
 from streamrt.connectors import BatchingSink, SinkBackpressureError, SinkBatch, SinkItem
+from streamrt.testing.comparison import check_same
 from streamrt.testing.connectors.spies import spy_on
 
 __all__ = ["BatchingSinkConformance", "BrokenBatch", "Written"]
@@ -118,7 +119,7 @@ class BatchingSinkConformance:
         """Added values belong to a commit that may be abandoned."""
         sink, before = self.started(), self.written()
         self._add_values(sink, 0, 3)
-        assert self.written() == before
+        check_same(self.written(), before)
 
     def test_flush_writes_what_was_added_in_order(self) -> None:
         """Each value once, in the order of arrival."""
@@ -134,7 +135,7 @@ class BatchingSinkConformance:
         sink.flush()
         once = self.written()
         sink.flush()
-        assert self.written() == once
+        check_same(self.written(), once)
         self._add_values(sink, 2, 3)
         sink.flush()
         self._check_same(self.written()[len(once) :], [(0, 2)])
@@ -143,7 +144,7 @@ class BatchingSinkConformance:
         """Commits also happen when nothing reaches the sink."""
         sink, before = self.started(), self.written()
         sink.flush()
-        assert self.written() == before
+        check_same(self.written(), before)
 
     def test_partitions_are_batches_of_their_own(self) -> None:
         """Each batch comes from one partition and has its offsets."""
@@ -174,7 +175,7 @@ class BatchingSinkConformance:
         self._add_values(sink, 0, 3)
         sink.on_paused()
         sink.flush()
-        assert self.written() == before
+        check_same(self.written(), before)
         self._add_values(sink, 0, 3)
         sink.flush()
         self._check_same(self.written()[len(before) :], [(0, offset) for offset in range(3)])
@@ -247,7 +248,7 @@ class BatchingSinkConformance:
             sink.add(value, key, 1_000 + offset, [("name", b"\xff"), ("name", None)], _TOPIC, 0, offset)
         sink.flush()
         found = self.written()[len(before) :]
-        assert [item.value for item in found] == [value for value, _ in pairs]
+        check_same([item.value for item in found], [value for value, _ in pairs])
         for offset, item in enumerate(found):
             assert item.timestamp in (None, 1_000 + offset)
 
@@ -277,7 +278,7 @@ class BatchingSinkConformance:
             sink.add(copy.deepcopy(self._make_value(offset)), b"key", 1_000 + offset, None, _TOPIC, partition, offset)
 
     def _check_same(self, found: Sequence[Written], origins: Sequence[tuple[int, int]]) -> None:
-        assert [item.value for item in found] == [self._make_value(offset) for _, offset in origins]
+        check_same([item.value for item in found], [self._make_value(offset) for _, offset in origins])
         for item, (partition, offset) in zip(found, origins, strict=True):
             assert item.topic in (None, _TOPIC)
             assert item.partition in (None, partition)
