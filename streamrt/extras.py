@@ -25,7 +25,7 @@ def requirement(extra: str) -> str:
     """Return what a project writes into its dependencies to get this StreamRT, from the same origin.
 
     Args:
-        extra: name of the extra, as in `pyproject.toml`.
+        extra: name of the extra, as in `pyproject.toml`; several are separated by commas.
 
     Example:
         >>> requirement("local").startswith("streamrt[local]")

@@ -1,15 +1,18 @@
 """A new user's first hour: `streamrt init`, `dev`, `produce`, `consume`, and a change of the program."""
 
 import signal
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import psutil
 import pytest
 
 from tests.command_line import streamrt
+from tests.hosts import HostedProgram
 from tests.spark.test_dev import dev, jvms, write
-from tests.support import Kafka, Program, unique, wait_until
+from tests.support import MASTER, Kafka, Program, unique, wait_until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow]
 
@@ -51,3 +54,33 @@ def test_a_new_project_runs_and_a_change_is_seen(
     code, _ = running.end(signal.SIGINT)
     assert code == 0
     wait_until(lambda: not any(psutil.pid_exists(pid) for pid in started), what="the JVM ends")
+
+
+@pytest.mark.parametrize("kind", ["table", "sink"])
+def test_a_new_project_of_another_kind_runs(
+    kind: str,
+    kafka: Kafka,
+    hosted: Callable[..., HostedProgram],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("STREAMRT_BROKER_ADDRESS", kafka.address)
+    group, orders, table = unique(kind), unique("orders"), f"shop.{unique('sales')}"
+    project = tmp_path / "project"
+    assert streamrt("init", project, "--kind", kind, "--name", group).code == 0
+    app = project / "app.py"
+    # Other tests use the same broker.
+    app.write_text(app.read_text().replace('topic("orders")', f'topic("{orders}")').replace("shop.sales", table))
+    running = hosted(app, project, STREAMRT_STATE_DIR=str(tmp_path / "state"), STREAMRT_SPARK_MASTER=MASTER)
+    wait_until(lambda: orders in kafka.admin.list_topics(30), what="the application creates its topics")
+    order = '{"id": 1, "customer": "ann", "amount": "9.50", "item": "cup", "pieces": 6}'
+    assert streamrt("produce", orders, order).code == 0
+    wait_until(lambda: kafka.committed(group, orders) == 1, what="the commit")
+    if kind == "table":
+        scanned = streamrt("table", "scan", table, "--catalog", project / "tables", "--format", "jsonl").lines
+        assert scanned == [{"id": 1, "customer": "ann", "amount": "9.50"}]
+    else:
+        with closing(sqlite3.connect(project / "orders.sqlite")) as connection:
+            assert connection.execute("SELECT id, item, pieces FROM orders").fetchall() == [(1, "cup", 6)]
+    code, _ = running.end()
+    assert code == 0, running.err

@@ -2,6 +2,8 @@
 
 import importlib.resources
 import re
+import shlex
+from enum import Enum
 from pathlib import Path
 from string import Template
 from typing import Annotated
@@ -15,11 +17,24 @@ from streamrt.extras import requirement
 __all__ = ["EXAMPLES", "init"]
 
 _TEMPLATE = "template"
+"""Files of all kinds of projects, and a directory for each kind."""
+_ABOUT = "about.md.tmpl"
+"""The part of README.md that differs by kind."""
 _SUFFIX = ".tmpl"
 _DOT = "dot-"
 """Beginning of the name of a hidden file: build tools leave out hidden files."""
 _NAME = re.compile(r"[a-z]([a-z0-9-]*[a-z0-9])?")
-EXAMPLES = examples("streamrt init word-counts", "streamrt init . --name word-counts")
+EXAMPLES = examples(
+    "streamrt init word-counts", "streamrt init payments --kind table", "streamrt init . --name word-counts"
+)
+
+
+class Kind(str, Enum):
+    """Kinds of projects: topic to topic, topic to table, topic to database."""
+
+    stream = "stream"
+    table = "table"
+    sink = "sink"
 
 
 def init(
@@ -28,9 +43,16 @@ def init(
         str | None,
         typer.Option(help="Name of the project and of its consumer group; by default that of the directory."),
     ] = None,
+    kind: Annotated[
+        Kind,
+        typer.Option(
+            help="The application: `stream` counts words of a topic, `table` makes rows of a table of records, `sink` writes "
+            "records to a database."
+        ),
+    ] = Kind.stream,
     as_json: JsonOption = False,
 ) -> None:
-    """Create a project: an application that counts words, its test, and how to run both."""
+    """Create a project: an application that runs, its test, and how to run both, here and in containers."""
     chosen = name or re.sub(r"[^a-z0-9]+", "-", directory.absolute().resolve().name.lower()).strip("-")
     if not _NAME.fullmatch(chosen):
         raise ConfigurationError(
@@ -42,34 +64,43 @@ def init(
                 f"{directory} is not an empty directory, and nothing was created: choose another one"
             )
         directory.mkdir(parents=True, exist_ok=True)
-        written = _write_template(directory, {"name": chosen, "requirement": requirement("local")})
+        written = _write_template(
+            directory,
+            kind,
+            {
+                "name": chosen,
+                "requirement": requirement("local"),
+                # In a container, StreamRT is not where it is here.
+                "image_requirement": requirement("control,local").partition(" @ ")[0],
+            },
+        )
     except OSError as error:
         raise ConfigurationError(
             f"the project cannot be created: {error.filename or directory}: {error.strerror}; choose another directory"
         ) from error
     if as_json:
-        print_json({"name": chosen, "directory": str(directory), "files": written})
+        print_json({"name": chosen, "kind": kind.value, "directory": str(directory), "files": written})
         return
     echo(f"created {directory}:")
     for path in written:
         echo(f"  {path}")
     echo("next:")
-    for line in (f"cd {directory}", 'pip install -e ".[dev]"', "pytest", "streamrt dev app.py"):
+    for line in (f"cd {shlex.quote(str(directory))}", 'pip install -e ".[dev]"', "pytest", "streamrt dev app.py"):
         echo(f"  {line}")
 
 
-def _write_template(directory: Path, values: dict[str, str]) -> list[str]:
+def _write_template(directory: Path, kind: Kind, values: dict[str, str]) -> list[str]:
     """Write the files of the template; return their names."""
-    written = []
     template = importlib.resources.files("streamrt.cli") / _TEMPLATE
-    for source in sorted(template.iterdir(), key=lambda each: each.name):
-        if not source.name.endswith(_SUFFIX):
+    about = Template((template / kind.value / _ABOUT).read_text(encoding="utf-8")).substitute(values)
+    written = []
+    for source in sorted([*template.iterdir(), *(template / kind.value).iterdir()], key=lambda each: each.name):
+        if not source.name.endswith(_SUFFIX) or source.name == _ABOUT:
             continue
         target = source.name.removesuffix(_SUFFIX)
         if target.startswith(_DOT):
             target = f".{target.removeprefix(_DOT)}"
-        (directory / target).write_text(
-            Template(source.read_text(encoding="utf-8")).substitute(values), encoding="utf-8"
-        )
+        text = Template(source.read_text(encoding="utf-8")).substitute(values, about=about)
+        (directory / target).write_text(text, encoding="utf-8")
         written.append(target)
     return written
