@@ -17,6 +17,7 @@ RUN awk '/^[a-z]/ {wanted = /^(setuptools|wheel|packaging)==/} wanted' requireme
 
 COPY pyproject.toml README.md LICENSE ./
 COPY connectors connectors
+COPY examples examples
 COPY serializers serializers
 COPY state state
 COPY streamrt streamrt

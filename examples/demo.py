@@ -3,7 +3,7 @@
 It starts a Kafka broker on this machine, loads the flights into a topic, and runs the application on Spark. A second
 thread watches records, rate, lag, and the late flights that a consumer reads from the output topic.
 
-    make demo                   # or, with the extras `demo` and `local` installed: python -m examples.demo
+    python examples/demo.py     # with the extras `demo` and `local`; in the source tree, `make demo` also installs them
 """
 
 import argparse
@@ -27,9 +27,9 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from examples.late_flights import build
 from streamrt import Application, Topic, TopicConfig
 from streamrt.errors import StreamRTError
+from streamrt.examples.late_flights import build
 from streamrt.extras import install_command
 from streamrt.kafka import Consumer, Producer, TopicAdmin
 from streamrt.models import TopicPartition

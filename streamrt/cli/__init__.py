@@ -8,7 +8,7 @@ import typer
 from streamrt.cli import control, groups, jars, topics
 from streamrt.cli.diagnosis import doctor
 from streamrt.cli.output import echo, examples
-from streamrt.cli.programs import dev, init, plan, repartition, reset, run, savepoint, state
+from streamrt.cli.programs import dev, example_programs, init, plan, repartition, reset, run, savepoint, state
 from streamrt.cli.records import consume, dlq, produce
 from streamrt.cli.tables import catalog as catalogs
 from streamrt.cli.tables import table as tables
@@ -27,6 +27,7 @@ app = typer.Typer(
 app.add_typer(catalogs.app, name="catalog")
 app.add_typer(dev.app, name="dev")
 app.add_typer(dlq.app, name="dlq")
+app.add_typer(example_programs.app, name="examples")
 app.add_typer(plan.app, name="plan")
 app.add_typer(savepoint.app, name="savepoint")
 app.add_typer(state.app, name="state")

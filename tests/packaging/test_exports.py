@@ -19,6 +19,8 @@ import streamrt
 ROOT = Path(__file__).resolve().parent.parent.parent
 # Top-level folders that are imported below `streamrt`.
 MOVED = ("connectors", "serializers", "state")
+# The folder of programs that lies in the package, so that `streamrt examples` finds them.
+PROGRAMS = "examples"
 
 
 def pyproject() -> dict[str, Any]:
@@ -60,8 +62,8 @@ PUBLIC = public_names()
 
 def test_the_list_of_packages_is_what_is_on_disk() -> None:
     setuptools = pyproject()["tool"]["setuptools"]
-    assert sorted(setuptools["packages"]) == PACKAGES
-    expected = {"streamrt": "streamrt", **{f"streamrt.{name}": name for name in MOVED}}
+    assert sorted(setuptools["packages"]) == sorted([*PACKAGES, f"streamrt.{PROGRAMS}"])
+    expected = {"streamrt": "streamrt", **{f"streamrt.{name}": name for name in (*MOVED, PROGRAMS)}}
     nested = {name: path for name, path in setuptools["package-dir"].items() if name not in expected}
     assert {name: setuptools["package-dir"][name] for name in expected} == expected
     assert all((ROOT / path / "__init__.py").exists() for path in nested.values())
@@ -70,24 +72,24 @@ def test_the_list_of_packages_is_what_is_on_disk() -> None:
 def test_files_of_other_kinds_are_packaged() -> None:
     patterns = pyproject()["tool"]["setuptools"]["package-data"]
     packaged = {
-        path
+        path.resolve()
         for package, globs in patterns.items()
         for pattern in globs
         for path in (ROOT / package.replace(".", "/")).glob(pattern)
     }
     found: set[Path] = set()
-    for top in ("streamrt", *MOVED):
+    for top in ("streamrt", *MOVED, PROGRAMS):
         for folder, _, files in os.walk(ROOT / top):
             found.update(Path(folder, file) for file in files if not file.endswith((".py", ".pyc")))
     assert found == packaged
 
 
-@pytest.mark.parametrize("name", MOVED)
-def test_the_links_for_type_checkers_are_relative(name: str) -> None:
+@pytest.mark.parametrize("name", [*MOVED, PROGRAMS])
+def test_the_links_in_the_package_are_relative(name: str) -> None:
     link = ROOT / "streamrt" / name
     assert link.is_symlink()
     assert str(link.readlink()) == f"../{name}"
-    assert (link / "__init__.py").samefile(ROOT / name / "__init__.py")
+    assert link.samefile(ROOT / name)
 
 
 def test_no_module_imports_the_package_that_it_is_in() -> None:
@@ -216,7 +218,7 @@ def test_no_module_imports_a_moved_package_by_its_bare_name() -> None:
     # To parse all files takes seconds, so only those are that may have such a line.
     suspicious = re.compile(rf"^\s*(import\b.*\b({'|'.join(MOVED)})\b|from\s+({'|'.join(MOVED)}|\.))", re.MULTILINE)
     wrong = []
-    for path in sources("streamrt", *MOVED, "tests", "examples", "bench"):
+    for path in sources("streamrt", *MOVED, PROGRAMS, "tests", "bench"):
         text = path.read_text()
         for node in ast.walk(ast.parse(text)) if suspicious.search(text) else ():
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
