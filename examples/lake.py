@@ -1,4 +1,4 @@
-"""Writes payments to lake tables, each once: all of them to a Delta table, refunds to an Iceberg table, too.
+"""Writes payments to lake tables, each once: all of them to a Delta table, and refunds also to an Iceberg table.
 
 Reads `card-payments`, such as {"country": "FR", "euros": 12.5}, with the card as key. Both tables are below the directory
 `lake`, in the current directory: any engine that knows Delta or Iceberg can read them. In an object store, only the URLs

@@ -1,4 +1,4 @@
-"""Matches orders with their payments, and tells of orders that nobody has paid for within a quarter of an hour.
+"""Matches orders with their payments, and reports orders that are not paid within a quarter of an hour.
 
 Reads `order-events`, such as {"type": "order", "total": 20.0} and {"type": "payment", "total": 20.0}, with the order's
 id as key. Writes paid orders to `paid-orders`, and the others to `unpaid-orders`. Payments of a wrong amount go to

@@ -1,4 +1,4 @@
-"""Cuts texts into words: one record in, any number of records out.
+"""Cuts text into words: one record in, any number of records out.
 
 Reads `texts`, whose values are plain text, and writes each word to `words`, with the word as key.
 
