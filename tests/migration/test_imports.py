@@ -213,7 +213,7 @@ def test_paths_that_lie_below_what_they_name_can_be_imported_first() -> None:
 
 def test_d1_every_public_name_is_here_or_named_as_absent() -> None:
     """All that version 3.28.1 has below its package, by module; modules and names with an underscore are left out."""
-    page = (ROOT.parent / "docs" / "coming-from-quix.md").read_text()
+    page = (ROOT.parent / "docs" / "coming-from-quix-names.md").read_text()
     rows = page.partition("## Paths that are absent")[2].partition("\n## ")[0]
     absent = {name for row in rows.splitlines() for name in re.findall(r"`([\w.]+)`", row.split(" | ")[0])}
     missing = []

@@ -102,8 +102,8 @@ PAGES = (
         """# Rows of other systems
 
 What Apache Fluss's Python client and Dataiku's streaming endpoints offer, how [tables](tables.md) have it, and the tests that
-show it. The pages [coming from Fluss](coming-from-fluss.md) and [coming from Dataiku](coming-from-dataiku.md) have the same
-by topic. `python -m tests.rows` makes this page from the tests.
+show it. The pages [coming from Fluss](coming-from-fluss-names.md) and [coming from Dataiku](coming-from-dataiku.md) have the
+same by topic. `python -m tests.rows` makes this page from the tests.
 """,
         (("fluss.txt", "Apache Fluss, Python client"), ("dataiku.txt", "Dataiku, streaming endpoints")),
     ),
@@ -111,8 +111,8 @@ by topic. `python -m tests.rows` makes this page from the tests.
         ROOT / "docs" / "process-rows.md",
         """# Rows of PyFlink
 
-What PyFlink's DataStream API offers, row by row, how StreamRT has it, and the tests that show it. The page [coming from
-PyFlink](coming-from-pyflink.md) has the same by topic, and what differs. `python -m tests.rows` makes this page.
+What PyFlink's DataStream API offers, row by row, how StreamRT has it, and the tests that show it. The [translation
+tables](coming-from-pyflink-names.md) have the same by topic. `python -m tests.rows` makes this page.
 """,
         (("pyflink.txt", "PyFlink, DataStream API"),),
     ),
