@@ -8,7 +8,7 @@ from typer.main import get_command
 from typer.testing import CliRunner
 
 from streamrt.cli import app
-from streamrt.errors import StreamRTError
+from streamrt.errors import StreamRTError, reference_of
 
 
 class Outcome(NamedTuple):
@@ -32,9 +32,9 @@ class Outcome(NamedTuple):
 
     @property
     def sentence(self) -> str:
-        """The sentence with which it failed."""
+        """The sentence with which it failed, without the line that leads to the paragraph of the error."""
         assert self.code == 1, self
-        *_, last = self.err.splitlines()
+        *_, last = (line for line in self.err.splitlines() if not line.startswith("streamrt explain "))
         assert "Traceback" not in self.err
         return last
 
@@ -44,7 +44,8 @@ def streamrt(*arguments: object, stdin: str | bytes | None = None) -> Outcome:
     result = CliRunner().invoke(app, list(map(str, arguments)), input=stdin)
     error = result.exception
     if isinstance(error, StreamRTError):
-        return Outcome(1, result.stdout, f"{result.stderr}streamrt: {error}\n")
+        shown = f"{result.stderr}streamrt: {error}" + reference_of(error, "\n")
+        return Outcome(1, result.stdout, f"{shown}\n")
     if error is not None and not isinstance(error, SystemExit):
         raise error
     return Outcome(result.exit_code, result.stdout, result.stderr)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from streamrt.application.execution import Execution
 from streamrt.application.run_state import RunState
 from streamrt.config import require_amounts
-from streamrt.errors import ApplicationStateError, ApplicationTimeoutError, StreamRTError
+from streamrt.errors import ApplicationStateError, ApplicationTimeoutError, StreamRTError, reference_of
 from streamrt.runtime.driver.life.checkpoints import Checkpoint
 from streamrt.runtime.driver.life.exits import stop_on_signals
 from streamrt.runtime.driver.life.lifecycle import ApplicationStatus, without_secrets
@@ -92,7 +92,7 @@ class Operations:
             self._execution.run()
         except BaseException as raised:  # noqa: BLE001 - raised by wait() and start()
             self._raised = error = without_secrets(raised)
-            logger.error("the application has ended: %s: %s", type(error).__name__, error)
+            logger.error("the application has ended: %s: %s%s", type(error).__name__, error, reference_of(error, "; "))
 
     def wait(self, timeout: float | None = None) -> bool:
         """See `Application.wait`."""

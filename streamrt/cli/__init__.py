@@ -6,14 +6,14 @@ from typing import Annotated
 import typer
 
 from streamrt.cli import control, groups, jars, topics
-from streamrt.cli.diagnosis import doctor
+from streamrt.cli.diagnosis import doctor, explain
 from streamrt.cli.output import echo, examples
 from streamrt.cli.programs import dev, example_programs, init, plan, repartition, reset, run, savepoint, state
 from streamrt.cli.records import consume, dlq, produce
 from streamrt.cli.tables import catalog as catalogs
 from streamrt.cli.tables import table as tables
 from streamrt.cli.tables import table_copy
-from streamrt.errors import StreamRTError
+from streamrt.errors import StreamRTError, reference_of
 
 __all__ = ["app", "main"]
 
@@ -38,6 +38,7 @@ app.add_typer(groups.app, name="groups")
 app.command("init", epilog=init.EXAMPLES)(init.init)
 app.command("run", epilog=run.EXAMPLES)(run.run)
 app.command("doctor", epilog=doctor.EXAMPLES)(doctor.doctor)
+app.command("explain", epilog=explain.EXAMPLES)(explain.explain)
 app.command("produce", epilog=produce.EXAMPLES)(produce.produce)
 app.command("consume", epilog=consume.EXAMPLES)(consume.consume)
 app.command("lag", epilog=examples("streamrt lag shop", "streamrt lag shop --json | jq .total"))(groups.lag)
@@ -72,7 +73,8 @@ def _root_command(
 def main() -> None:
     """Run the command line.
 
-    An error of StreamRT ends the program with exit code 1 and one sentence on stderr, without a traceback.
+    An error of StreamRT ends the program with exit code 1 and one sentence on stderr, without a traceback. A second line
+    leads to the paragraph of the error.
 
     Example:
         >>> main()  # doctest: +SKIP
@@ -80,5 +82,5 @@ def main() -> None:
     try:
         app(prog_name="streamrt")
     except StreamRTError as error:
-        echo(f"streamrt: {error}", err=True)
+        echo(f"streamrt: {error}" + reference_of(error, "\n"), err=True)
         sys.exit(1)

@@ -10,6 +10,7 @@ import typer
 
 from streamrt.cli.output import JsonOption, echo, examples
 from streamrt.common.addresses import DEFAULT_CONTROL_URL
+from streamrt.common.texts import one_line
 from streamrt.errors import ConfigurationError, ControlUnavailableError
 
 if TYPE_CHECKING:
@@ -74,6 +75,9 @@ def status(url: _URL = DEFAULT_CONTROL_URL, token_file: TokenFileOption = None, 
                 echo(f"  {name.replace('_', ' ')}: {', '.join(found[name])}")
         if found["error"] is not None:
             echo(f"  {found['error']['error']}: {found['error']['message']}")
+            # An application of an earlier version sends no code.
+            if code := found["error"].get("code"):
+                echo(f"  streamrt explain {one_line(code)} says more")
         for reason in reasons:
             echo(f"  not ready: {reason}")
     if not ready:

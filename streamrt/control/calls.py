@@ -19,6 +19,7 @@ from starlette.routing import Route
 from streamrt.common.texts import one_line
 from streamrt.control.guard import client_of, path_for_logs, problem_response
 from streamrt.control.problems import Problem, problem_of
+from streamrt.errors import ArgumentValueError, ControlUnavailableError
 
 __all__ = ["Answer", "Call", "Calls", "bad_request", "http_problem"]
 
@@ -195,10 +196,9 @@ class Calls:
 
     async def _count_work(self, work: Callable[[], Answer]) -> Answer:
         if self._under_way >= _CALLS_AT_ONCE:
-            raise Problem(
+            raise Problem.of(
+                ControlUnavailableError("too many requests are waiting"),
                 503,
-                "ControlUnavailableError",
-                "too many requests are waiting",
                 "ask again after the seconds of the header Retry-After",
                 retriable=True,
                 retry_after_s=_AGAIN_S,
@@ -253,7 +253,7 @@ async def http_problem(request: Request, error: HTTPException) -> Response:
     elif error.status_code == 404:
         problem = Problem(404, "NotFound", "there is nothing at this path", "see docs/control.md")
     else:
-        problem = Problem(error.status_code, "ArgumentValueError", error.detail, "correct the request")
+        problem = Problem.of(ArgumentValueError(error.detail), error.status_code, "correct the request")
     response = problem_response(problem)
     response.headers.update(error.headers or {})
     return response
@@ -267,4 +267,4 @@ def _audit_request(request: Request, result: str) -> None:
 
 def bad_request(message: str) -> Problem:
     """Return the problem of a wrong request."""
-    return Problem(400, "ArgumentValueError", message, "correct the request")
+    return Problem.of(ArgumentValueError(message), 400, "correct the request")

@@ -22,6 +22,7 @@ from streamrt.common.throttle import Throttle
 from streamrt.connectors.credentials import Credential
 from streamrt.control.dashboard import PAGE_PATHS
 from streamrt.control.problems import MEDIA_TYPE, Problem, problem_of
+from streamrt.errors import ControlRefusedError
 
 __all__ = ["Guard", "client_of", "path_for_logs", "problem_response"]
 
@@ -65,10 +66,9 @@ class Guard:
             self._check_host(headers)
             scope.setdefault("state", {})["known"] = self._knows_token(headers)
             if self._token is not None and not scope["state"]["known"] and scope["path"] not in _OPEN:
-                raise Problem(
+                raise Problem.of(
+                    ControlRefusedError("the control address needs a token"),
                     401,
-                    "ControlRefusedError",
-                    "the control address needs a token",
                     "send the header Authorization: Bearer with the control_token of the application",
                 )
             if scope["method"] not in _READING:
@@ -94,10 +94,9 @@ class Guard:
             return
         name = _host_of(given[0]) if len(given) == 1 else None
         if name is None or name not in self._names:
-            raise Problem(
+            raise Problem.of(
+                ControlRefusedError("the header Host does not name the control address"),
                 403,
-                "ControlRefusedError",
-                "the header Host does not name the control address",
                 f"use one of these hosts: {', '.join(sorted(self._names))}",
             )
 
@@ -144,10 +143,9 @@ def _check_origin(headers: Headers) -> None:
     own = headers.get("host", "").lower()
     foreign = any(urlsplit(origin).netloc.lower() != own or not own for origin in origins)
     if foreign or site not in ("same-origin", "none"):
-        raise Problem(
+        raise Problem.of(
+            ControlRefusedError("the request comes from a web page of another origin"),
             403,
-            "ControlRefusedError",
-            "the request comes from a web page of another origin",
             "send it from a program, or from a page of the control address",
         )
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from streamrt.common.texts import one_line
 from streamrt.control.controlled import Controlled, installed_version
+from streamrt.errors import code_of
 from streamrt.runtime.driver.observation.lag import LagSample
 from streamrt.runtime.driver.observation.meters import Meters
 from streamrt.runtime.driver.observation.stats import store_stats
@@ -27,7 +28,9 @@ def described_status(app: Controlled) -> dict[str, Any]:
         "status": app.state.status.value,
         "desired_status": app.state.desired_status.value,
         "since": app.state.status_since.isoformat(),
-        "error": None if error is None else {"error": type(error).__name__, "message": one_line(error)},
+        "error": None
+        if error is None
+        else {"error": type(error).__name__, "code": code_of(error), "message": one_line(error)},
         "waiting_for": app.state.progress.snapshot().waiting_for,
         "group": app.definition.config.consumer_group,
         "paused_topics": sorted(app.state.paused_topics),

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from streamrt import errors
+from streamrt.common.texts import one_line
 from streamrt.errors import (
     ApplicationStateError,
     ApplicationTimeoutError,
@@ -13,6 +14,7 @@ from streamrt.errors import (
     StaleTokenError,
     StateUnavailableError,
     StreamRTError,
+    code_of,
 )
 from streamrt.kafka import KafkaRequestError
 
@@ -29,6 +31,7 @@ class Problem(Exception):  # noqa: N818 - an answer, of which the other side mak
         error: name of the class of errors.
         message: what happened, in one sentence.
         advice: what to do.
+        code: code of the error; None if it is not an error of StreamRT.
         retriable: whether the same request may succeed later.
         retry_after_s: seconds after which it may; None if that is not known.
     """
@@ -40,6 +43,7 @@ class Problem(Exception):  # noqa: N818 - an answer, of which the other side mak
         message: str,
         advice: str,
         *,
+        code: str | None = None,
         retriable: bool = False,
         retry_after_s: int | None = None,
     ) -> None:
@@ -48,13 +52,44 @@ class Problem(Exception):  # noqa: N818 - an answer, of which the other side mak
         self.error = error
         self.message = message
         self.advice = advice
+        self.code = code
         self.retriable = retriable
         self.retry_after_s = retry_after_s
+
+    @classmethod
+    def of(
+        cls,
+        error: Exception,
+        status: int,
+        advice: str,
+        *,
+        retriable: bool = False,
+        retry_after_s: int | None = None,
+    ) -> "Problem":
+        """Return the answer with class, code and message of an exception.
+
+        Args:
+            error: the exception.
+            status: see `Problem`.
+            advice: see `Problem`.
+            retriable: see `Problem`.
+            retry_after_s: see `Problem`.
+        """
+        return cls(
+            status,
+            type(error).__name__,
+            str(error),
+            advice,
+            code=code_of(error),
+            retriable=retriable,
+            retry_after_s=retry_after_s,
+        )
 
     def as_dict(self) -> dict[str, Any]:
         """Return the body of the answer."""
         return {
             "error": self.error,
+            "code": self.code,
             "message": self.message,
             "advice": self.advice,
             "retriable": self.retriable,
@@ -69,28 +104,28 @@ def problem_of(error: BaseException) -> Problem:
 
     Example:
         >>> problem = problem_of(ApplicationStateError("the application is stopped and cannot be paused"))
-        >>> problem.status, problem.error, problem.retriable
-        (409, 'ApplicationStateError', False)
+        >>> problem.status, problem.error, problem.code, problem.retriable
+        (409, 'ApplicationStateError', 'E106', False)
     """
     if isinstance(error, Problem):
         return error
-    name, message = type(error).__name__, str(error)
     if isinstance(error, ApplicationStateError):
-        return Problem(409, name, message, "see GET /status, and send the request in a state that allows it")
+        return Problem.of(error, 409, "see GET /status, and send the request in a state that allows it")
     if isinstance(error, ApplicationTimeoutError):
-        return Problem(503, name, message, "wait longer, and see GET /status", retriable=True)
+        return Problem.of(error, 503, "wait longer, and see GET /status", retriable=True)
     if isinstance(error, StateUnavailableError):
-        return Problem(503, name, message, "ask again soon", retriable=True)
+        return Problem.of(error, 503, "ask again soon", retriable=True)
     if isinstance(error, StaleTokenError):
-        return Problem(410, name, message, "make another token, for example with POST /checkpoint")
+        return Problem.of(error, 410, "make another token, for example with POST /checkpoint")
     if isinstance(error, ConfigurationError):
-        return Problem(400, name, message, "correct the request")
+        return Problem.of(error, 400, "correct the request")
     if isinstance(error, KafkaBrokerUnavailableError | KafkaRequestError):
         retriable = not isinstance(error, KafkaRequestError) or error.retriable
-        return Problem(503, name, message, "see whether the brokers can be reached", retriable=retriable)
+        return Problem.of(error, 503, "see whether the brokers can be reached", retriable=retriable)
     if isinstance(error, StreamRTError):
-        return Problem(503, name, message, "see GET /status and the log of the application")
+        return Problem.of(error, 503, "see GET /status and the log of the application")
     # Its text is not StreamRT's, so it may hold anything.
+    name = type(error).__name__
     return Problem(500, name, f"an unexpected {name}", "see the log of the application")
 
 
@@ -114,7 +149,9 @@ def error_of(status: int, body: object) -> StreamRTError:
     kind = getattr(errors, name, None) if name in errors.__all__ else None
     if isinstance(kind, type) and issubclass(kind, StreamRTError) and _has_only_a_text(kind):
         return kind(message)
-    return StreamRTError(f"{name}: {message}" if name else message)
+    other = StreamRTError(f"{name}: {message}" if name else message)
+    other.error_code = one_line(document.get("code") or other.error_code)
+    return other
 
 
 def _has_only_a_text(kind: type[StreamRTError]) -> bool:

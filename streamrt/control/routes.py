@@ -22,7 +22,7 @@ from streamrt.control.metrics import ApplicationMetrics
 from streamrt.control.overview import described_overview, described_status
 from streamrt.control.problems import Problem
 from streamrt.control.state import KEY_PARAMETERS, SCAN_PARAMETERS, StateRoutes
-from streamrt.errors import ApplicationStateError, ApplicationTimeoutError, ArgumentValueError
+from streamrt.errors import ApplicationStateError, ApplicationTimeoutError, ArgumentValueError, reference_of
 from streamrt.runtime.driver.life.checkpoints import Checkpoint
 from streamrt.runtime.driver.life.lifecycle import ApplicationStatus
 from streamrt.runtime.driver.life.waits import ended_by
@@ -266,7 +266,10 @@ class Routes:
                 self._app.operations.restart()
             except Exception as error:  # noqa: BLE001 - passed to the caller, and in the log
                 failures.append(error)
-                logger.error("the application could not be restarted: %s: %s", type(error).__name__, error)
+                logger.error(
+                    "the application could not be restarted: %s: %s%s",
+                    *(type(error).__name__, error, reference_of(error, "; ")),
+                )
             finally:
                 self._restarting.release()
 
@@ -303,7 +306,7 @@ def _answer_wait(call: Call, wait: Callable[[], None]) -> Answer:
 
 
 def _not_found(error: Exception) -> Problem:
-    return Problem(404, type(error).__name__, str(error), "use one of the names in the message")
+    return Problem.of(error, 404, "use one of the names in the message")
 
 
 def _show_setting(value: object) -> str | int | float:

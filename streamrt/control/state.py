@@ -99,10 +99,10 @@ def _answer_call(call: Call, found: Callable[[], dict[str, Any]]) -> Answer:
         return _answer_elsewhere(call, foreign)
     except StateUnavailableError as error:
         seconds = str(max(1, math.ceil(error.retry_after_s)))
-        problem = _make_problem(503, error, "ask again after the seconds of the header Retry-After", retriable=True)
-        return Answer(orjson.dumps(problem), 503, MEDIA_TYPE, {"Retry-After": seconds})
+        problem = Problem.of(error, 503, "ask again after the seconds of the header Retry-After", retriable=True)
+        return Answer(orjson.dumps(problem.as_dict()), 503, MEDIA_TYPE, {"Retry-After": seconds})
     except StateQueryError as error:
-        raise Problem(422, type(error).__name__, str(error), "query another store") from None
+        raise Problem.of(error, 422, "query another store") from None
     except ArgumentValueError as error:
         _raise_argument(error)
 
@@ -110,21 +110,17 @@ def _answer_call(call: Call, found: Callable[[], dict[str, Any]]) -> Answer:
 def _raise_argument(error: ArgumentValueError) -> NoReturn:
     unknown = "has no store" in str(error) or "no partition" in str(error) or "has no topic" in str(error)
     status = 404 if unknown else 400
-    raise Problem(status, type(error).__name__, str(error), "see GET /state for the stores") from None
+    raise Problem.of(error, status, "see GET /state for the stores") from None
 
 
 def _answer_elsewhere(call: Call, foreign: StateNotOwnedError) -> Answer:
     """Return the answer for a key of another instance: a redirect to it, or that this is the wrong one."""
-    problem = {**_make_problem(421, foreign, "ask the owner", retriable=True), "owner": foreign.owner}
+    problem = {**Problem.of(foreign, 421, "ask the owner", retriable=True).as_dict(), "owner": foreign.owner}
     # A page in a browser may not follow to another address.
     if foreign.owner is None or not call.flag("redirect", default=True):
         return Answer(orjson.dumps(problem), 421, MEDIA_TYPE)
     headers = {"Location": foreign.owner + call.target}
     return Answer(orjson.dumps(problem), 307, MEDIA_TYPE, headers)
-
-
-def _make_problem(status: int, error: Exception, advice: str, *, retriable: bool) -> dict[str, Any]:
-    return Problem(status, type(error).__name__, str(error), advice, retriable=retriable).as_dict()
 
 
 def _read_timeout(call: Call) -> float:

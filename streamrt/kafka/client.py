@@ -72,6 +72,8 @@ class KafkaRequestError(StreamRTError):
         retriable: whether the same request may succeed later.
     """
 
+    error_code = "E202"
+
     def __init__(self, message: str, code: int = KafkaError._FAIL, retriable: bool = False) -> None:
         super().__init__(message)
         self.code = code

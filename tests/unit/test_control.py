@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from streamrt import ApplicationStatus
+from streamrt import ApplicationStatus, errors
 from streamrt.common.addresses import parse_address
 from streamrt.connectors import CSVSource
 from streamrt.control import Client
@@ -273,8 +273,9 @@ def test_wrong_requests(http: httpx.Client, app: Played, method: str, path: str,
     assert answer.status_code == status
     assert answer.headers["content-type"] == "application/problem+json"
     found = answer.json()
-    assert found.keys() == {"error", "message", "advice", "retriable"}
+    assert found.keys() == {"error", "code", "message", "advice", "retriable"}
     assert found["error"] == error
+    assert found["code"] == (getattr(errors, error).error_code if hasattr(errors, error) else None)
     assert found["message"]
     assert found["advice"]
     assert found["retriable"] is False
@@ -287,7 +288,7 @@ def test_an_unexpected_error_tells_nothing(http: httpx.Client, app: Played, capl
 
     replace_methods(app._definition, describe=break_down)
     answer = http.get("/topology?format=text")
-    assert (answer.status_code, answer.json()["error"]) == (500, "OSError")
+    assert (answer.status_code, answer.json()["error"], answer.json()["code"]) == (500, "OSError", None)
     assert CANARY not in answer.text
     assert http.get("/live").status_code == 200
 

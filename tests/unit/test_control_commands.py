@@ -7,14 +7,17 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
+from streamrt import ApplicationStatus
 from streamrt.cli import app as commands
 from streamrt.errors import (
     ArgumentValueError,
     ConfigurationError,
     ControlRefusedError,
     ControlUnavailableError,
+    ProcessingError,
     StateUnavailableError,
 )
+from tests.support import wait_until
 from tests.unit.played import Played, played
 
 
@@ -42,6 +45,14 @@ def test_commands(app: Played, command: Callable[..., Result]) -> None:
     assert command("stop").output == "the application is stopped\n"
     done = command("status")
     assert (done.exit_code, "not ready: the application is stopped" in done.output) == (1, True)
+
+
+def test_the_status_of_a_failed_application_leads_to_its_error(app: Played, command: Callable[..., Result]) -> None:
+    app.failure = ProcessingError("apply-1 failed on orders[0] at offset 17")
+    wait_until(lambda: app.status is ApplicationStatus.FAILED)
+    shown = command("status").output
+    assert "  ProcessingError: apply-1 failed on orders[0] at offset 17\n  streamrt explain E501 says more\n" in shown
+    assert json.loads(command("status", "--json").output)["error"]["code"] == "E501"
 
 
 def test_commands_with_a_token(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -92,16 +92,17 @@ def ended(tmp_path: Path, text: str) -> tuple[int, str]:
 def test_a_process_ends_with_the_sentence_and_an_exit_code(tmp_path: Path) -> None:
     code, shown = ended(tmp_path, ENDS)
     assert code == 1
-    assert re.fullmatch(rf"streamrt: {STUCK}.*\n", shown)
+    assert re.fullmatch(rf"streamrt: {STUCK}.*\nstreamrt explain E507 says more\n", shown)
 
 
 @pytest.mark.slow
 def test_a_process_whose_run_hangs_ends_by_itself(tmp_path: Path) -> None:
     code, shown = ended(tmp_path, HANGS)
     assert code == 1
-    last = shown.splitlines()[-1]
-    assert re.match(rf"streamrt: {STUCK}", last)
-    assert last.endswith("does not return from a call, to Spark or to Kafka")
+    sentence, reference = shown.splitlines()[-2:]
+    assert re.match(rf"streamrt: {STUCK}", sentence)
+    assert sentence.endswith("does not return from a call, to Spark or to Kafka")
+    assert reference == "streamrt explain E507 says more"
 
 
 @pytest.mark.parametrize("fails", [True, False])

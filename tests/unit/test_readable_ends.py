@@ -1,4 +1,4 @@
-"""How a program ends that does not catch our errors: with one sentence."""
+"""How a program ends that does not catch our errors: with one sentence, and a line that leads to its paragraph."""
 
 import subprocess
 import sys
@@ -16,19 +16,19 @@ def stderr_of(tmp_path: Path, text: str) -> tuple[int, list[str]]:
 
 
 @pytest.mark.parametrize(
-    ("mistake", "line", "words"),
+    ("mistake", "line", "words", "error_code"),
     [
-        ('Application("127.0.0.1:9", auto_offset_reset="sideways")', 2, "auto_offset_reset"),
-        ('app = Application("127.0.0.1:9")\n\napp.topic(7)', 4, "7"),
-        ('app = Application("127.0.0.1:9")\n(lambda: app.dataframe(app.topic("a")).apply(1))()', 3, "apply"),
+        ('Application("127.0.0.1:9", auto_offset_reset="sideways")', 2, "auto_offset_reset", "E102"),
+        ('app = Application("127.0.0.1:9")\n\napp.topic(7)', 4, "7", "E103"),
+        ('app = Application("127.0.0.1:9")\n(lambda: app.dataframe(app.topic("a")).apply(1))()', 3, "apply", "E103"),
     ],
 )
 def test_a_mistake_is_one_sentence_with_the_line_of_the_program(
-    tmp_path: Path, mistake: str, line: int, words: str
+    tmp_path: Path, mistake: str, line: int, words: str, error_code: str
 ) -> None:
     code, lines = stderr_of(tmp_path, f"from streamrt import Application\n{mistake}\n")
     assert code == 1
-    assert len(lines) == 1, lines
+    assert lines[1:] == [f"streamrt explain {error_code} says more"]
     assert lines[0].startswith("streamrt: ")
     assert words in lines[0]
     assert lines[0].endswith(f"(program.py:{line})")

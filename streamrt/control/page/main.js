@@ -61,7 +61,8 @@ function answered(found) {
   const active = !["stopped", "failed", "stopping"].includes(status);
   const working = ["running", "paused"].includes(status);
   enable({ pause: working && desired !== "paused", resume: active && (paused.length > 0 || desired === "paused"), checkpoint: working, stop: active });
-  const reasons = [...(error ? [`${error.error}: ${error.message}`] : []), ...found.reasons];
+  const more = error?.code ? ` (streamrt explain ${error.code} says more)` : "";
+  const reasons = [...(error ? [`${error.error}: ${error.message}${more}`] : []), ...found.reasons];
   const list = byId("reasons");
   if (list.dataset.shown !== reasons.join("\n")) {
     list.replaceChildren(...reasons.map((reason) => el("li", {}, reason)));

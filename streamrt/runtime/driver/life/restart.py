@@ -19,6 +19,7 @@ from streamrt.errors import (
     TopicConfigurationError,
     TopicNotFoundError,
     UnpicklableOperatorError,
+    reference_of,
 )
 from streamrt.kafka import KafkaRequestError
 from streamrt.secret import masked_text
@@ -124,17 +125,20 @@ class Failures:
         shown = masked_text(error)
         if not may_pass(error):
             logger.error(
-                "the application has failed (%s); it is not restarted, because a restart would not help", shown
+                "the application has failed (%s); it is not restarted, because a restart would not help%s",
+                shown,
+                reference_of(error, "; "),
             )
             return None
         self._count = 1 if steady_s >= STEADY_S else self._count + 1
         if 0 <= policy.max_failures < self._count:
             logger.error(
                 "the application has failed (%s); this is failure %d in a row, and it is not restarted after more than %d "
-                "(max_failures)",
+                "(max_failures)%s",
                 shown,
                 self._count,
                 policy.max_failures,
+                reference_of(error, "; "),
             )
             return None
         delay = policy.delay(self._count)

@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, Protocol
 
-from streamrt.errors import NoProgressError, StreamRTError
+from streamrt.errors import NoProgressError, StreamRTError, reference_of
 from streamrt.kafka import ConnectionConfig, TopicAdmin
 from streamrt.kafka.cluster.groups import ListedMember
 from streamrt.kafka.cluster.partition_offsets import IsolationLevelName
@@ -404,7 +404,8 @@ def _end_process(sentence: str) -> None:
     """End the process with exit code 1: its main thread hangs, so no exception could end it."""
     logger.critical("%s", sentence)
     with contextlib.suppress(OSError, ValueError):
-        print(f"streamrt: {sentence}", file=sys.stderr, flush=True)  # noqa: T201 - the process ends
+        shown = f"streamrt: {sentence}" + reference_of(NoProgressError(), "\n")
+        print(shown, file=sys.stderr, flush=True)  # noqa: T201 - the process ends
     os._exit(1)
 
 
