@@ -215,7 +215,7 @@ def test_every_aggregator_is_exported_and_explained() -> None:
 
 
 def test_every_place_for_a_crash_is_named() -> None:
-    text = (ROOT / "docs/testing.md").read_text()
+    text = (ROOT / "docs/testing-with-kafka.md").read_text()
     assert all(f"`{point}`" in text for point in faults.POINTS)
 
 
