@@ -8,6 +8,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree as ET
 
 import pytest
 from typer.testing import CliRunner
@@ -266,3 +267,33 @@ def test_commands_exist() -> None:
 
 def test_change_log_knows_the_version() -> None:
     assert f"## [{streamrt.__version__}]" in (ROOT / "CHANGELOG.md").read_text()
+
+
+CONCEPTS = sorted((ROOT / "docs" / "concepts").glob("*.md"))
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+@pytest.mark.parametrize("page", CONCEPTS, ids=lambda page: page.stem)
+def test_a_concept_has_one_picture_that_says_what_it_shows(page: Path) -> None:
+    [(description, name)] = re.findall(r"!\[([^\]]*)\]\(([^)]*)\)", page.read_text())
+    assert len(description.split()) > 10
+    picture = page.parent / name
+    assert picture.suffix == ".svg"
+    root = ET.fromstring(picture.read_text())
+    assert root.tag == f"{SVG}svg"
+    title = root.find(f"{SVG}title")
+    assert title is not None
+    assert title.text
+    assert root.findall(f".//{SVG}text")
+    for element in root.iter():
+        assert element.tag.removeprefix(SVG) in ("svg", "title", "style", "marker", "path", "rect", "circle", "text")
+        values = [*element.attrib.values(), element.text or ""]
+        # Nothing but parts of the picture itself: no script, no link, no font or image from elsewhere.
+        assert not [name for name in element.attrib if name.startswith("on") or name.endswith("href")]
+        assert all(re.search(r"url\((?!#)|@import|https?:", value) is None for value in values)
+
+
+def test_each_picture_of_a_concept_is_shown() -> None:
+    assert CONCEPTS
+    text = "".join(page.read_text() for page in CONCEPTS)
+    assert all(f"({picture.name})" in text for picture in (ROOT / "docs" / "concepts").glob("*.svg"))
