@@ -202,7 +202,7 @@ class MergeCuts:
             logger.warning(
                 "merges go on without waiting for %s, which have not been processed further for their idle timeout, although "
                 "they have unprocessed records: older records of theirs that come later will be late for joins; see "
-                "joins.md",
+                "joins-behind-group-by.md",
                 ", ".join(map(str, sorted(ignored))),
             )
 

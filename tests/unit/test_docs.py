@@ -238,7 +238,11 @@ def test_every_error_of_a_start_exists() -> None:
 
 
 @pytest.mark.parametrize(
-    ("pages", "kind"), [("dataframes windows joins", StreamingDataFrame), ("series", StreamingSeries)]
+    ("pages", "kind"),
+    [
+        ("dataframes keys-and-partitions concat outputs windows window-closing joins", StreamingDataFrame),
+        ("series", StreamingSeries),
+    ],
 )
 def test_every_method_is_explained(pages: str, kind: type) -> None:
     text = "\n".join((ROOT / "docs" / f"{page}.md").read_text() for page in pages.split())
