@@ -11,6 +11,7 @@ import pytest
 
 from streamrt import Application
 from streamrt.testing import TopologyTestDriver
+from tests import pictures
 from tests.command_line import streamrt
 
 PAGE = (Path(__file__).parents[2] / "README.md").read_text()
@@ -49,3 +50,11 @@ def test_the_drawing_is_that_of_the_program(monkeypatch: pytest.MonkeyPatch, tmp
     (tmp_path / "late.py").write_text(block("python run"))
     [command] = re.findall(r"^`streamrt (plan .*)` draws", PAGE, re.MULTILINE)
     assert streamrt(*command.split()).out.strip() == block("mermaid").strip()
+
+
+def test_the_picture_is_that_of_the_dashboard() -> None:
+    root = Path(__file__).parents[2]
+    assert f"]({pictures.DASHBOARD.relative_to(root)})" in PAGE
+    assert pictures.DASHBOARD.stat().st_size < 150_000
+    made_of = pictures.SOURCES.read_text().strip()
+    assert made_of == pictures.sources(), "the dashboard has changed: run `python -m tests.pictures`"
