@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from types import UnionType
 from typing import Any, TypeVar
 
-from streamrt.arguments import checked
+from streamrt.arguments import checked, refuse_async
 from streamrt.errors import ArgumentTypeError, argument_error
 
 __all__ = [
@@ -233,7 +233,7 @@ def checked_function(owner: str, name: str, value: F, *, optional: bool = False)
         optional: whether None is allowed.
 
     Raises:
-        ConfigurationError: if it cannot be called.
+        ConfigurationError: if it cannot be called, or is asynchronous.
 
     Example:
         >>> checked_function("MQTTSink", "value_serializer", str)
@@ -242,6 +242,7 @@ def checked_function(owner: str, name: str, value: F, *, optional: bool = False)
     if not callable(value) and not (optional and value is None):
         wanted = "a function or None" if optional else "a function"
         raise ArgumentTypeError(f"{owner}({name}=...) must be {wanted}, got {_type_shown(value)}")
+    refuse_async(f"{owner}({name}=...)", value)
     return value
 
 

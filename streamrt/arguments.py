@@ -1,12 +1,14 @@
 """Checks of arguments: each returns the argument, or raises one sentence that names it."""
 
+import functools
+import inspect
 from collections.abc import Callable
 from types import UnionType
 from typing import Any, TypeVar, get_args
 
-from streamrt.errors import argument_error
+from streamrt.errors import ArgumentTypeError, argument_error
 
-__all__ = ["checked", "checked_choice", "checked_int", "type_name"]
+__all__ = ["checked", "checked_choice", "checked_int", "is_async", "refuse_async", "type_name"]
 
 T = TypeVar("T")
 
@@ -86,3 +88,36 @@ def checked_choice(what: str, value: T, choices: tuple[T, ...], wanted: str | No
     *others, last = map(repr, choices)
     shown = f"{', '.join(others)} or {last}" if wanted is None else wanted
     return checked(what, value, type(choices[0]), shown, lambda choice: choice in choices)
+
+
+def is_async(function: object) -> bool:
+    """Return whether a call of a function, or of an object, returns a coroutine or an asynchronous generator.
+
+    Example:
+        >>> async def fetch(value): ...
+        >>> is_async(fetch), is_async(functools.partial(fetch, 1)), is_async(len)
+        (True, True, False)
+    """
+    while isinstance(function, functools.partial):
+        function = function.func
+    called = (function, getattr(type(function), "__call__", None))  # noqa: B004 - it may be asynchronous
+    return any(inspect.iscoroutinefunction(each) or inspect.isasyncgenfunction(each) for each in called)
+
+
+def refuse_async(what: str, function: object, cure: str = "define it without 'async'") -> None:
+    """Refuse a function that is defined by `async def` where its result is not awaited: its body would never run.
+
+    Args:
+        what: the argument, for the error, such as `filter()`.
+        function: the argument, of any type.
+        cure: what to do instead.
+
+    Raises:
+        ArgumentTypeError: if it is asynchronous.
+    """
+    if is_async(function):
+        name = getattr(function, "__name__", type_name(function))
+        raise ArgumentTypeError(
+            f"{what} needs a function that does not wait, and {name} is defined by 'async def', so its body would never run: "
+            f"{cure}"
+        )

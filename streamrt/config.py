@@ -3,7 +3,7 @@
 import json
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -12,7 +12,7 @@ from pydantic_core import PydanticCustomError
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 from typing_extensions import Self, override
 
-from streamrt.arguments import checked, type_name
+from streamrt.arguments import checked, refuse_async, type_name
 from streamrt.common.addresses import parse_address
 from streamrt.common.logs import JsonFormatter, LogFormat, line_formatter
 from streamrt.errors import ArgumentTypeError, ConfigurationError, argument_error
@@ -371,10 +371,12 @@ def require_types(**parameters: tuple[Any, Any, str]) -> None:
     """Refuse parameters of a wrong type; each is passed with its required type and a description of that type.
 
     Raises:
-        ConfigurationError: if one of them is neither None nor of its type.
+        ConfigurationError: if one of them is neither None nor of its type, or is asynchronous.
     """
     for name, (value, kind, words) in parameters.items():
         checked(name, value, kind, words, optional=True, show=type_name)
+        if kind is Callable:
+            refuse_async(f"{name}=...", value)
 
 
 def require_amounts(method: str, **parameters: Any) -> None:

@@ -139,7 +139,9 @@ class MQTTSink(BatchingSink):
         self._qos = checked_choice(_OWNER, "qos", qos, (0, 1, 2))
         self._flush_timeout = checked_seconds(_OWNER, "mqtt_flush_timeout_seconds", mqtt_flush_timeout_seconds)
         self._retain = (
-            retain if callable(retain) else checked_type(_OWNER, "retain", retain, bool, "a bool or a function")
+            checked_function(_OWNER, "retain", retain)
+            if callable(retain)
+            else checked_type(_OWNER, "retain", retain, bool, "a bool or a function")
         )
         if properties is not None and version != "5":
             raise ArgumentValueError(f'{_OWNER}(properties=...) needs version="5": earlier versions have none')

@@ -22,6 +22,7 @@ import abc
 from collections.abc import Collection
 from typing import Any
 
+from streamrt.arguments import refuse_async
 from streamrt.connectors.clients import ClientConnectFailureCallback, ClientConnectSuccessCallback, connect
 from streamrt.connectors.sinks.batch import SinkBatch
 from streamrt.records import Headers
@@ -76,6 +77,8 @@ class BaseSink(abc.ABC):
         on_client_connect_success: ClientConnectSuccessCallback | None = None,
         on_client_connect_failure: ClientConnectFailureCallback | None = None,
     ) -> None:
+        refuse_async("on_client_connect_success=...", on_client_connect_success)
+        refuse_async("on_client_connect_failure=...", on_client_connect_failure)
         self._on_client_connect_success = on_client_connect_success
         self._on_client_connect_failure = on_client_connect_failure
 

@@ -4,6 +4,7 @@ import logging
 from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
 
+from streamrt.arguments import refuse_async
 from streamrt.connectors.argument_checks import checked_type
 from streamrt.errors import SourceError
 
@@ -47,6 +48,7 @@ class BadRecords:
         if not callable(policy):
             wanted = '"fail", "skip" or a function of the error, the bad record and a logger'
             checked_type(owner, "on_error", policy, str, wanted, lambda policy: policy in ("fail", "skip"))
+        refuse_async(f"{owner}(on_error=...)", policy)
         self._source = source
         self._policy = policy
         self._skipped: dict[str, int] = {}

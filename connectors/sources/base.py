@@ -21,6 +21,7 @@ import threading
 from collections.abc import Sequence
 from typing import Any, Literal
 
+from streamrt.arguments import refuse_async
 from streamrt.connectors.clients import ClientConnectFailureCallback, ClientConnectSuccessCallback, connect
 from streamrt.connectors.sources.protocols import SourceProducer
 from streamrt.errors import InvalidOperationError, ProducerError, argument_error
@@ -83,6 +84,8 @@ class BaseSource(abc.ABC):
         on_client_connect_success: ClientConnectSuccessCallback | None = None,
         on_client_connect_failure: ClientConnectFailureCallback | None = None,
     ) -> None:
+        refuse_async("on_client_connect_success=...", on_client_connect_success)
+        refuse_async("on_client_connect_failure=...", on_client_connect_failure)
         self._on_client_connect_success = on_client_connect_success
         self._on_client_connect_failure = on_client_connect_failure
 

@@ -8,9 +8,9 @@ from typing import Any, TypeVar
 
 from streamrt.arguments import checked, checked_int, type_name
 from streamrt.dataframe.branch import Frame
-from streamrt.errors import ArgumentTypeError, ArgumentValueError
+from streamrt.errors import ArgumentValueError
 from streamrt.operators import ApplyAsync, Retry
-from streamrt.operators.calls.apply_async import is_async, require_async
+from streamrt.operators.calls.apply_async import require_async
 from streamrt.operators.functions import require_callable, require_parameters
 from streamrt.topics.durations import milliseconds
 
@@ -69,17 +69,13 @@ def apply_async(
         sdf = sdf.apply_async(predict_all, timeout=timedelta(seconds=5), batch_size=32, capacity=200)
         ```
     """
-    require_parameters("apply_async()", func, metadata=metadata, stateful=False)
+    require_parameters("apply_async()", func, metadata=metadata, stateful=False, waits=True)
     require_async(func)
     timeout_ms = milliseconds("apply_async(timeout=...)", timeout, least=1)
     checked_int("apply_async(capacity=...)", capacity, 1)
     checked("apply_async(retry=...)", retry, Retry, "a Retry", optional=True, show=type_name)
     if on_timeout is not None:
         require_callable("apply_async(on_timeout=...)", on_timeout)
-        if is_async(on_timeout):
-            raise ArgumentTypeError(
-                "apply_async(on_timeout=...) must be a function without 'async': it runs in the task"
-            )
     wait_ms = milliseconds("apply_async(batch_timeout=...)", batch_timeout, least=0)
     if batch_size is not None:
         _check_batches(batch_size, wait_ms, timeout_ms, capacity)

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
+from streamrt.arguments import refuse_async
 from streamrt.errors import ColumnTypeError, ConfigurationError, argument_error
 
 __all__ = ["Merge", "OnMerge", "merge_of"]
@@ -31,6 +32,7 @@ def merge_of(method: str, on_merge: OnMerge) -> Merge:
         >>> merge_of("join_asof", lambda left, right: (left, right))(1, 2)
         (1, 2)
     """
+    refuse_async(f"{method}(on_merge=...)", on_merge)
     if callable(on_merge):
         return on_merge
     rule = _RULES.get(on_merge) if isinstance(on_merge, str) else None

@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from streamrt.arguments import checked
+from streamrt.arguments import checked, refuse_async
 from streamrt.errors import ArgumentTypeError, ArgumentValueError
 from streamrt.records import Headers
 from streamrt.state.access.keyed_state import OVER
@@ -23,11 +23,16 @@ _STATE_MISSING = re.compile(r"missing \d+ required positional arguments?: .*'sta
 
 
 def require_callable(operator: str, function: Any) -> None:
-    """Refuse an object that cannot be called, when the dataframe is built.
+    """Refuse an object that cannot be called, or that is asynchronous, when the dataframe is built.
 
     Raises:
-        InvalidOperationError: if `function` is not callable.
+        ArgumentTypeError: if `function` is one of these.
     """
+    _require_callable(operator, function)
+    refuse_async(operator, function, "use apply_async() for calls that wait")
+
+
+def _require_callable(operator: str, function: Any) -> None:
     if not callable(function):
         raise ArgumentTypeError(f"{operator} needs a function, got {type(function).__name__}")
 
@@ -45,7 +50,9 @@ def require_name(method: str, name: Any) -> None:
     checked(f"{method}(name=...)", name, str, "a non-empty string", bool, optional=True)
 
 
-def require_parameters(operator: str, function: Callable[..., Any], *, metadata: bool, stateful: bool) -> None:
+def require_parameters(
+    operator: str, function: Callable[..., Any], *, metadata: bool, stateful: bool, waits: bool = False
+) -> None:
     """Refuse a function whose parameters do not fit the arguments of an operator, when the dataframe is built.
 
     Functions with unknown parameters, such as many functions in C, are accepted.
@@ -55,14 +62,15 @@ def require_parameters(operator: str, function: Callable[..., Any], *, metadata:
         function: the user's function.
         metadata: whether the operator passes key, timestamp and headers.
         stateful: whether the operator passes the state.
+        waits: whether the operator waits for asynchronous functions.
 
     Raises:
-        ArgumentTypeError: if `function` is not callable, or takes other arguments.
+        ArgumentTypeError: if `function` is not callable, takes other arguments, or is asynchronous without `waits`.
 
     Example:
         >>> require_parameters("apply()", lambda value, state: value, metadata=False, stateful=True)
     """
-    require_callable(operator, function)
+    (_require_callable if waits else require_callable)(operator, function)
     try:
         # Of a decorated function, the wrapper is called.
         signature = inspect.signature(function, follow_wrapped=False)

@@ -369,7 +369,7 @@ async def generate(value: Any) -> Any:
         ({"capacity": 0}, "must be 1 or more, got 0"),
         ({"capacity": True}, "must be an int, got bool"),
         ({"retry": 3}, "must be a Retry, got int"),
-        ({"on_timeout": echo}, "without 'async'"),
+        ({"on_timeout": echo}, "a function that does not wait"),
         ({"on_timeout": 1}, "needs a function, got int"),
         ({"metadata": True}, "leave out metadata=True"),
     ],

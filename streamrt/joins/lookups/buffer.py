@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Literal
 
-from streamrt.arguments import checked, checked_choice
+from streamrt.arguments import checked, checked_choice, refuse_async
 from streamrt.errors import ArgumentTypeError
 from streamrt.state.spec import StoreSpec
 from streamrt.topics.durations import milliseconds
@@ -50,6 +50,7 @@ class LookupBuffer:
             raise ArgumentTypeError(
                 f"LookupBuffer(is_resolved=...) must be a function of the value, got {type(self.is_resolved).__name__}"
             )
+        refuse_async("LookupBuffer(is_resolved=...)", self.is_resolved)
         checked_choice("LookupBuffer(on_timeout=...)", self.on_timeout, ("emit", "drop"))
         most = self.max_buffered_per_key
         checked("LookupBuffer(max_buffered_per_key=...)", most, int, "1 or more", lambda number: number >= 1)

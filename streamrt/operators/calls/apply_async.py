@@ -1,18 +1,18 @@
 """`apply_async`: replaces each value by the result of an asynchronous function."""
 
-import functools
 import inspect
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from streamrt.arguments import is_async
 from streamrt.errors import ArgumentTypeError
 from streamrt.operators.calls.retry import Retry
 from streamrt.operators.functions import function_name
 from streamrt.records import Headers
 from streamrt.topology import AsyncCalls, Node, Operator, OperatorContext, RecordHandler
 
-__all__ = ["ApplyAsync", "is_async", "require_async"]
+__all__ = ["ApplyAsync", "require_async"]
 
 
 @dataclass(frozen=True)
@@ -97,19 +97,6 @@ class ApplyAsync(Operator):
         order = "" if self.ordered else ", unordered"
         batches = "" if self.batch_size is None else f", batches of {self.batch_size}"
         return function_name(self.function) + batches + (", expand" if self.expand else "") + order
-
-
-def is_async(function: Any) -> bool:
-    """Return whether a call of a function, or of an object, returns a coroutine.
-
-    Example:
-        >>> async def fetch(value): ...
-        >>> is_async(fetch), is_async(functools.partial(fetch, 1)), is_async(len)
-        (True, True, False)
-    """
-    while isinstance(function, functools.partial):
-        function = function.func
-    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None))  # noqa: B004
 
 
 def require_async(function: Any) -> None:

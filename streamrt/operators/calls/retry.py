@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
-from streamrt.arguments import checked, type_name
+from streamrt.arguments import checked, refuse_async, type_name
 from streamrt.errors import ArgumentTypeError, ArgumentValueError
 
 __all__ = ["Retry"]
@@ -64,6 +64,8 @@ class Retry:
             )
         if self.on_result is not None and not callable(self.on_result):
             raise ArgumentTypeError(f"Retry(on_result=...) must be a function, got {self.on_result!r}")
+        for name in ("on_error", "on_result"):
+            refuse_async(f"Retry({name}=...)", getattr(self, name))
 
     def wrap(self, function: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
         """Return an asynchronous function that repeats a function."""

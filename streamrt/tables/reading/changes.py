@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from typing_extensions import Self
 
+from streamrt.arguments import refuse_async
 from streamrt.errors import ArgumentTypeError, ArgumentValueError, InvalidOperationError, SchemaError
 from streamrt.kafka.completion_token import Offsets
 from streamrt.tables.reading.scan import frame_of
@@ -38,6 +39,7 @@ def require_listener_arguments(callback: object, max_rows: object, max_delay: fl
     """
     if not callable(callback):
         raise ArgumentTypeError(f"on_changes() needs a function of a DataFrame and a number, got {callback!r}")
+    refuse_async("on_changes()", callback)
     if not isinstance(max_rows, int) or isinstance(max_rows, bool) or max_rows < 1:
         raise ArgumentValueError(f"max_rows must be 1 or more, got {max_rows!r}")
     if not 0 <= max_delay < math.inf:
