@@ -39,9 +39,6 @@ NEWEST := build/newest
 FLINK := 2.3.0
 ORACLE_FLUSS := build/oracle-fluss
 PYFLUSS := 1.0.0
-# The names that are public, by module.
-PUBLIC := streamrt streamrt.connectors streamrt.connectors.sinks streamrt.connectors.sources $(addprefix streamrt.,errors joins kafka \
-    models serializers state testing.driver testing.kafka testing.connectors testing.serializers testing.stores windows)
 
 .DEFAULT_GOAL := help
 .PHONY: help demo docs test test-long test-newest weigh oracle oracle-fluss archives servers lint types bench lock jars clean
@@ -148,9 +145,8 @@ bench: jars  ## Measure latency and throughput against an embedded broker.
 	@$(BIN)/python -m bench.processors
 	@$(BIN)/python -m bench.tables
 
-docs: $(VENV)/.installed  ## Build the documentation site into build/docs, with the API reference, and serve it at http://127.0.0.1:8000.
+docs: $(VENV)/.installed  ## Build the documentation site into build/docs, and serve it at http://127.0.0.1:8000.
 	@$(BIN)/sphinx-build --quiet --fail-on-warning --keep-going --conf-dir docs . build/docs
-	@$(BIN)/pdoc --docformat google --output-directory build/docs/api $(PUBLIC)
 	@$(BIN)/python -m http.server --directory build/docs --bind 127.0.0.1 8000
 
 jars: $(VENV)/.installed  ## Fetch the Java libraries that are missing, and check the others.

@@ -469,7 +469,7 @@ class Application:
 
         Args:
             source: the source.
-            topic: the topic to produce to; by default one that the source chooses, with the prefix "source__". Or a table,
+            topic: the topic to produce to; by default one that the source chooses, with the prefix `source__`. Or a table,
                 as an object or by its name: its rows are what the source gives as values.
             instances: where it runs if the application runs several times in one consumer group: in "each" instance, or in
                 "one", and another one takes over when that one ends. None for the choice of the source: sources with state

@@ -71,8 +71,9 @@ def _show(port: int, broker_address: str) -> None:
         with opened(browser, address, viewport=window) as page:
             for second in itertools.count():
                 for _ in range(chosen.randrange(2_000, 3_000)):
-                    flight = {"dest": chosen.choice(_AIRPORTS), "dep_delay": chosen.randrange(0, 120)}
-                    producer.produce("flights", json.dumps(flight).encode(), flight["dest"].encode())
+                    airport, delay = chosen.choice(_AIRPORTS), chosen.randrange(0, 120)
+                    flight = json.dumps({"dest": airport, "dep_delay": delay})
+                    producer.produce("flights", flight.encode(), airport.encode())
                 producer.flush()
                 page.wait_for_timeout(1_000)
                 if second >= 45:
