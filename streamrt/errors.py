@@ -45,6 +45,7 @@ __all__ = [
     "KeySerializationError",
     "LookupUnavailableError",
     "MissingColumnError",
+    "NoProgressError",
     "OffsetOutOfRangeError",
     "ProcessingError",
     "ProcessingTimeoutError",

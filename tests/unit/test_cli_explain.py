@@ -183,3 +183,9 @@ def test_json() -> None:
 )
 def test_an_unknown_name_is_refused_with_the_nearest(name: str, sentence: str) -> None:
     assert streamrt("explain", name).sentence.startswith(f"streamrt: {sentence}")
+
+
+def test_every_class_of_errors_is_exported() -> None:
+    # Clients raise what they find there.
+    classes = {name for name, kind in vars(errors).items() if inspect.isclass(kind) and issubclass(kind, StreamRTError)}
+    assert classes <= set(errors.__all__)
