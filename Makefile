@@ -146,7 +146,7 @@ bench: jars  ## Measure latency and throughput against an embedded broker.
 	@$(BIN)/python -m bench.tables
 
 docs: $(VENV)/.installed  ## Build the documentation site into build/docs, and serve it at http://127.0.0.1:8000.
-	@$(BIN)/sphinx-build --quiet --fail-on-warning --keep-going --conf-dir docs . build/docs
+	@$(BIN)/sphinx-build --quiet --fail-on-warning --keep-going --jobs 2 --conf-dir docs . build/docs
 	@$(BIN)/python -m http.server --directory build/docs --bind 127.0.0.1 8000
 
 jars: $(VENV)/.installed  ## Fetch the Java libraries that are missing, and check the others.

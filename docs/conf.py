@@ -38,6 +38,7 @@ def translate_markdown(app: Any, what: str, name: str, obj: Any, options: Any, l
     lines[:] = "".join(made).split("\n")
 
 
-def setup(app: Any) -> None:
-    """Translate docstrings before Google's sections are read."""
+def setup(app: Any) -> dict[str, bool]:
+    """Translate docstrings before Google's sections are read; several processes may do so."""
     app.connect("autodoc-process-docstring", translate_markdown, priority=1)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -23,12 +23,23 @@ REEXPORTS = (
 
 @pytest.mark.slow
 def test_every_page_is_behind_a_door_and_every_link_leads_somewhere(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "sphinx", "--quiet", "--fail-on-warning", "--keep-going", "--conf-dir", "docs"]
+    command = [
+        sys.executable,
+        "-m",
+        "sphinx",
+        "--quiet",
+        "--fail-on-warning",
+        "--keep-going",
+        "--jobs",
+        "2",
+        "--conf-dir",
+        "docs",
+    ]
     # The contents of API pages take a third of the time.
     command += ["--define", "toc_object_entries=0"]
     site = tmp_path / "site"
     done = subprocess.run(
-        [*command, ".", str(site)], cwd=ROOT, capture_output=True, text=True, timeout=900, check=False
+        [*command, ".", str(site)], cwd=ROOT, capture_output=True, text=True, timeout=1100, check=False
     )
     assert (done.returncode, done.stderr.splitlines()) == (0, [])
     built = {str(page.relative_to(site).with_suffix("")) for page in site.glob("docs/**/*.html")}
@@ -42,7 +53,7 @@ def test_every_page_is_behind_a_door_and_every_link_leads_somewhere(tmp_path: Pa
 
 def test_the_commands_of_the_makefile_are_those_of_the_test() -> None:
     [options] = re.findall(r"sphinx-build (.*) \. build/docs", (ROOT / "Makefile").read_text())
-    assert options == "--quiet --fail-on-warning --keep-going --conf-dir docs"
+    assert options == "--quiet --fail-on-warning --keep-going --jobs 2 --conf-dir docs"
 
 
 def test_the_pages_of_the_api_list_every_public_name_once() -> None:
