@@ -29,7 +29,7 @@ KINDS = ("stateless", "stateful")
 HEADER = """\
 # {title}
 # Rendered from the chart in deploy/helm/streamrt; a test compares them. Replace the image, the broker, the group, and
-# the Secret `shop-control`, which holds the token of the control server: see docs/deployment.md.
+# the Secret `shop-control`, which holds the token of the control server: see docs/deployment-kubernetes.md.
 """
 TITLES = {
     "stateless": "An application without state: a Deployment.",

@@ -53,7 +53,7 @@ class ApplicationMetrics:
 
 
 class ApplicationCollector(Collector):
-    """Makes the metrics of an application; see docs/observe.md for their names.
+    """Makes the metrics of an application; see docs/metrics.md for their names.
 
     Args:
         app: the application.

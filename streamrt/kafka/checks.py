@@ -279,7 +279,7 @@ def lacking(versions: Mapping[str, int], *needs: Need) -> list[str]:
 
 
 def requests_table() -> str:
-    """Return `REQUESTS` as a table in Markdown, which docs/deployment.md has.
+    """Return `REQUESTS` as a table in Markdown, which docs/kafka-versions.md has.
 
     Example:
         >>> print(requests_table().splitlines()[3])

@@ -203,7 +203,7 @@ def test_the_schema_knows_every_setting_and_every_value() -> None:
 @uses_helm
 @pytest.mark.slow
 def test_the_example_of_the_page(tmp_path: Path) -> None:
-    page = (ROOT / "docs" / "deployment.md").read_text()
+    page = (ROOT / "docs" / "deployment-kubernetes.md").read_text()
     [example] = re.findall(r"^```yaml\n(# shop.yaml\n.*?)^```$", page, re.MULTILINE | re.DOTALL)
     (tmp_path / "shop.yaml").write_text(example)
     found = documents(helm.template("shop", tmp_path / "shop.yaml"))

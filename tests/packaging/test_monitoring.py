@@ -27,7 +27,8 @@ from tests.unit.played import PARTITION, Played, played
 ROOT = Path(__file__).parents[2]
 ALERTS = ROOT / "deploy" / "prometheus" / "alerts.yaml"
 DASHBOARD = json.loads((ROOT / "deploy" / "grafana" / "streamrt.json").read_text())
-PAGE = (ROOT / "docs" / "observe.md").read_text()
+METRICS = (ROOT / "docs" / "metrics.md").read_text()
+PAGE = (ROOT / "docs" / "monitoring.md").read_text()
 TOKEN = "a-token-for-tests"
 KINDS = [value for name, value in vars(tallies_module).items() if name.isupper()]
 
@@ -44,12 +45,12 @@ def documented() -> dict[str, set[str]]:
     """Return the labels of each metric that the page names."""
     found: dict[str, set[str]] = {}
     own = {"group", "instance", "job"}
-    for name, kind, labels in re.findall(r"^\| `(streamrt\w*)` \| (\w+) \| (.*?) \|", PAGE, re.MULTILINE):
+    for name, kind, labels in re.findall(r"^\| `(streamrt\w*)` \| (\w+) \| (.*?) \|", METRICS, re.MULTILINE):
         known = own | set(re.findall(r"`(\w+)`", labels))
         suffixes = {"histogram": ("_bucket", "_count", "_sum"), "summary": ("_count", "_sum")}
         for suffix in suffixes.get(kind, ("",)):
             found[name + suffix] = known
-    for name in re.findall(r"`(process_\w*[a-z])`", PAGE):
+    for name in re.findall(r"`(process_\w*[a-z])`", METRICS):
         found[name] = own - {"group"}
     return {**found, "up": own}
 
@@ -98,9 +99,8 @@ def test_each_alert_is_tested_in_both_directions() -> None:
 
 
 def test_each_alert_is_documented() -> None:
-    page = (ROOT / "docs" / "deployment.md").read_text()
     severities = {}
-    for names, severity in re.findall(r"^\| (`StreamRT.*?) \| .* \| (\w+) \|$", page, re.MULTILINE):
+    for names, severity in re.findall(r"^\| (`StreamRT.*?) \| .* \| (\w+) \|$", PAGE, re.MULTILINE):
         severities.update(dict.fromkeys(re.findall(r"`(\w+)`", names), severity))
     assert severities == {rule["alert"]: rule["labels"]["severity"] for rule in alert_rules()}
 

@@ -155,7 +155,7 @@ def test_a_code_or_a_class_is_explained(name: str) -> None:
     assert shown.code == 0
     first, second, *_ = shown.out.splitlines()
     assert (first, second) == ("E704 StoreLockedError", "Another process uses the files of a store partition.")
-    assert "(docs/state.md)" in shown.out
+    assert "(docs/state-files.md)" in shown.out
     assert "**" not in shown.out
 
 

@@ -89,7 +89,7 @@ def test_releases_are_told_by_the_requests() -> None:
 
 
 def test_the_documentation_has_the_requests_that_brokers_need() -> None:
-    text = (Path(__file__).parents[2] / "docs" / "deployment.md").read_text(encoding="utf-8")
+    text = (Path(__file__).parents[2] / "docs" / "kafka-versions.md").read_text(encoding="utf-8")
     assert requests_table() in text
 
 

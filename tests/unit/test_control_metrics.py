@@ -178,7 +178,7 @@ def test_a_process_that_reports_nothing_for_long_is_forgotten(monkeypatch: pytes
 
 def test_every_metric_is_in_the_table_of_the_documentation(app: Played, client: Client) -> None:
     busy(app)
-    page = (Path(__file__).parents[2] / "docs" / "observe.md").read_text()
+    page = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text()
     rows = dict(re.findall(r"^\| `(streamrt\w*)` \| (\w+) \|", page, re.MULTILINE))
     text = client.metrics()
     families = dict(re.findall(r"^# TYPE (streamrt\w*) (\w+)$", text, re.MULTILINE))

@@ -182,7 +182,7 @@ def test_every_variable_is_explained() -> None:
 
 
 def test_every_option_of_stores_is_explained_with_its_default() -> None:
-    rows = table_rows("docs/state.md")
+    rows = table_rows("docs/rocksdb-options.md")
     for field in dataclasses.fields(RocksDBOptions):
         assert field.name in rows, field.name
         told = rows[field.name].split("|")[2].strip().strip("`").replace(",", "")
