@@ -8,7 +8,7 @@ from typing import Any, TypeVar, get_args
 
 from streamrt.errors import ArgumentTypeError, argument_error
 
-__all__ = ["checked", "checked_choice", "checked_int", "is_async", "refuse_async", "type_name"]
+__all__ = ["checked", "checked_choice", "checked_int", "is_async", "is_async_generator", "refuse_async", "type_name"]
 
 T = TypeVar("T")
 
@@ -98,10 +98,25 @@ def is_async(function: object) -> bool:
         >>> is_async(fetch), is_async(functools.partial(fetch, 1)), is_async(len)
         (True, True, False)
     """
+    return _calls(function, inspect.iscoroutinefunction) or is_async_generator(function)
+
+
+def is_async_generator(function: object) -> bool:
+    """Return whether a call of a function, or of an object, returns an asynchronous generator.
+
+    Example:
+        >>> async def fetch_all(value): yield value
+        >>> is_async_generator(functools.partial(fetch_all, 1)), is_async_generator(len)
+        (True, False)
+    """
+    return _calls(function, inspect.isasyncgenfunction)
+
+
+def _calls(function: object, is_kind: Callable[[object], bool]) -> bool:
+    """Return whether a function of a kind runs when an object is called."""
     while isinstance(function, functools.partial):
         function = function.func
-    called = (function, getattr(type(function), "__call__", None))  # noqa: B004 - it may be asynchronous
-    return any(inspect.iscoroutinefunction(each) or inspect.isasyncgenfunction(each) for each in called)
+    return is_kind(function) or is_kind(getattr(type(function), "__call__", None))  # noqa: B004 - it may be asynchronous
 
 
 def refuse_async(what: str, function: object, cure: str = "define it without 'async'") -> None:

@@ -22,19 +22,21 @@ _PASSED = {
 _STATE_MISSING = re.compile(r"missing \d+ required positional arguments?: .*'state'")
 
 
-def require_callable(operator: str, function: Any) -> None:
+def require_callable(operator: str, function: Any, *, waits: bool = False) -> None:
     """Refuse an object that cannot be called, or that is asynchronous, when the dataframe is built.
 
+    Args:
+        operator: the method of the dataframe, such as `apply()`.
+        function: the object.
+        waits: whether the operator waits for asynchronous functions.
+
     Raises:
-        ArgumentTypeError: if `function` is one of these.
+        ArgumentTypeError: if `function` is not callable, or is asynchronous without `waits`.
     """
-    _require_callable(operator, function)
-    refuse_async(operator, function, "use apply_async() for calls that wait")
-
-
-def _require_callable(operator: str, function: Any) -> None:
     if not callable(function):
         raise ArgumentTypeError(f"{operator} needs a function, got {type(function).__name__}")
+    if not waits:
+        refuse_async(operator, function, "use apply_async() for calls that wait")
 
 
 def require_name(method: str, name: Any) -> None:
@@ -70,7 +72,7 @@ def require_parameters(
     Example:
         >>> require_parameters("apply()", lambda value, state: value, metadata=False, stateful=True)
     """
-    (_require_callable if waits else require_callable)(operator, function)
+    require_callable(operator, function, waits=waits)
     try:
         # Of a decorated function, the wrapper is called.
         signature = inspect.signature(function, follow_wrapped=False)

@@ -357,11 +357,17 @@ async def generate(value: Any) -> Any:
     yield value
 
 
+class Generates:
+    async def __call__(self, value: Any) -> Any:
+        yield value
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
         ({"func": lambda value: value}, "needs a function defined by 'async def'"),
         ({"func": generate}, "an asynchronous generator: return a list"),
+        ({"func": Generates()}, "an asynchronous generator: return a list"),
         ({"func": 5}, "needs a function, got int"),
         ({"func": functools.partial(echo, 1)}, "parameters"),
         ({"timeout": 0}, "must be 1 ms or more"),

@@ -1,11 +1,10 @@
 """`apply_async`: replaces each value by the result of an asynchronous function."""
 
-import inspect
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from streamrt.arguments import is_async
+from streamrt.arguments import is_async, is_async_generator
 from streamrt.errors import ArgumentTypeError
 from streamrt.operators.calls.retry import Retry
 from streamrt.operators.functions import function_name
@@ -106,7 +105,7 @@ def require_async(function: Any) -> None:
         ArgumentTypeError: if it is not defined by `async def`, or is a generator.
     """
     name = function_name(function)
-    if inspect.isasyncgenfunction(function):
+    if is_async_generator(function):
         raise ArgumentTypeError(
             f"apply_async() cannot call {name}, an asynchronous generator: return a list, and pass expand=True"
         )
