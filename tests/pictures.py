@@ -5,7 +5,6 @@ a digest of the dashboard that it was taken of.
 """
 
 import hashlib
-import itertools
 import json
 import os
 import random
@@ -24,16 +23,17 @@ from tests.browsing import chromium, opened
 from tests.servers import free_port
 from tests.support import wait_until
 
-__all__ = ["DASHBOARD", "SOURCES", "sources"]
+__all__ = ["DASHBOARD", "SOURCES", "digest_dashboard"]
 
 DASHBOARD = Path(__file__).parents[1] / "docs" / "pictures" / "dashboard.png"
 SOURCES = DASHBOARD.with_suffix(".sha256")
 _README = Path(__file__).parents[1] / "README.md"
 _PATIENCE_MS = 120_000
+_SECONDS = 46
 _AIRPORTS = ("LAX", "SFO", "ORD", "BOS", "ATL", "MIA", "SEA", "DEN")
 
 
-def sources() -> str:
+def digest_dashboard() -> str:
     """Return a digest of the files that the dashboard consists of."""
     files = sorted((Path(control.__file__).parent / "page").iterdir())
     return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
@@ -69,18 +69,16 @@ def _show(port: int, broker_address: str) -> None:
         client = control.Client(address)
         wait_until(lambda: _is_ready(client), what="the program to work")
         with opened(browser, address, viewport=window) as page:
-            for second in itertools.count():
+            for _ in range(_SECONDS):
                 for _ in range(chosen.randrange(2_000, 3_000)):
                     airport, delay = chosen.choice(_AIRPORTS), chosen.randrange(0, 120)
                     flight = json.dumps({"dest": airport, "dep_delay": delay})
                     producer.produce("flights", flight.encode(), airport.encode())
                 producer.flush()
                 page.wait_for_timeout(1_000)
-                if second >= 45:
-                    break
             expect(page.locator("#state")).to_have_text("running", timeout=_PATIENCE_MS)
             page.screenshot(path=DASHBOARD)
-    SOURCES.write_text(sources() + "\n")
+    SOURCES.write_text(digest_dashboard() + "\n")
 
 
 def _is_ready(client: control.Client) -> bool:

@@ -196,7 +196,7 @@ class Calls:
 
     async def _count_work(self, work: Callable[[], Answer]) -> Answer:
         if self._under_way >= _CALLS_AT_ONCE:
-            raise Problem.of(
+            raise Problem.from_error(
                 ControlUnavailableError("too many requests are waiting"),
                 503,
                 "ask again after the seconds of the header Retry-After",
@@ -253,7 +253,7 @@ async def http_problem(request: Request, error: HTTPException) -> Response:
     elif error.status_code == 404:
         problem = Problem(404, "NotFound", "there is nothing at this path", "see docs/control.md")
     else:
-        problem = Problem.of(ArgumentValueError(error.detail), error.status_code, "correct the request")
+        problem = Problem.from_error(ArgumentValueError(error.detail), error.status_code, "correct the request")
     response = problem_response(problem)
     response.headers.update(error.headers or {})
     return response
@@ -267,4 +267,4 @@ def _audit_request(request: Request, result: str) -> None:
 
 def bad_request(message: str) -> Problem:
     """Return the problem of a wrong request."""
-    return Problem.of(ArgumentValueError(message), 400, "correct the request")
+    return Problem.from_error(ArgumentValueError(message), 400, "correct the request")

@@ -66,7 +66,7 @@ class Guard:
             self._check_host(headers)
             scope.setdefault("state", {})["known"] = self._knows_token(headers)
             if self._token is not None and not scope["state"]["known"] and scope["path"] not in _OPEN:
-                raise Problem.of(
+                raise Problem.from_error(
                     ControlRefusedError("the control address needs a token"),
                     401,
                     "send the header Authorization: Bearer with the control_token of the application",
@@ -94,7 +94,7 @@ class Guard:
             return
         name = _host_of(given[0]) if len(given) == 1 else None
         if name is None or name not in self._names:
-            raise Problem.of(
+            raise Problem.from_error(
                 ControlRefusedError("the header Host does not name the control address"),
                 403,
                 f"use one of these hosts: {', '.join(sorted(self._names))}",
@@ -143,7 +143,7 @@ def _check_origin(headers: Headers) -> None:
     own = headers.get("host", "").lower()
     foreign = any(urlsplit(origin).netloc.lower() != own or not own for origin in origins)
     if foreign or site not in ("same-origin", "none"):
-        raise Problem.of(
+        raise Problem.from_error(
             ControlRefusedError("the request comes from a web page of another origin"),
             403,
             "send it from a program, or from a page of the control address",

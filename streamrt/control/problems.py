@@ -57,7 +57,7 @@ class Problem(Exception):  # noqa: N818 - an answer, of which the other side mak
         self.retry_after_s = retry_after_s
 
     @classmethod
-    def of(
+    def from_error(
         cls,
         error: Exception,
         status: int,
@@ -110,20 +110,20 @@ def problem_of(error: BaseException) -> Problem:
     if isinstance(error, Problem):
         return error
     if isinstance(error, ApplicationStateError):
-        return Problem.of(error, 409, "see GET /status, and send the request in a state that allows it")
+        return Problem.from_error(error, 409, "see GET /status, and send the request in a state that allows it")
     if isinstance(error, ApplicationTimeoutError):
-        return Problem.of(error, 503, "wait longer, and see GET /status", retriable=True)
+        return Problem.from_error(error, 503, "wait longer, and see GET /status", retriable=True)
     if isinstance(error, StateUnavailableError):
-        return Problem.of(error, 503, "ask again soon", retriable=True)
+        return Problem.from_error(error, 503, "ask again soon", retriable=True)
     if isinstance(error, StaleTokenError):
-        return Problem.of(error, 410, "make another token, for example with POST /checkpoint")
+        return Problem.from_error(error, 410, "make another token, for example with POST /checkpoint")
     if isinstance(error, ConfigurationError):
-        return Problem.of(error, 400, "correct the request")
+        return Problem.from_error(error, 400, "correct the request")
     if isinstance(error, KafkaBrokerUnavailableError | KafkaRequestError):
         retriable = not isinstance(error, KafkaRequestError) or error.retriable
-        return Problem.of(error, 503, "see whether the brokers can be reached", retriable=retriable)
+        return Problem.from_error(error, 503, "see whether the brokers can be reached", retriable=retriable)
     if isinstance(error, StreamRTError):
-        return Problem.of(error, 503, "see GET /status and the log of the application")
+        return Problem.from_error(error, 503, "see GET /status and the log of the application")
     # Its text is not StreamRT's, so it may hold anything.
     name = type(error).__name__
     return Problem(500, name, f"an unexpected {name}", "see the log of the application")

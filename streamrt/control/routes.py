@@ -306,7 +306,7 @@ def _answer_wait(call: Call, wait: Callable[[], None]) -> Answer:
 
 
 def _not_found(error: Exception) -> Problem:
-    return Problem.of(error, 404, "use one of the names in the message")
+    return Problem.from_error(error, 404, "use one of the names in the message")
 
 
 def _show_setting(value: object) -> str | int | float:

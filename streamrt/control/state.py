@@ -99,10 +99,12 @@ def _answer_call(call: Call, found: Callable[[], dict[str, Any]]) -> Answer:
         return _answer_elsewhere(call, foreign)
     except StateUnavailableError as error:
         seconds = str(max(1, math.ceil(error.retry_after_s)))
-        problem = Problem.of(error, 503, "ask again after the seconds of the header Retry-After", retriable=True)
+        problem = Problem.from_error(
+            error, 503, "ask again after the seconds of the header Retry-After", retriable=True
+        )
         return Answer(orjson.dumps(problem.as_dict()), 503, MEDIA_TYPE, {"Retry-After": seconds})
     except StateQueryError as error:
-        raise Problem.of(error, 422, "query another store") from None
+        raise Problem.from_error(error, 422, "query another store") from None
     except ArgumentValueError as error:
         _raise_argument(error)
 
@@ -110,12 +112,12 @@ def _answer_call(call: Call, found: Callable[[], dict[str, Any]]) -> Answer:
 def _raise_argument(error: ArgumentValueError) -> NoReturn:
     unknown = "has no store" in str(error) or "no partition" in str(error) or "has no topic" in str(error)
     status = 404 if unknown else 400
-    raise Problem.of(error, status, "see GET /state for the stores") from None
+    raise Problem.from_error(error, status, "see GET /state for the stores") from None
 
 
 def _answer_elsewhere(call: Call, foreign: StateNotOwnedError) -> Answer:
     """Return the answer for a key of another instance: a redirect to it, or that this is the wrong one."""
-    problem = {**Problem.of(foreign, 421, "ask the owner", retriable=True).as_dict(), "owner": foreign.owner}
+    problem = {**Problem.from_error(foreign, 421, "ask the owner", retriable=True).as_dict(), "owner": foreign.owner}
     # A page in a browser may not follow to another address.
     if foreign.owner is None or not call.flag("redirect", default=True):
         return Answer(orjson.dumps(problem), 421, MEDIA_TYPE)

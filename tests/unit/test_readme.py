@@ -57,4 +57,4 @@ def test_the_picture_is_that_of_the_dashboard() -> None:
     assert f"]({pictures.DASHBOARD.relative_to(root)})" in PAGE
     assert pictures.DASHBOARD.stat().st_size < 150_000
     made_of = pictures.SOURCES.read_text().strip()
-    assert made_of == pictures.sources(), "the dashboard has changed: run `python -m tests.pictures`"
+    assert made_of == pictures.digest_dashboard(), "the dashboard has changed: run `python -m tests.pictures`"

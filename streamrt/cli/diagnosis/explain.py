@@ -77,10 +77,10 @@ def explain(
 
 def read_explanations() -> list[Explanation]:
     """Return what is known of all errors that have a code, in the order of their codes."""
-    return sorted(_parse(_TEXTS.read_text(encoding="utf-8")), key=lambda each: each.code)
+    return sorted(_parse_page(_TEXTS.read_text(encoding="utf-8")), key=lambda each: each.code)
 
 
-def _parse(page: str) -> Iterator[Explanation]:
+def _parse_page(page: str) -> Iterator[Explanation]:
     for group in page.split("\n## ")[1:]:
         title, *entries = group.split("\n### ")
         for entry in entries:

@@ -68,7 +68,7 @@ def list_examples(as_json: JsonOption = False) -> None:
 
 
 @app.command("copy", epilog=examples("streamrt examples copy words", "streamrt examples copy frost weather --force"))
-def copy(
+def copy_example(
     name: Annotated[str, typer.Argument(help="Name of the example.")],
     directory: Annotated[Path, typer.Argument(help="Where to copy it; the directory is created.")] = Path(),
     force: Annotated[bool, typer.Option("--force", help="Replace files that exist.")] = False,
