@@ -276,7 +276,7 @@ run({PROCESSING_MODES[1]!r})
             assert [*foreign.iterdir()] == []
         assert started.wait() == 1
         assert any("failed as it must" in line and "ZeroDivisionError" in line for line in started.err)
-        assert "ZeroDivisionError" in started.err[-2]
+        assert "ZeroDivisionError" in started.err[-1]
         for line in [*started.out, *started.err, *shown]:
             assert CANARY not in line
         assert reachable == []
