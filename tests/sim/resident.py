@@ -87,6 +87,11 @@ class MicroDriver(Driver):
     def owned(self) -> frozenset[TopicPartition]:
         return self._places
 
+    @property
+    def is_open(self) -> bool:
+        """Whether all its tasks are open, and none has work that portions have left."""
+        return not self.evicted and (not self._places or (self._started and not self._unfinished.tasks))
+
     def give_back(self, places: frozenset[TopicPartition]) -> None:
         if self._places and not self.replaced:
             with self._world.acts(self):
@@ -109,6 +114,7 @@ class MicroDriver(Driver):
         self._places = places
         self._follow()
         self._phases.restart()
+        self._unfinished.forget()
         self._started = self.evicted = False
 
 
@@ -232,7 +238,7 @@ class ResidentSimulation(Simulation):
         for _ in range(_CALM):
             self._turn()
             self.broker.wait(1)
-            if not self._left():
+            if self._all_open() and not self._left():
                 break
         else:
             raise Wrong("the application does not get to the end")
@@ -256,6 +262,14 @@ class ResidentSimulation(Simulation):
         offsets, logs = self.broker.offsets, self.broker.logs
         reached = {place: offsets.get(place, (0, None))[0] for place in self.inputs}
         return any(at < logs[place].low or any(logs[place].read(at, 1 << 62)) for place, at in reached.items())
+
+    def _all_open(self) -> bool:
+        """Tell whether each task is open: one that has moved may have work that portions have left, and nobody knows yet."""
+        if self.micro is not None and not self.micro.is_open:
+            return False
+        opened = {task for resident in self.residents for task in resident.process.tasks.assigned}
+        elsewhere = self.micro.owned if self.micro is not None else ()
+        return opened.issuperset(set(self.tasks).difference(map(self.spec.topology.task, elsewhere)))
 
     def _live(self, turns: int) -> None:
         for _ in range(turns):
