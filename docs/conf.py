@@ -1,7 +1,12 @@
 """The settings of the documentation site, which `make docs` builds from the pages of the repository and from docstrings."""
 
+import gc
+import posixpath
 import re
 from typing import Any
+
+# The trees of pages live until the end: looking for garbage in them takes a fifth of the time.
+gc.set_threshold(300_000)
 
 project = "StreamRT"
 html_title = project
@@ -38,7 +43,33 @@ def translate_markdown(app: Any, what: str, name: str, obj: Any, options: Any, l
     lines[:] = "".join(made).split("\n")
 
 
+_navigation: dict[str, str] = {}
+
+
+def share_navigation(app: Any, page: str, template: str, context: dict[str, Any], doctree: Any) -> None:
+    """Make the navigation once for each folder, since only the current page differs: it takes a quarter of the time."""
+    folder, name = posixpath.split(page)
+    make = context["toctree"]
+
+    def make_once(**options: Any) -> str:
+        if folder not in _navigation:
+            made = make(**options).replace('<ul class="current">', "<ul>").replace('href="#"', f'href="{name}.html"')
+            _navigation[folder] = made.replace(' current"', '"').replace('"current ', '"')
+        return _navigation[folder]
+
+    context["toctree"] = make_once
+
+
+def mark_page(app: Any, page: str, template: str, context: dict[str, Any], doctree: Any) -> None:
+    """Mark the current page in the navigation, after Furo has made it."""
+    link = f'"toctree-l1"><a class="reference internal" href="{posixpath.basename(page)}.html"'
+    marked = '"toctree-l1 current current-page"><a class="current reference internal" href="#"'
+    context["furo_navigation_tree"] = context["furo_navigation_tree"].replace(link, marked)
+
+
 def setup(app: Any) -> dict[str, bool]:
     """Translate docstrings before Google's sections are read; several processes may do so."""
     app.connect("autodoc-process-docstring", translate_markdown, priority=1)
+    app.connect("html-page-context", share_navigation, priority=400)
+    app.connect("html-page-context", mark_page, priority=600)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

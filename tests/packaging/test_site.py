@@ -1,6 +1,7 @@
 """The documentation site: it is built strictly, as `make docs` does."""
 
 import importlib
+import posixpath
 import re
 import subprocess
 import sys
@@ -21,39 +22,50 @@ REEXPORTS = (
 )
 
 
-@pytest.mark.slow
-def test_every_page_is_behind_a_door_and_every_link_leads_somewhere(tmp_path: Path) -> None:
-    command = [
-        sys.executable,
-        "-m",
-        "sphinx",
-        "--quiet",
-        "--fail-on-warning",
-        "--keep-going",
-        "--jobs",
-        "2",
-        "--conf-dir",
-        "docs",
-    ]
-    # The contents of API pages take a third of the time.
-    command += ["--define", "toc_object_entries=0"]
-    site = tmp_path / "site"
-    done = subprocess.run(
-        [*command, ".", str(site)], cwd=ROOT, capture_output=True, text=True, timeout=1100, check=False
-    )
+COMMAND = "--quiet --fail-on-warning --keep-going --jobs 2 --conf-dir docs"
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "sphinx", *COMMAND.split(), ".", str(made)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=1100, check=False)
     assert (done.returncode, done.stderr.splitlines()) == (0, [])
+    return made
+
+
+@pytest.mark.slow
+def test_every_page_is_behind_a_door_and_every_link_leads_somewhere(site: Path) -> None:
     built = {str(page.relative_to(site).with_suffix("")) for page in site.glob("docs/**/*.html")}
     pages = {str(page.relative_to(ROOT).with_suffix("")) for page in ROOT.glob("docs/**/*.md")}
     assert pages - built == {"docs/process-rows", "docs/table-rows"}
-    # The search works without a server.
-    index = (site / "searchindex.js").read_text()
-    assert len(index) > 100_000
     assert "state_dir" in (site / "docs" / "api" / "application.html").read_text()
+
+
+@pytest.mark.slow
+def test_the_navigation_marks_the_page_and_leads_to_the_others(site: Path) -> None:
+    doors = [
+        f"{page}.html" for page in ("docs/windows", "docs/api/windows", "docs/decisions/0003-time-slices", "CHANGELOG")
+    ]
+    for page in doors:
+        text = (site / page).read_text()
+        assert re.findall(r'<li class="toctree-l1 [^>]*><a [^>]*', text) == [
+            '<li class="toctree-l1 current current-page"><a class="current reference internal" href="#"'
+        ]
+        links = re.findall(r'<li class="toctree-l1"><a class="reference internal" href="([^"]*)"', text)
+        assert {posixpath.normpath(posixpath.join(posixpath.dirname(page), link)) for link in links} >= {*doors} - {
+            page
+        }
+
+
+@pytest.mark.slow
+def test_the_search_works_without_a_server(site: Path) -> None:
+    assert len((site / "searchindex.js").read_text()) > 100_000
 
 
 def test_the_commands_of_the_makefile_are_those_of_the_test() -> None:
     [options] = re.findall(r"sphinx-build (.*) \. build/docs", (ROOT / "Makefile").read_text())
-    assert options == "--quiet --fail-on-warning --keep-going --jobs 2 --conf-dir docs"
+    assert options == COMMAND
 
 
 def test_the_pages_of_the_api_list_every_public_name_once() -> None:
