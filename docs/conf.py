@@ -43,6 +43,13 @@ def translate_markdown(app: Any, what: str, name: str, obj: Any, options: Any, l
     lines[:] = "".join(made).split("\n")
 
 
+def hide_decisions(app: Any, env: Any) -> None:
+    """Keep the pages of decisions out of the search: they are for those who change StreamRT."""
+    for page in env.found_docs:
+        if page.startswith("docs/decisions/"):
+            env.metadata[page]["nosearch"] = ""
+
+
 _navigation: dict[str, str] = {}
 
 
@@ -70,6 +77,7 @@ def mark_page(app: Any, page: str, template: str, context: dict[str, Any], doctr
 def setup(app: Any) -> dict[str, bool]:
     """Translate docstrings before Google's sections are read; several processes may do so."""
     app.connect("autodoc-process-docstring", translate_markdown, priority=1)
+    app.connect("env-updated", hide_decisions)
     app.connect("html-page-context", share_navigation, priority=400)
     app.connect("html-page-context", mark_page, priority=600)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

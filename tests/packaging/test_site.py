@@ -1,6 +1,7 @@
 """The documentation site: it is built strictly, as `make docs` does."""
 
 import importlib
+import json
 import posixpath
 import re
 import subprocess
@@ -59,8 +60,17 @@ def test_the_navigation_marks_the_page_and_leads_to_the_others(site: Path) -> No
 
 
 @pytest.mark.slow
-def test_the_search_works_without_a_server(site: Path) -> None:
-    assert len((site / "searchindex.js").read_text()) > 100_000
+def test_the_search_works_without_a_server_and_leaves_out_decisions(site: Path) -> None:
+    text = (site / "searchindex.js").read_text()
+    assert len(text) > 100_000
+    index = json.loads(text.removeprefix("Search.setIndex(").removesuffix(")"))
+    hidden = {number for number, page in enumerate(index["docnames"]) if page.startswith("docs/decisions/")}
+    assert len(hidden) == len([*ROOT.glob("docs/decisions/*.md")])
+    assert {index["titles"][number] for number in hidden} == {""}
+    assert index["docnames"][index["alltitles"]["Dead letters"][0][0]] == "docs/dead-letters"
+    assert [title for title, places in index["alltitles"].items() if hidden & {number for number, _ in places}] == []
+    terms = [*index["terms"].items(), *index["titleterms"].items()]
+    assert [term for term, pages in terms if hidden & {*(pages if isinstance(pages, list) else [pages])}] == []
 
 
 def test_the_commands_of_the_makefile_are_those_of_the_test() -> None:
