@@ -3,8 +3,11 @@
 import gc
 import posixpath
 import re
+import sys
+from pathlib import Path
 from typing import Any
 
+sys.path.append(str(Path(__file__).parent))
 # The trees of pages live until the end: looking for garbage in them takes a fifth of the time.
 gc.set_threshold(300_000)
 
@@ -15,7 +18,7 @@ include_patterns = ["*.md", "docs/**.md"]
 # The tables of rows are test output, and the front page of the repository is not one of the site. What has no pages is not
 # searched for them, which would take longer than the rest.
 exclude_patterns = ["README.md", "docs/*-rows.md", ".*", "build", "tests", "streamrt"]
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_copybutton"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_copybutton", "llms"]
 myst_heading_anchors = 4
 copybutton_prompt_text = "$ "
 html_theme = "furo"

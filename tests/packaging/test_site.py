@@ -73,6 +73,25 @@ def test_the_search_works_without_a_server_and_leaves_out_decisions(site: Path) 
     assert [term for term, pages in terms if hidden & {*(pages if isinstance(pages, list) else [pages])}] == []
 
 
+@pytest.mark.slow
+def test_the_files_for_programs_have_every_page_once_and_no_dead_link(site: Path) -> None:
+    pages = sorted(str(page.relative_to(site)) for page in [*site.glob("docs/**/*.html"), *site.glob("[A-Z]*.html")])
+    listed, full = ((site / name).read_text() for name in ("llms.txt", "llms-full.txt"))
+    assert sorted(re.findall(r"^- \[.+?\]\((\S+)\): \S", listed, re.MULTILINE)) == [
+        page for page in pages if page != "docs/index.html"
+    ]
+    assert sorted(re.findall(r"^<!-- (\S+) -->$", full, re.MULTILINE)) == pages
+    assert "Application(broker_address" in full
+    anchors: dict[str, set[str]] = {}
+    for text in (listed, full):
+        prose = re.sub(r"^( *)```.*?^\1```$|`[^`\n]*`", "", text, flags=re.MULTILINE | re.DOTALL)
+        for file, anchor in re.findall(r"\]\((?!\w+:)([^()\s#]*)#?([^()\s]*)\)", prose):
+            assert (site / file).is_file(), file
+            if anchor and file not in anchors:
+                anchors[file] = set(re.findall(r' id="([^"]+)"', (site / file).read_text()))
+            assert not anchor or anchor in anchors[file], f"{file}#{anchor}"
+
+
 def test_the_commands_of_the_makefile_are_those_of_the_test() -> None:
     [options] = re.findall(r"sphinx-build (.*) \. build/docs", (ROOT / "Makefile").read_text())
     assert options == COMMAND
