@@ -90,7 +90,9 @@ class MicroDriver(Driver):
     @property
     def is_open(self) -> bool:
         """Whether all its tasks are open, and none has work that portions have left."""
-        return not self.evicted and (not self._places or (self._started and not self._unfinished.tasks))
+        # Only where records are expanded do portions leave any.
+        left = self.sim.setup.expanding and self._unfinished.tasks
+        return not self.evicted and (not self._places or (self._started and not left))
 
     def give_back(self, places: frozenset[TopicPartition]) -> None:
         if self._places and not self.replaced:
