@@ -221,19 +221,22 @@ def test_every_place_for_a_crash_is_named() -> None:
 
 
 def test_every_error_of_state_and_connectors_is_explained() -> None:
-    text = (ROOT / "docs/errors.md").read_text()
+    text, explained = ((ROOT / "docs" / page).read_text() for page in ("errors.md", "error-codes.md"))
     for name in errors.__all__:
         kind = getattr(errors, name)
         if issubclass(kind, (errors.StateError, errors.TransactionError)) or name.startswith(("Sink", "Source")):
-            assert f"| `{name}` |" in text or f"- `{name}`" in text, name
+            code = kind.error_code
+            assert f"[`{name}`](error-codes.md#{code.lower()}-{name.lower()})" in text or f"- `{name}`" in text, name
+            assert f"\n### {code} {name}\n" in explained
 
 
-def test_every_error_of_a_start_exists() -> None:
-    for name in re.findall(r"`(\w+Error)`", (ROOT / "docs/errors.md").read_text()):
+@pytest.mark.parametrize("page", ["errors.md", "error-codes.md"])
+def test_every_error_of_a_start_exists(page: str) -> None:
+    for name in re.findall(r"`(\w+Error)`", (ROOT / "docs" / page).read_text()):
         assert (
             hasattr(errors, name)
             or name in dir(__builtins__)
-            or name in ("TypeError", "KeyError", "ValueError", "TimeoutError")
+            or name in ("TypeError", "KeyError", "ValueError", "TimeoutError", "KafkaRequestError")
         ), name
 
 
