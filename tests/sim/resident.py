@@ -266,7 +266,7 @@ class ResidentSimulation(Simulation):
         return any(at < logs[place].low or any(logs[place].read(at, 1 << 62)) for place, at in reached.items())
 
     def _all_open(self) -> bool:
-        """Tell whether each task is open: one that has moved may have work that portions have left, and nobody knows yet."""
+        """Tell whether each task is open: one that has moved may have work that portions have left, yet unknown to all."""
         if self.micro is not None and not self.micro.is_open:
             return False
         opened = {task for resident in self.residents for task in resident.process.tasks.assigned}
