@@ -22,6 +22,7 @@ extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphin
 myst_heading_anchors = 4
 copybutton_prompt_text = "$ "
 html_theme = "furo"
+html_search_scorer = str(Path(__file__).with_name("search.js"))
 html_show_copyright = html_show_sphinx = html_copy_source = False
 
 autodoc_default_options = {"members": True}
@@ -32,17 +33,23 @@ napoleon_numpy_docstring = False
 napoleon_use_ivar = True
 
 _LINK = re.compile(r"\[([^\]]+)\]\((https?://[^)]+)\)")
+_PAGE = re.compile(r"(?<![`\w/])docs/([\w/-]+)\.md")
 _CODE = re.compile(r"(?<![`\w])`((?:[^`\n]|\n(?!\n))+)`(?!`)")
+
+
+def _translate_prose(text: str) -> str:
+    """Translate code and links; a page that is named becomes a link, so the build fails if there is no such page."""
+    return _PAGE.sub(r":doc:`\g<0> </docs/\1>`", _LINK.sub(r"`\1 <\2>`_", _CODE.sub(r"``\1``", text)))
 
 
 def translate_markdown(app: Any, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
     """Turn the Markdown of a docstring, which editors show, into the reStructuredText that Sphinx reads."""
     # Every second part is the code between two fences.
     parts = re.split(r"^( *)```(.*)\n((?:.*\n)*?) *```$", "\n".join(lines), flags=re.MULTILINE)
-    made = [_LINK.sub(r"`\1 <\2>`_", _CODE.sub(r"``\1``", parts[0]))]
+    made = [_translate_prose(parts[0])]
     for indent, language, code, text in zip(parts[1::4], parts[2::4], parts[3::4], parts[4::4], strict=True):
         made += [f"{indent}.. code-block:: {language or 'text'}\n\n", re.sub("^(?=.)", "   ", code, flags=re.MULTILINE)]
-        made.append(_LINK.sub(r"`\1 <\2>`_", _CODE.sub(r"``\1``", text)))
+        made.append(_translate_prose(text))
     lines[:] = "".join(made).split("\n")
 
 
@@ -77,10 +84,25 @@ def mark_page(app: Any, page: str, template: str, context: dict[str, Any], doctr
     context["furo_navigation_tree"] = context["furo_navigation_tree"].replace(link, marked)
 
 
+_CELL = re.compile(r"<td>.*?</td>", re.DOTALL)
+_CODE_WORD = re.compile(r'(?<=<span class="pre">)[^<]*')
+
+
+def break_names(app: Any, page: str, template: str, context: dict[str, Any], doctree: Any) -> None:
+    """Let long names in tables break where their parts end: otherwise, the last columns of wide tables are not seen."""
+
+    def break_cell(cell: re.Match[str]) -> str:
+        return _CODE_WORD.sub(lambda word: re.sub(r"(?<=\w)([_.=])(?=\w)", r"\1<wbr>", word[0]), cell[0])
+
+    if "body" in context:
+        context["body"] = _CELL.sub(break_cell, context["body"])
+
+
 def setup(app: Any) -> dict[str, bool]:
     """Translate docstrings before Google's sections are read; several processes may do so."""
     app.connect("autodoc-process-docstring", translate_markdown, priority=1)
     app.connect("env-updated", hide_decisions)
     app.connect("html-page-context", share_navigation, priority=400)
     app.connect("html-page-context", mark_page, priority=600)
+    app.connect("html-page-context", break_names)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

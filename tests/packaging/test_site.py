@@ -7,8 +7,12 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
+from playwright.sync_api import expect
+
+from tests.browsing import chromium, opened
 
 ROOT = Path(__file__).parents[2]
 # Packages whose names are all listed with others.
@@ -72,6 +76,38 @@ def test_the_search_works_without_a_server_and_leaves_out_decisions(site: Path) 
     assert [title for title, places in index["alltitles"].items() if hidden & {number for number, _ in places}] == []
     terms = [*index["terms"].items(), *index["titleterms"].items()]
     assert [term for term, pages in terms if hidden & {*(pages if isinstance(pages, list) else [pages])}] == []
+
+
+@pytest.mark.slow
+def test_the_search_finds_answers_to_questions(site: Path) -> None:
+    answers = {
+        "how do I close windows when a partition is idle": "window-closing",
+        "which argument sets the state directory": "configuration",
+        "what happens to a record that fails": "dead-letters",
+        "how do I move from 2 to 8 partitions": "more-partitions",
+        "how do I write to PostgreSQL exactly once": "guides/write-to-postgresql-exactly-once",
+    }
+    # A browser does not let a page read the excerpts of others without a server.
+    refused = ("Access to fetch at ", "Failed to fetch")
+    with chromium() as browser:
+        for question, page in answers.items():
+            location = f"{(site / 'search.html').as_uri()}?q={quote(question)}"
+            with opened(browser, location, *refused) as shown:
+                expect(shown.locator(".search-summary")).to_contain_text("found")
+                links = [link.get_attribute("href") or "" for link in shown.locator("ul.search > li > a").all()[:3]]
+                assert f"docs/{page}.html" in [link.partition("?")[0].partition("#")[0] for link in links], question
+
+
+@pytest.mark.slow
+def test_long_names_in_tables_can_break(site: Path) -> None:
+    text = (site / "docs" / "configuration.html").read_text()
+    assert '<td><p><code class="docutils literal notranslate"><span class="pre">state_<wbr>dir</span>' in text
+
+
+@pytest.mark.slow
+def test_pages_that_docstrings_name_are_links(site: Path) -> None:
+    text = (site / "docs" / "api" / "tables.html").read_text()
+    assert 'href="../table-grants.html"' in text.partition("<article")[2]
 
 
 @pytest.mark.slow

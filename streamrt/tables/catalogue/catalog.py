@@ -49,10 +49,9 @@ class Catalog:
         connect: whether to fail at once if no broker answers; by default, connections are opened at first use.
         schema_registry: connection to a schema registry, for formats that use one.
         links: how topics are reached, instead of a broker's address, such as topics in memory in tests.
-        allow: what tables may use of this process, as [grants](../../docs/table-grants.md) such as
-            "host:rides.example", "env:STAGE" or "secret:env:RIDES_TOKEN@rides.example". By default, tables of a
-            `KafkaCatalog` may use what the environment variable `STREAMRT_TABLES_ALLOW` lists, and those of other catalogues
-            of StreamRT everything.
+        allow: what tables may use of this process, as grants such as "host:rides.example", "env:STAGE" or
+            "secret:env:RIDES_TOKEN@rides.example"; see docs/table-grants.md. By default, tables of a `KafkaCatalog` may use
+            what the environment variable `STREAMRT_TABLES_ALLOW` lists, and those of other catalogues of StreamRT everything.
 
     Raises:
         ConfigurationError: if neither a broker nor a store is given.
