@@ -23,18 +23,17 @@ Secrets are sent only through the pipe, never by command line, environment or fi
 import contextlib
 import json
 import logging
-import multiprocessing.spawn
 import os
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from multiprocessing.connection import Connection, Pipe
+from multiprocessing.connection import Connection
 from typing import Any
 
+from streamrt.common.child_process import start_child
 from streamrt.common.logs import LogFormat
 from streamrt.common.pickles import dump_functions
 from streamrt.connectors import BaseSource, Instances, StatefulSource
@@ -56,14 +55,6 @@ __all__ = ["SourceManager", "SourceProcess", "SourceStats"]
 
 logger = logging.getLogger("streamrt.sources")
 
-# Runs before StreamRT can be imported, because the application may have extended the module search path. The working
-# directory must not be searched for Python's modules, and SIGTERM must not end a process that cannot stop cleanly yet.
-_BOOTSTRAP = (
-    "import sys; sys.path[:] = filter(None, sys.path); "
-    "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); "
-    "from multiprocessing.connection import Connection; pipe = Connection(int(sys.argv[1])); "
-    "sys.path[:] = pipe.recv(); from streamrt.runtime.sources.process import run_source; run_source(pipe)"
-)
 _DEFAULT_SHUTDOWN_S = 10.0
 _LOOK_S = 0.05
 
@@ -413,27 +404,12 @@ class SourceProcess:
             raise InvalidOperationError(f"the source {self.name} is already running: stop it first")
         self._asked_at, self._ended, self._finished, self._failure = None, False, False, None
         order = self.order()
-        ours, theirs = Pipe()
-        with theirs:
-            self._process = subprocess.Popen(  # noqa: S603 - our own interpreter and program
-                [
-                    os.fsdecode(multiprocessing.spawn.get_executable()),
-                    *(f"-W{option}" for option in sys.warnoptions),
-                    "-c",
-                    _BOOTSTRAP,
-                    str(theirs.fileno()),
-                    f"streamrt source {self.name}",
-                ],
-                stdin=subprocess.DEVNULL,
-                pass_fds=(theirs.fileno(),),
-                # Ctrl-C reaches the whole process group; the application decides when its sources stop.
-                start_new_session=True,
-            )
-        self._pipe = ours
+        self._process, self._pipe = start_child(
+            "streamrt.runtime.sources.process", "run_source", f"streamrt source {self.name}"
+        )
         # If the process has already ended, check() reports it.
         with contextlib.suppress(OSError):
-            ours.send([str(entry) for entry in sys.path])
-            ours.send_bytes(order)
+            self._pipe.send_bytes(order)
         logger.info("source %s started for topic %s (process %d)", self.name, self.topic.name, self._process.pid)
 
     def order(self) -> bytes:
