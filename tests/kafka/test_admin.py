@@ -439,3 +439,14 @@ def test_n1_an_input_topic_that_is_misspelt(
         app.setup_topics()
     [text] = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
     assert f"the input topic {misspelt} did not exist and was created (did you mean {meant}?)" in text
+
+
+def test_an_output_topic_is_not_suggested_in_place_of_the_input(
+    kafka_broker: KafkaBroker, name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    app = Application(kafka_broker.bootstrap_servers, consumer_group=name, loglevel=None)
+    app.dataframe(app.topic(f"{name}-flights")).to_topic(app.topic(f"{name}-late-flights"))
+    with caplog.at_level("INFO"):
+        app.setup_topics()
+    assert f"the input topic {name}-flights did not exist and was created; nothing is read" in caplog.text
+    assert "did you mean" not in caplog.text

@@ -205,9 +205,11 @@ class ApplicationDefinition:
         admin.wait_for_broker(self.config.broker_start_timeout)
         refuse_claimed(admin, self.config.consumer_group)
         missing = self._missing_inputs(admin) if self.config.auto_create_topics else []
+        # Not those that this start creates: they are meant as they are.
+        known = admin.list_topics(self.config.request_timeout).keys() if missing else ()
         set_up_topics(self.topics, self.sources.changelog_topics(), create=self.config.auto_create_topics)
         for name in missing:
-            likely = difflib.get_close_matches(name, admin.list_topics(self.config.request_timeout).keys() - {name}, 1)
+            likely = difflib.get_close_matches(name, known, 1)
             logger.log(
                 logging.WARNING if likely else logging.INFO,
                 "the input topic %s did not exist and was created%s; nothing is read before somebody writes to it",
