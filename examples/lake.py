@@ -13,8 +13,8 @@ from typing import Any
 from streamrt import Application
 from streamrt.connectors import DeltaSink, IcebergSink
 
-# Each commit of a table makes a file or more: the fewer, the better.
-SETTINGS: dict[str, Any] = {"processing_guarantee": "exactly-once", "commit_interval": 10.0}
+# Each transaction makes files. In resident mode, transaction_interval=10.0 makes fewer and larger ones.
+SETTINGS: dict[str, Any] = {"processing_guarantee": "exactly-once"}
 
 
 def catalog(lake: Path) -> dict[str, str]:

@@ -182,12 +182,13 @@ def _describe_missing_store(scope: str, store: str, new: Collection[StoreName]) 
     if beside:
         listed = ", ".join(map(repr, beside))
         detail = f"is gone; if it was renamed to {listed}, the new one begins empty"
-        return Change(Kind.LOSES_STATE, subject, detail, f"keep the name {store!r}, and the windows that it is made of")
+        made_of = f"keep the name {store!r}, or what it is made of: its grouping, its windows"
+        return Change(Kind.LOSES_STATE, subject, detail, made_of)
     return Change(
         Kind.LOSES_STATE,
         subject,
         "is gone: from the first commit on it misses records, so a later version cannot continue with it",
-        "keep its operator; if its state is not needed, pass --allow-loss",
+        "keep its operator if its state is needed",
     )
 
 
