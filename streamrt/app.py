@@ -34,6 +34,7 @@ from streamrt.config import (
     ProcessingGuarantee,
     ProcessingMode,
     configure_logging,
+    count_processes,
     producer_options,
     refuse_long_transactions,
     refuse_parameters,
@@ -152,7 +153,9 @@ class Application:
         quix_config_builder: not supported, for the same reason.
         max_partition_buffer_size: not supported: records of merged topics wait in Kafka.
         state_recovery_offset_reset: only "earliest", which is how state continues after input records were deleted.
-        spark_master: Spark master: "local[*]", "local[2]", "spark://host:7077" and so on.
+        spark_master: where to run. Spark's masters: "local[*]", "local[2]", "spark://host:7077" and so on. Or
+            "processes[2]": two processes of this machine, without Spark and Java, for `processing_mode="resident"`;
+            "processes[*]" for one for each processor.
         spark_config: additional Spark settings.
         spark_session: an existing Spark session to use; `create_spark_session` makes one. Not one of Spark Connect.
         control: `port` or `host:port` of the control server; a port without a host is one of 127.0.0.1, and 0 a free one.
@@ -289,6 +292,11 @@ class Application:
             progress_timeout=progress_timeout,
             on_no_progress=on_no_progress,
         )
+        if count_processes(self._config.spark_master) is not None and (spark_config or spark_session is not None):
+            raise ConfigurationError(
+                f"spark_master={self._config.spark_master!r} starts no Spark, so "
+                f"{'spark_config' if spark_config else 'spark_session'} has no effect: remove one of the two"
+            )
         configure_logging(self._config.loglevel, log_format=self._config.log_format, group=self._config.consumer_group)
         connection = connection_of(broker_address, self._config.broker_address)
         consumer_options = java_client_options(connection, consumer_extra_config, self._config.group_protocol)

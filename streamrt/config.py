@@ -3,6 +3,7 @@
 import json
 import logging
 import os
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -41,6 +42,7 @@ _BESIDE: dict[str, dict[str, Any]] = {
     "transaction_interval": {"processing_mode": "resident", "processing_guarantee": "exactly-once"},
     "log_format": {"loglevel": "INFO"},
     "on_no_progress": {"progress_timeout": DEFAULT_PROGRESS_TIMEOUT_S},
+    "spark_master": {"processing_mode": "resident"},
 }
 """For each setting that is validated against others: values of these others that accept all its values."""
 _MAY_BE_NONE = frozenset(
@@ -54,6 +56,8 @@ _MAY_BE_NONE = frozenset(
     }
 )
 """The settings of which None is a choice. `broker_address` has it only where it is missing."""
+
+_PROCESSES = re.compile(r"processes(\[(?P<count>[1-9]\d*|\*)\])?")
 
 
 class ApplicationConfig(BaseSettings):
@@ -165,6 +169,16 @@ class ApplicationConfig(BaseSettings):
     def _an_address(cls, value: str | None) -> str | None:
         if value is not None:
             parse_address(value)
+        return value
+
+    @field_validator("spark_master")
+    @classmethod
+    def _processes_for_resident_tasks(cls, value: str, info: ValidationInfo) -> str:
+        if count_processes(value) is not None and info.data.get("processing_mode") == "micro-batch":
+            raise ValueError(
+                f"{value!r} starts no Spark, which micro-batches need: set processing_mode='resident', or "
+                "spark_master='local[*]'"
+            )
         return value
 
     @field_validator("on_no_progress")
@@ -439,3 +453,41 @@ def refuse_long_transactions(config: ApplicationConfig, producer: Mapping[str, A
             f"transactions stay open for {interval_s:g} s (transaction_interval, or commit_interval if that is less), "
             f"but brokers abort them after transaction.timeout.ms={timeout}: set the interval to at most half of it"
         )
+
+
+def count_processes(master: str) -> int | None:
+    """Return the number of processes that a `spark_master` wants instead of Spark; None if it names a Spark.
+
+    Args:
+        master: "processes[2]" for two, "processes[*]" or "processes" for one for each processor that this process may use.
+
+    Raises:
+        ValueError: if the number is missing or 0.
+
+    Example:
+        >>> count_processes("processes[2]"), count_processes("local[2]")
+        (2, None)
+    """
+    match = _PROCESSES.fullmatch(master.strip())
+    if match is None:
+        if master.strip().lower().startswith("process"):
+            raise ValueError(
+                f"{master!r} is not a number of processes: write 'processes[2]', or 'processes[*]' for all cores"
+            )
+        return None
+    if match["count"] in (None, "*"):
+        return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return int(match["count"])
+
+
+def names_processes(environment: Mapping[str, str]) -> bool:
+    """Return whether the `spark_master` of an environment names processes, not a Spark.
+
+    Args:
+        environment: variables and their values.
+
+    Example:
+        >>> names_processes({"STREAMRT_SPARK_MASTER": "processes[2]"}), names_processes({})
+        (True, False)
+    """
+    return _PROCESSES.fullmatch(environment.get("STREAMRT_SPARK_MASTER", "").strip()) is not None

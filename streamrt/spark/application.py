@@ -1,12 +1,15 @@
-"""One run of an application on Spark, from the start to the last commit."""
+"""One run of an application, from the start to the last commit."""
 
 import logging
 import threading
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import Any, Protocol
 
-from streamrt.config import ApplicationConfig
+from streamrt.config import ApplicationConfig, count_processes
 from streamrt.connectors import SparkSink
 from streamrt.errors import ConfigurationError
 from streamrt.event_time.end_of_time import EndOfTime
@@ -27,11 +30,10 @@ from streamrt.runtime.driver.starting.state_setup import complete_spec
 from streamrt.runtime.report import Output
 from streamrt.runtime.spec import TaskSpec
 from streamrt.runtime.topic_identity import InputIdentity
+from streamrt.slots.environment import SlotEnvironment
+from streamrt.slots.process_start import ProcessStart
 from streamrt.spark.resident_run import ResidentRunner
-from streamrt.spark.runner import SparkRunner
-from streamrt.spark.runner_settings import RunContext, RunSettings, StopConditions
-from streamrt.spark.sessions.jvm_memory import JvmMemoryWatch
-from streamrt.spark.sessions.parallel_start import SparkStart
+from streamrt.spark.runner_settings import EnvironmentStart, RunContext, RunSettings, StopConditions
 from streamrt.topology import Topology
 
 logger = logging.getLogger("streamrt")
@@ -74,7 +76,7 @@ class ApplicationRun:
     end: EndOfTime = field(default_factory=EndOfTime)
 
     def run(self) -> list[Output]:
-        """Start Spark and process records until a condition is met; return the collected outputs.
+        """Start Spark, or processes, and process records until a condition is met; return the collected outputs.
 
         Raises:
             StoppedError: if the application is stopped before it processes records.
@@ -91,9 +93,8 @@ class ApplicationRun:
         group, brokers = config.consumer_group, environment.connection.bootstrap_servers
         logger.info("starting: consumer group %r at %s", group, brokers)
         stateful = any(map(described.topology.stores, described.topology.scopes))
-        # Java boots in parallel with the requests to Kafka and the creation of topics.
-        spark_settings = (environment.spark_config, environment.spark_session)
-        with SparkStart(config, environment.connection, *spark_settings, self.progress, self.control) as spark:
+        # Java boots, or processes import their modules, in parallel with the requests to Kafka and the creation of topics.
+        with self._open_start() as start:
             if config.group_protocol == "consumer":
                 connection = environment.connection
                 unless_stopped(self.stop, lambda: require_consumer_protocol(connection, config.request_timeout))
@@ -103,13 +104,12 @@ class ApplicationRun:
                 spec = self._complete_spec(described, part)
                 ways = (self.stop, self.discard, self.progress, self.control, display, self.queries)
                 declared = definition.topology
-                jvm = JvmMemoryWatch(self.progress.meters, lambda: spark.environment)
                 identity = InputIdentity(
                     partial(admin.topic_ids, timeout=_IDS_S), spec.topic_ids, config.broker_outage_timeout
                 )
                 watch = self._recreation_watch(spec, identity)
-                settings = self._make_settings(part, jvm, watch, identity)
-                run = RunContext(config, settings, spec, spark, admin, self.conditions, *ways, declared, self.end)
+                settings = self._make_settings(part, start, watch, identity)
+                run = RunContext(config, settings, spec, start, admin, self.conditions, *ways, declared, self.end)
                 try:
                     cleanup = StoreCleanup(part, config.state_cleanup_delay, self.progress)
                     with definition.sources.running(), cleanup, self.lag.watching(), watch.watching():
@@ -118,6 +118,18 @@ class ApplicationRun:
                     admin.close()
         logger.info("stopped after %d records", self.progress.records)
         return outputs
+
+    def _open_start(self) -> "AbstractContextManager[EnvironmentStart[Any]]":
+        """Begin to start what gives tasks their processes."""
+        config, environment = self.definition.config, self.environment
+        processes = count_processes(config.spark_master)
+        if processes is not None:
+            return ProcessStart(processes, config.consumer_group, self.progress, self.control)
+        # Imported here so that applications without Spark do not wait for pyspark.
+        from streamrt.spark.sessions.parallel_start import SparkStart
+
+        settings = (environment.spark_config, environment.spark_session)
+        return SparkStart(config, environment.connection, *settings, self.progress, self.control)
 
     @property
     def _state_dir(self) -> Path:
@@ -150,7 +162,11 @@ class ApplicationRun:
         )
 
     def _make_settings(
-        self, part: StateDirectory | None, jvm: JvmMemoryWatch, watch: RecreationWatch, identity: InputIdentity
+        self,
+        part: StateDirectory | None,
+        start: EnvironmentStart[SlotEnvironment],
+        watch: RecreationWatch,
+        identity: InputIdentity,
     ) -> RunSettings:
         definition, environment = self.definition, self.environment
         options = environment.consumer_options
@@ -168,12 +184,12 @@ class ApplicationRun:
             group_instance_id=own,
             on_message_processed=definition.on_message_processed,
             partitions=definition.topics.partition_counts(),
-            check=partial(self._check_health, jvm, watch),
+            check=partial(self._check_health, start, watch),
             identity=identity,
             announced=self.announced,
         )
 
-    def _check_health(self, jvm: JvmMemoryWatch, watch: RecreationWatch) -> None:
+    def _check_health(self, start: EnvironmentStart[SlotEnvironment], watch: RecreationWatch) -> None:
         """Raise if a source has failed, a topic is another one, or the lack of progress is to end the application."""
         if watch.failed:
             # What was processed since belongs to another topic than the committed offsets.
@@ -182,10 +198,17 @@ class ApplicationRun:
         self.definition.sources.check()
         self.lag.check()
         self.end.check()
-        jvm.sample_when_due()
+        start.observe()
 
 
-def runner_for(config: ApplicationConfig, topology: Topology) -> type[SparkRunner] | type[ResidentRunner]:
+class Runner(Protocol):
+    """Runs an application once."""
+
+    def run(self) -> list[Output]:
+        """Run until the end; return the collected outputs."""
+
+
+def runner_for(config: ApplicationConfig, topology: Topology) -> Callable[[RunContext[Any]], Runner]:
     """Return the runner for an application.
 
     Args:
@@ -203,6 +226,8 @@ def runner_for(config: ApplicationConfig, topology: Topology) -> type[SparkRunne
                         f"WatermarkStrategy(alignment=...) of store {store!r} needs processing_mode='resident': in "
                         "micro-batches, Spark decides how far each partition is read"
                     )
+        from streamrt.spark.runner import SparkRunner
+
         return SparkRunner
     for node, sink in topology.sinks.items():
         if isinstance(sink, SparkSink):

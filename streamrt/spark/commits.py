@@ -1,9 +1,9 @@
-"""The driver's side of commits: offsets to the consumer group, and the deletion of processed internal records."""
+"""The driver's commits in micro-batch mode: offsets to the consumer group."""
 
 import logging
 import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from streamrt.config import ApplicationConfig
 from streamrt.kafka import KafkaRequestError, TopicAdmin
@@ -18,48 +18,10 @@ from streamrt.runtime.sent import SentTimes
 from streamrt.runtime.spec import TaskSpec
 from streamrt.runtime.topic_identity import InputIdentity
 from streamrt.spark.query import MicroBatchQuery
+from streamrt.spark.repartition_purge import RepartitionPurge
 from streamrt.spark.start_positions import Start
 
 logger = logging.getLogger("streamrt")
-
-_PURGE_EVERY_S = 30.0
-
-
-class RepartitionPurge:
-    """Deletes processed records of repartition topics, which have no other readers.
-
-    Args:
-        admin: deletes records.
-        topics: names of the repartition topics.
-    """
-
-    def __init__(self, admin: TopicAdmin, topics: Iterable[str]) -> None:
-        self._admin = admin
-        self._topics = frozenset(topics)
-        self._committed = Positions()
-        self._last = time.monotonic()
-
-    def offer(self, committed: Mapping[TopicPartition, int]) -> None:
-        """Note committed offsets, and from time to time delete the records below them."""
-        if not self._topics:
-            return
-        self._committed.advance(
-            {partition: at for partition, at in committed.items() if partition.topic in self._topics}
-        )
-        if time.monotonic() - self._last >= _PURGE_EVERY_S:
-            self.run()
-
-    def run(self) -> None:
-        """Delete the records below the offsets noted so far."""
-        self._last = time.monotonic()
-        offsets, self._committed = self._committed, Positions()
-        if not offsets:
-            return
-        try:
-            self._admin.delete_records(offsets, timeout=5.0)
-        except KafkaRequestError as error:
-            # They are deleted together with later ones.
-            logger.debug("processed records of repartition topics were not deleted: %s", error)
 
 
 class Commits:

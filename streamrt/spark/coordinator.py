@@ -41,15 +41,15 @@ from streamrt.runtime.link_messages import (
 from streamrt.runtime.read_messages import TaskRead, TaskRows
 from streamrt.runtime.report import Report
 from streamrt.runtime.sent import sent_times
-from streamrt.spark.commits import RepartitionPurge
+from streamrt.slots.worker_link import TaskLink
 from streamrt.spark.driver_reads import SlotReads, not_owned
 from streamrt.spark.formation import HANDOVER_S, Formation
+from streamrt.spark.repartition_purge import RepartitionPurge
 from streamrt.spark.report_handler import ReportHandler
-from streamrt.spark.restore_job import RestoreDisplay
-from streamrt.spark.row_routing import WholeTasks
+from streamrt.spark.restore_display import RestoreDisplay
 from streamrt.spark.start_positions import Start, StartOffsets
 from streamrt.spark.time_requests import TimeRequests
-from streamrt.spark.workers.worker_link import TaskLink
+from streamrt.spark.whole_tasks import WholeTasks
 from streamrt.topology import TaskId, Topology
 
 __all__ = ["ResidentCoordinator"]
@@ -137,7 +137,7 @@ class ResidentCoordinator:
         cuts: makes the cuts that merges behind exchanges wait for.
         fail: called with an error that must end the application.
         transactional: whether tasks commit their own work.
-        restarted: called with the slot of a task that Spark has started again, before it joins the group.
+        restarted: called with the slot of a task that was started again, before it joins the group.
     """
 
     def __init__(
@@ -230,7 +230,7 @@ class ResidentCoordinator:
             return self._all_tasks(lambda slot: slot.opened)
 
     def gone(self) -> bool:
-        """Return whether a task has been gone for so long that Spark will not restart it."""
+        """Return whether a task has been gone for so long that it will not be restarted."""
         now = time.monotonic()
         with self._lock:
             return any(slot.lost_at is not None and now - slot.lost_at >= _GONE_S for slot in self._slots.values())
@@ -239,7 +239,7 @@ class ResidentCoordinator:
         """Return, after the job has failed, whether the task that failed first had finished any work in it."""
         with self._lock:
             lost = [(slot.lost_at, slot.moved) for slot in self._slots.values() if slot.lost_at is not None]
-            # When a job fails, Spark also kills the other tasks: the first lost task is the cause.
+            # When a job fails, the other tasks are also killed: the first lost task is the cause.
             return self._is_complete() and bool(lost) and min(lost)[1]
 
     @property
@@ -402,7 +402,7 @@ class ResidentCoordinator:
         with self._lock:
             stop = self._stop
         if joined.attempt:
-            logger.warning("Spark has restarted the task of slot %d (attempt %d)", joined.slot, joined.attempt)
+            logger.warning("the task of slot %d runs again (attempt %d)", joined.slot, joined.attempt)
         link.send(Welcome(self._results.outputs_left()))
         if stop is not None:
             link.send(stop)

@@ -55,11 +55,11 @@ class ReportHandler:
         self._writing = threading.Lock()
         self._telling = threading.Lock()
 
-    def start(self, session: DataFrameFactory) -> None:
+    def start(self, session: DataFrameFactory | None) -> None:
         """Start the sinks.
 
         Args:
-            session: makes Spark DataFrames.
+            session: makes Spark DataFrames; None without Spark.
 
         Raises:
             SinkError: if a sink cannot be started.

@@ -1,13 +1,13 @@
-"""Runs a topology as resident tasks: one Spark job that runs as long as the application.
+"""Runs a topology as resident tasks: one job that runs as long as the application.
 
 Life cycle::
 
-    starting Spark --> running a job --> ending it (stop, count, timeout, failure)
-                          ^    |
-                          +----+  (the job failed)
+    starting Spark, or processes --> running a job --> ending it (stop, count, timeout, failure)
+                                        ^    |
+                                        +----+  (the job failed)
 
 The tasks are members of the consumer group, read records and commit (`runtime.resident`). The driver reads nothing: it
-starts the job, serves the tasks (`spark.slots`), and ends the job. The thread that calls `run` polls every 0.1 s.
+starts the job, serves the tasks (`spark.coordinator`), and ends the job. The thread that calls `run` polls every 0.1 s.
 """
 
 import logging
@@ -15,22 +15,19 @@ import threading
 import time
 from collections.abc import Sequence
 from concurrent.futures import Future
-from functools import partial
 
 from streamrt.common.throttle import Throttle
 from streamrt.kafka.group_protocol import is_incremental
 from streamrt.runtime.driver.life.exits import in_background
 from streamrt.runtime.report import Output
+from streamrt.slots.environment import SlotEnvironment, SlotJob
+from streamrt.slots.resident_task import ResidentOptions, RunResident, member_of_slot, session_timeout_s
+from streamrt.slots.worker_process import SpecReference
 from streamrt.spark.coordinator import ResidentCoordinator
 from streamrt.spark.formation import Formation
 from streamrt.spark.launch import discard_reference, make_reference
 from streamrt.spark.runner_settings import RunContext
 from streamrt.spark.services import DriverServices
-from streamrt.spark.sessions.job import SparkJob, run_on_numbers
-from streamrt.spark.sessions.spark_session import SparkEnvironment, local_slots
-from streamrt.spark.workers.executor import SpecReference
-from streamrt.spark.workers.resident_task import ResidentOptions, RunResident, member_of_slot, session_timeout_s
-from streamrt.spark.workers.worker_link import LinkListener
 
 logger = logging.getLogger("streamrt")
 
@@ -41,7 +38,7 @@ _EMPTY_S = 1.0
 _WAITING_S = 30.0
 _WAITING_AGAIN_S = 120.0
 _PATIENCE = 3
-"""Session timeouts after which tasks without a Spark slot are ignored: dead members own nothing any more."""
+"""Session timeouts after which tasks without a slot are ignored: dead members own nothing any more."""
 
 
 class ResidentRunner:
@@ -51,7 +48,7 @@ class ResidentRunner:
         run: the application and its environment.
     """
 
-    def __init__(self, run: RunContext) -> None:
+    def __init__(self, run: RunContext[SlotEnvironment]) -> None:
         self._config = run.config
         self._settings = run.settings
         self._spec = run.spec
@@ -65,8 +62,8 @@ class ResidentRunner:
         self._control = run.control
         self._queries = run.queries
         self._query_target = run.query_target
-        self._spark = run.spark
-        self._startup = run.spark.startup
+        self._start = run.start
+        self._startup = run.start.startup
         self._lock = threading.Lock()
         self._error: BaseException | None = None
         self._members = 0
@@ -77,11 +74,11 @@ class ResidentRunner:
         Raises:
             ProcessingError: if an operator failed and no callback skipped the record; likewise `ConsumerError` and
                 `ProducerError`.
-            RunnerError: if Spark failed finally.
+            RunnerError: if the job failed finally.
         """
         others = in_background("streamrt-group", self._services.others_are_there)
         try:
-            environment = self._spark.wait(self._stop, self._settings.check)
+            environment = self._start.wait(self._stop, self._settings.check)
             if environment is not None:
                 self._run_jobs(environment, others)
         finally:
@@ -93,12 +90,12 @@ class ResidentRunner:
         self._results.raise_failure()
         return self._results.collected
 
-    def _run_jobs(self, environment: SparkEnvironment, others: "Future[bool]") -> None:
+    def _run_jobs(self, environment: SlotEnvironment, others: "Future[bool]") -> None:
         self._services.begin(environment)
         if not self._passes_ids_on:
             # With `group_protocol="consumer"`, the ids of a killed run, in either mode, stay with its members until their
             # sessions are over.
-            self._release_ids([*range(environment.slots)])
+            self._release_ids([*range(self._count_tasks(environment))])
         elif not others.done() or others.result():
             # If this instance was killed in micro-batch mode, its old member would keep the partitions until its
             # session times out.
@@ -113,14 +110,14 @@ class ResidentRunner:
             if not self._passes_ids_on:
                 self._release_ids([*range(self._members)])
 
-    def _count_tasks(self, environment: SparkEnvironment) -> int:
+    def _count_tasks(self, environment: SlotEnvironment) -> int:
         """Return the number of tasks; more than the partitions of the widest topic would be idle."""
         if self._conditions.count:
             # Makes the limit exact.
             return 1
         return max(1, min(environment.slots, max(self._settings.partitions.get(name, 1) for name in self._topics)))
 
-    def _run_job(self, environment: SparkEnvironment) -> tuple[Exception | None, bool]:
+    def _run_job(self, environment: SlotEnvironment) -> tuple[Exception | None, bool]:
         """Run a job until it must end or has ended.
 
         Returns:
@@ -146,7 +143,7 @@ class ResidentRunner:
             restarted=self._release_id_of,
         )
         # Each job has a separate address and key: tasks of a previous job cannot connect.
-        listener = self._open_listener(environment, slots)
+        listener = environment.open_listener(slots.serve)
         reference: SpecReference | None = None
         try:
             reference = make_reference(
@@ -158,12 +155,7 @@ class ResidentRunner:
                 link=listener.address,
             )
             work = RunResident(reference, self._task_options())
-            context = environment.session.sparkContext
-            job = SparkJob(
-                context,
-                f"resident tasks of {self._config.consumer_group}",
-                partial(run_on_numbers, context, work, count, count),
-            )
+            job = environment.start_job(f"resident tasks of {self._config.consumer_group}", work, count)
             try:
                 try:
                     with self._queries.serving(self._query_target(slots.read)):
@@ -183,13 +175,6 @@ class ResidentRunner:
             return None, False
         return job.error or RuntimeError("a task ended without an error"), slots.moved()
 
-    def _open_listener(self, environment: SparkEnvironment, slots: ResidentCoordinator) -> LinkListener:
-        context = environment.session.sparkContext
-        if local_slots(context.master) is not None:
-            return LinkListener(slots.serve, directory=environment.runtime_dir)
-        host = context.getConf().get("spark.driver.host") or "127.0.0.1"
-        return LinkListener(slots.serve, host=host, bind=context.getConf().get("spark.driver.bindAddress"))
-
     def _task_options(self) -> ResidentOptions:
         config = self._config
         return ResidentOptions(
@@ -203,7 +188,7 @@ class ResidentRunner:
             self._settings.announced,
         )
 
-    def _watch_job(self, job: SparkJob, slots: ResidentCoordinator, environment: SparkEnvironment) -> None:
+    def _watch_job(self, job: SlotJob, slots: ResidentCoordinator, environment: SlotEnvironment) -> None:
         """Poll until the job is over or must end."""
         begun = time.monotonic()
         warnings = Throttle(_WAITING_AGAIN_S)
@@ -221,21 +206,19 @@ class ResidentRunner:
                 waited = True
                 slots.stop(discard=False)
             if slots.gone():
-                # Its connection broke, although Spark has not seen it fail.
+                # Its connection broke, although its process has not been seen to fail.
                 job.cancel()
                 job.wait(_CANCEL_S)
                 return
             waited_s = time.monotonic() - begun
             if slots.joined < slots.count and waited_s >= _WAITING_S and warnings.admit():
                 logger.warning(
-                    "only %d of %d tasks of %s have begun after %.0f s: their processes are slow to start, or Spark, "
-                    "with %d slots, has none free, because another application or job holds some; give "
-                    "Spark more slots (spark_master='local[4]'), or run each application in a separate process",
+                    "only %d of %d tasks of %s have begun after %.0f s: %s",
                     slots.joined,
                     slots.count,
                     self._config.consumer_group,
                     waited_s,
-                    environment.slots,
+                    environment.lack_of_slots,
                 )
         if waited and job.done and job.error is None:
             self._stop.set()
@@ -263,7 +246,7 @@ class ResidentRunner:
         else:
             self._startup.waits_for(f"partitions of the consumer group {self._config.consumer_group}")
 
-    def _end_job(self, job: SparkJob, slots: ResidentCoordinator) -> None:
+    def _end_job(self, job: SlotJob, slots: ResidentCoordinator) -> None:
         """Let the tasks end at a boundary if there is time, and end the job in any case."""
         begun = time.monotonic()
         if not job.done:

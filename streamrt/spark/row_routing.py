@@ -7,16 +7,13 @@ because they come from one Spark task and go to one. Those of several partitions
 (`runtime.merge`).
 """
 
-import logging
 from collections.abc import Iterable, Mapping
 
 from pyspark.sql import DataFrame
 from pyspark.sql.functions import expr
 
 from streamrt.records import TopicPartition
-from streamrt.topology import TaskId, Topology
-
-logger = logging.getLogger("streamrt")
+from streamrt.topology import Topology
 
 _TASKS_PER_SLOT = 3
 """Each Spark task beyond the free slots costs more than 10 ms a batch: with more tasks than this, each runs several."""
@@ -78,47 +75,3 @@ def task_number(numbers: Mapping[TopicPartition, int]) -> str:
         listed = ", ".join(str(known.get(partition, 0)) for partition in range(max(known) + 1))
         cases.append(f"WHEN topic = '{topic}' THEN get(array({listed}), partition)")
     return f"CASE {' '.join(cases)} END"
-
-
-class WholeTasks:
-    """Holds back input partitions of tasks that lack other inputs.
-
-    The group's assignor gives the partitions of one number of all topics to the same member, as long as all members subscribe
-    to the same topics. While some do not, such as an older version in a rolling upgrade, tasks may lack inputs.
-
-    Args:
-        topology: the operators, resolved.
-    """
-
-    def __init__(self, topology: Topology) -> None:
-        self._topology = topology
-        self._told: frozenset[TopicPartition] = frozenset()
-
-    def of(self, assigned: frozenset[TopicPartition]) -> frozenset[TopicPartition]:
-        """Return the partitions whose tasks have all of their inputs; log a warning about the others once."""
-        if not self._topology.merged:
-            return assigned
-        tasks = {self._topology.task(partition) for partition in assigned}
-        whole = frozenset(
-            partition
-            for task in tasks
-            for partition in self._inputs_of_task(task)
-            if assigned.issuperset(self._inputs_of_task(task))
-        )
-        lacking = assigned - whole
-        if lacking and lacking != self._told:
-            needed = {
-                partition for each in lacking for partition in self._inputs_of_task(self._topology.task(each))
-            } - assigned
-            logger.warning(
-                "not processing %s: %s must be assigned to the same member of the consumer group and is not, because another "
-                "member reads other topics, such as an older version of the application, or because partitions were added to "
-                "one of the topics and not to all; waiting until all are assigned to one member",
-                ", ".join(map(str, sorted(lacking))),
-                ", ".join(map(str, sorted(needed))),
-            )
-        self._told = lacking
-        return whole
-
-    def _inputs_of_task(self, task: TaskId) -> tuple[TopicPartition, ...]:
-        return self._topology.inputs(task)

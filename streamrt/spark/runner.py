@@ -34,20 +34,21 @@ from streamrt.runtime.tasks.chain.task_sinks import finish_sinks
 from streamrt.runtime.tasks.stores.locks import StoreLocks
 from streamrt.runtime.tasks.stores.store_catalog import StoreCatalog
 from streamrt.runtime.tasks.stores.task_stores import TaskStores
+from streamrt.slots.resident_task import member_of_slot
+from streamrt.slots.worker_process import SpecReference
 from streamrt.spark.commits import Commits
 from streamrt.spark.driver_reads import BatchReads, Owned
-from streamrt.spark.launch import discard_reference, make_reference, spark_cause
+from streamrt.spark.launch import discard_reference, make_reference
 from streamrt.spark.query import MicroBatchQuery, QuerySettings, run_reads
 from streamrt.spark.restore_job import SLICE_S, restore
-from streamrt.spark.row_routing import WholeTasks
 from streamrt.spark.runner_settings import RunContext
 from streamrt.spark.services import DriverServices
 from streamrt.spark.sessions.job import run_on_numbers
 from streamrt.spark.sessions.spark_session import SparkEnvironment, ends_with_process, local_slots
+from streamrt.spark.spark_errors import spark_cause
 from streamrt.spark.start_positions import HeldStart, Start
+from streamrt.spark.whole_tasks import WholeTasks
 from streamrt.spark.workers.arrow import WarmUp
-from streamrt.spark.workers.executor import SpecReference
-from streamrt.spark.workers.resident_task import member_of_slot
 from streamrt.state.rocksdb import load_rocksdb
 from streamrt.topology import TaskId
 
@@ -77,7 +78,7 @@ class SparkRunner:
         run: the application and its environment.
     """
 
-    def __init__(self, run: RunContext) -> None:
+    def __init__(self, run: RunContext[SparkEnvironment]) -> None:
         self._config = config = run.config
         self._settings = run.settings
         self._spec = spec = run.spec
@@ -93,8 +94,8 @@ class SparkRunner:
         self._revoking = threading.Event()
         self._drained = threading.Event()
         self._left = threading.Event()
-        self._spark = run.spark
-        self._startup = run.spark.startup
+        self._start = run.start
+        self._startup = run.start.startup
         self._prepared = False
         self._generation = 0
         self._workers: dict[TaskId, str] = {}
@@ -144,7 +145,7 @@ class SparkRunner:
         )
         self._member.start()
         try:
-            environment = self._spark.wait(self._stop, self._prepare_work)
+            environment = self._start.wait(self._stop, self._prepare_work)
             if environment is not None:
                 with self._queries.serving(self._query_target):
                     self._run_assignments(environment)

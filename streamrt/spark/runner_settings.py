@@ -4,7 +4,7 @@ import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Generic, Protocol, TypeVar
 
 from streamrt.config import ApplicationConfig
 from streamrt.event_time.end_of_time import EndOfTime
@@ -18,10 +18,36 @@ from streamrt.runtime.driver.observation.progress import Progress
 from streamrt.runtime.read_messages import TaskRead, TaskRows
 from streamrt.runtime.spec import TaskSpec
 from streamrt.runtime.topic_identity import InputIdentity
-from streamrt.spark.sessions.parallel_start import SparkStart
+from streamrt.slots.environment import SlotEnvironment
+from streamrt.slots.startup import Startup
 from streamrt.topology import Topology
 
 _MEMBERS_S = 5.0
+
+E_co = TypeVar("E_co", bound=SlotEnvironment, covariant=True)
+
+
+class EnvironmentStart(Protocol[E_co]):
+    """The start of what gives tasks their processes, in parallel with the rest of an application's start."""
+
+    @property
+    def startup(self) -> Startup:
+        """Logs what the start waits for."""
+
+    def wait(self, stop: threading.Event, meanwhile: Callable[[], None] | None = None) -> E_co | None:
+        """Wait until it is ready; return None if the application is stopped before.
+
+        Args:
+            stop: set when the application must stop.
+            meanwhile: called about ten times a second; it may end the wait with `StoppedError`.
+
+        Raises:
+            ConfigurationError: if a setting would endanger data or cannot be applied.
+            RunnerError: if it cannot be started or reached.
+        """
+
+    def observe(self) -> None:
+        """Update figures about it; call it often."""
 
 
 @dataclass(frozen=True)
@@ -67,14 +93,14 @@ class StopConditions:
 
 
 @dataclass(frozen=True)
-class RunContext:
+class RunContext(Generic[E_co]):
     """One run of an application.
 
     Attributes:
         config: the application's configuration.
         settings: clients and Spark.
         spec: the task specification.
-        spark: Spark, which is starting or ready.
+        start: what gives tasks their processes, which is starting or ready.
         admin: requests topics and offsets.
         conditions: when to stop.
         stop: set to stop the application.
@@ -90,7 +116,7 @@ class RunContext:
     config: ApplicationConfig
     settings: RunSettings
     spec: TaskSpec
-    spark: SparkStart
+    start: EnvironmentStart[E_co]
     admin: TopicAdmin
     conditions: StopConditions
     stop: threading.Event

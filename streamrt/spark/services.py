@@ -9,11 +9,11 @@ from streamrt.event_time.event_time import EventTime
 from streamrt.event_time.merge_cuts import MergeCuts
 from streamrt.kafka import KafkaRequestError
 from streamrt.records import TopicPartition
-from streamrt.spark.commits import RepartitionPurge
-from streamrt.spark.launch import client_settings, fence, look_for_strangers, remove_members, spark_cause
+from streamrt.slots.environment import SlotEnvironment
+from streamrt.spark.launch import client_settings, fence, look_for_strangers, remove_members
+from streamrt.spark.repartition_purge import RepartitionPurge
 from streamrt.spark.report_handler import ReportHandler
 from streamrt.spark.runner_settings import RunContext
-from streamrt.spark.sessions.spark_session import SparkEnvironment
 from streamrt.spark.start_positions import StartOffsets
 from streamrt.spark.time_requests import TimeRequests
 
@@ -41,11 +41,12 @@ class DriverServices:
         merge_cuts: asks Kafka for what merges behind exchanges wait for.
     """
 
-    def __init__(self, run: RunContext) -> None:
+    def __init__(self, run: RunContext[SlotEnvironment]) -> None:
         topology = run.spec.topology
         self._context = run
         self.clients = client_settings(run.config, run.settings)
         self.closing = threading.Event()
+        self._environment: SlotEnvironment | None = None
         self.event_time = EventTime(topology, run.settings.partitions, run.end)
         self.offsets = StartOffsets(run.config, run.settings.connection, run.spec, run.admin, self.fence, notes=True)
         self.purge = RepartitionPurge(run.admin, topology.exchanges)
@@ -62,7 +63,7 @@ class DriverServices:
             transactional=run.spec.transactional,
         )
 
-    def begin(self, environment: SparkEnvironment) -> None:
+    def begin(self, environment: SlotEnvironment) -> None:
         """Start the sinks, and search the group for other applications until the run ends.
 
         Raises:
@@ -70,8 +71,9 @@ class DriverServices:
         """
         run = self._context
         self.results.start(environment.session)
-        logger.info("Spark is ready with %d slots", environment.slots)
-        look_for_strangers(environment, run.config, run.settings, run.topics, self.closing)
+        self._environment = environment
+        logger.info("%s is ready with %d slots", environment.name, environment.slots)
+        look_for_strangers(run.config.consumer_group, run.topics, run.admin, self.closing)
 
     def others_are_there(self) -> bool:
         """Return whether the group has members; True if that is unknown."""
@@ -82,10 +84,9 @@ class DriverServices:
             return True
 
     def leave(self, instance_ids: Sequence[str]) -> None:
-        """Remove static members from the group, if Spark has been started, so that no instance waits for them."""
-        environment = self._context.spark.environment
-        if instance_ids and environment is not None:
-            remove_members(environment, self._context.config, self._context.settings, instance_ids)
+        """Remove static members from the group, if processes could be started, so that no instance waits for them."""
+        if instance_ids and self._environment is not None:
+            remove_members(self._environment, self._context.config, self._context.settings, instance_ids)
 
     def fence(self, partitions: Iterable[TopicPartition]) -> None:
         """End the transactions that dead tasks left open, and take over the claims of other versions.
@@ -105,20 +106,21 @@ class DriverServices:
         self._context.admin.wait_for_broker(self._context.config.broker_outage_timeout)
 
     def allow_restart(self, what: str, error: Exception, restarts: int) -> None:
-        """Log that work which Spark gave up is started again.
+        """Log that work which was given up is started again.
 
         Args:
             what: the work, such as "query".
-            error: the error from Spark.
+            error: why it was given up.
             restarts: number of earlier restarts without progress.
 
         Raises:
             RunnerError: if there were too many.
         """
-        cause = spark_cause(error)
+        assert self._environment is not None  # noqa: S101 - it has given the work its processes
+        name, cause = self._environment.name, self._environment.explain(error)
         if restarts >= _RESTARTS:
-            raise RunnerError(f"Spark gave the {what} up {restarts} times without progress: {cause}") from error
-        logger.warning("Spark gave the %s up (%s); restarting from the committed offsets", what, cause)
+            raise RunnerError(f"{name} gave the {what} up {restarts} times without progress: {cause}") from error
+        logger.warning("%s gave the %s up (%s); restarting from the committed offsets", name, what, cause)
         self._context.progress.meters.restarted(what)
 
     def is_stopped_pause(self, error: BaseException) -> bool:

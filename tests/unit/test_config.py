@@ -1,6 +1,7 @@
 """Settings: where they come from, and what is refused with which words."""
 
 import logging
+import os
 import re
 import socket
 from pathlib import Path
@@ -10,7 +11,7 @@ import pytest
 
 from streamrt import Application, ConnectionConfig
 from streamrt.app import definition_of
-from streamrt.config import ApplicationConfig, configure_logging
+from streamrt.config import ApplicationConfig, configure_logging, count_processes
 from streamrt.connectors import CSVSource
 from streamrt.errors import ConfigurationError, InvalidOperationError
 from streamrt.runtime.driver.housekeeping.state_directory import StateDirectory
@@ -193,6 +194,10 @@ WRONG = [
     ("state_cleanup_delay", True),
     ("spark_master", ""),
     ("spark_master", 5),
+    ("spark_master", "processes[0]"),
+    ("spark_master", "processes[two]"),
+    # Micro-batches are the default.
+    ("spark_master", "processes[2]"),
     ("control", "nowhere"),
     ("control", 7070),
     ("progress_timeout", 0),
@@ -327,6 +332,20 @@ def test_options_of_producers_must_be_able_to_travel() -> None:
 def test_spark_settings_and_a_session_exclude_each_other() -> None:
     with pytest.raises(ConfigurationError, match="spark_config has no effect on a given spark_session"):
         application(spark_config={"a": 1}, spark_session=object())
+
+
+@pytest.mark.parametrize("settings", [{"spark_config": {"a": 1}}, {"spark_session": object()}])
+def test_processes_instead_of_spark_take_no_settings_of_spark(settings: dict[str, Any]) -> None:
+    (name,) = settings
+    with pytest.raises(
+        ConfigurationError, match=rf"spark_master='processes\[2\]' starts no Spark, so {name} has no effect"
+    ):
+        application(spark_master="processes[2]", processing_mode="resident", **settings)
+
+
+@pytest.mark.parametrize("master", ["processes", "processes[*]"])
+def test_there_is_a_process_for_each_processor(master: str) -> None:
+    assert count_processes(master) == len(os.sched_getaffinity(0))
 
 
 def test_a_session_of_spark_connect_is_refused() -> None:

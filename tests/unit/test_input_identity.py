@@ -15,7 +15,8 @@ from streamrt.runtime.driver.observation.progress import Progress
 from streamrt.runtime.link_messages import TopicsDoubted
 from streamrt.runtime.report import Report
 from streamrt.runtime.topic_identity import InputIdentity
-from streamrt.spark.commits import Commits, RepartitionPurge
+from streamrt.spark.commits import Commits
+from streamrt.spark.repartition_purge import RepartitionPurge
 from streamrt.spark.start_positions import Start
 from tests.unit.apps import Stage, completed
 from tests.unit.resident_world import World, counting

@@ -16,7 +16,8 @@ from streamrt.runtime.batch_context import BatchContext
 from streamrt.runtime.report import Report
 from streamrt.runtime.tasks.task_executor import TaskExecutor
 from streamrt.secret import Secret
-from streamrt.spark.workers.executor import WorkerProcess, work_of_worker
+from streamrt.slots.worker_process import WorkerProcess
+from streamrt.spark.workers.executor import work_of_worker
 from streamrt.testing import TopologyTestDriver
 from tests.unit.test_spark_executor import reference, worker
 

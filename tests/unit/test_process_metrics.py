@@ -20,7 +20,7 @@ from streamrt.errors import ArgumentTypeError, ArgumentValueError, InvalidOperat
 from streamrt.kafka import TopicConfig
 from streamrt.runtime.driver.observation.function_metrics import FunctionMetrics
 from streamrt.runtime.report import Report
-from streamrt.spark.workers.reports import dump_report, merge_reports
+from streamrt.slots.reports import dump_report, merge_reports
 from streamrt.testing import TopologyTestDriver
 from streamrt.topology import Measured, MetricId, Metrics, TaskId
 from streamrt.topology.metrics import MOST_METRICS

@@ -17,8 +17,8 @@ from streamrt.runtime.sources.process import failure_report
 from streamrt.runtime.tasks.error_handling import record_task_error
 from streamrt.secret import Secret, collect_secrets, conceal, concealed, masked, stand_in
 from streamrt.serializers import SchemaRegistryClientConfig
-from streamrt.spark.launch import spark_cause
-from streamrt.spark.workers.worker_link import _dump_message
+from streamrt.slots.worker_link import _dump_message
+from streamrt.spark.spark_errors import spark_cause
 from streamrt.testing import TopologyTestDriver
 from tests.support import replace_methods
 from tests.unit.played import Played

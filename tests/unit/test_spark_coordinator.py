@@ -46,14 +46,14 @@ from streamrt.runtime.link_messages import (
 from streamrt.runtime.read_messages import TaskRead, TaskRows
 from streamrt.runtime.report import Report, RestoredPart, StoreTime
 from streamrt.runtime.spec import TaskSpec
-from streamrt.spark.commits import RepartitionPurge
+from streamrt.slots.worker_link import DriverLink, LinkListener
 from streamrt.spark.coordinator import ResidentCoordinator
 from streamrt.spark.formation import Formation
+from streamrt.spark.repartition_purge import RepartitionPurge
 from streamrt.spark.report_handler import ReportHandler
 from streamrt.spark.runner_settings import StopConditions
 from streamrt.spark.start_positions import Start, StartOffsets
 from streamrt.spark.time_requests import TimeRequests
-from streamrt.spark.workers.worker_link import DriverLink, LinkListener
 from streamrt.state.reading import StoreRead
 from streamrt.topics import Topic
 from streamrt.topology import SourceOperator, TaskId, TopologyBuilder

@@ -5,7 +5,7 @@ import logging
 import resource
 import time
 from collections.abc import Iterator
-from typing import Any
+from pathlib import Path
 
 import pytest
 
@@ -18,8 +18,10 @@ from streamrt.runtime.report import Report
 from streamrt.runtime.tasks.kafka_clients import KafkaTaskClients
 from streamrt.runtime.tasks.task_executor import PRINTED, TaskExecutor
 from streamrt.secret import Secret, collect_secrets
-from streamrt.spark.workers import executor
-from streamrt.spark.workers.executor import ClientSettings, SpecReference, WorkerProcess, work_of_worker
+from streamrt.slots import worker_process
+from streamrt.slots.process_slots import HeldText
+from streamrt.slots.worker_process import ClientSettings, SpecReference, WorkerProcess
+from streamrt.spark.workers.executor import work_of_worker
 from tests.unit.apps import application
 
 
@@ -57,8 +59,7 @@ def reference(
     with collect_secrets() as collected:
         dumped = definition_of(app).task_spec().dumps()
     settings = ClientSettings(ConnectionConfig(bootstrap_servers="localhost:1"), name, {}, 0.0, secrets=collected)
-    broadcast: Any = _Value(settings.to_json())
-    return SpecReference(name, dumped, broadcast, loglevel, log_format)
+    return SpecReference(name, dumped, HeldText(settings.to_json()), loglevel, Path, log_format)
 
 
 def test_fault_15_applications_that_take_turns_keep_their_clients() -> None:
@@ -132,6 +133,6 @@ def test_a_worker_may_open_many_files(monkeypatch: pytest.MonkeyPatch) -> None:
         found: list[tuple[int, int]] = []
         monkeypatch.setattr(resource, "getrlimit", lambda _, soft=soft, hard=hard: (soft, hard))
         monkeypatch.setattr(resource, "setrlimit", lambda _, wanted, found=found: found.append(wanted))
-        executor._allow_files()
+        worker_process._allow_files()
         expected = {1_024: [(4_096, hard)] if hard == 4_096 else [(65_536, hard)]}.get(soft, [])
         assert found == expected

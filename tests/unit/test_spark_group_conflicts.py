@@ -2,13 +2,15 @@
 
 import pytest
 
-from streamrt.spark.java_group import Member, strangers, watch_strangers
+from streamrt.kafka.cluster.groups import ListedMember
+from streamrt.models import TopicPartition
+from streamrt.spark.strangers import strangers, watch_strangers
 
 OWN = ["orders", "repartition__shop--orders--customer"]
 
 
-def member(*topics: str, client: str = "rdkafka", host: str = "10.0.0.7") -> Member:
-    return Member(client, host, frozenset(topics))
+def member(*topics: str, client: str = "rdkafka", host: str = "10.0.0.7") -> ListedMember:
+    return ListedMember(f"{client}-1", client, host, tuple(TopicPartition(topic, 0) for topic in topics))
 
 
 @pytest.mark.parametrize(
@@ -27,13 +29,13 @@ def member(*topics: str, client: str = "rdkafka", host: str = "10.0.0.7") -> Mem
         ([member("repartition__bank--orders--day")], ["rdkafka on 10.0.0.7 reads repartition__bank--orders--day"]),
     ],
 )
-def test_members_that_read_other_topics_are_strangers(members: list[Member], found: list[str]) -> None:
+def test_members_that_read_other_topics_are_strangers(members: list[ListedMember], found: list[str]) -> None:
     assert strangers(members, OWN, "shop") == found
 
 
 def test_the_group_is_looked_at_until_there_is_something_to_warn_of(caplog: pytest.LogCaptureFixture) -> None:
     """At growing intervals: perhaps no one has told yet, or the other application may start later."""
-    answers = [None, [member("orders")], [member("orders"), member("bills")]]
+    answers: list[list[ListedMember]] = [[], [member("orders")], [member("orders"), member("bills")]]
     pauses = []
 
     def wait(seconds: float) -> bool:

@@ -32,7 +32,7 @@ from streamrt.runtime.link_messages import (
 )
 from streamrt.runtime.report import Failure, Output, Report
 from streamrt.secret import conceal
-from streamrt.spark.workers.worker_link import DriverLink, LinkAddress, LinkListener, TaskLink
+from streamrt.slots.worker_link import DriverLink, LinkAddress, LinkListener, TaskLink
 from tests.support import wait_until
 
 PLACE = TopicPartition("in", 3)
@@ -331,7 +331,7 @@ def test_a_driver_that_is_frozen_is_not_taken_for_gone(
     family: socket.AddressFamily, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # A task that ends without an error is not started again.
-    monkeypatch.setattr("streamrt.spark.workers.worker_link._AUTHENTICATION_S", 0.05)
+    monkeypatch.setattr("streamrt.slots.worker_link._AUTHENTICATION_S", 0.05)
     with socket.socket(family) as frozen:
         frozen.bind(str(tmp_path / "frozen") if family == socket.AF_UNIX else ("127.0.0.1", 0))
         frozen.listen()

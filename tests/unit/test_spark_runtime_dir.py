@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from streamrt.spark.sessions.runtime_dir import make_runtime_dir, remove_runtime_dir
+from streamrt.slots.runtime_dir import make_runtime_dir, remove_runtime_dir
 
 LIVE = """
 import os, sys
 from pathlib import Path
-from streamrt.spark.sessions.runtime_dir import make_runtime_dir
+from streamrt.slots.runtime_dir import make_runtime_dir
 made = make_runtime_dir(Path(sys.argv[1]))
 (made / "clients.json").write_text("secret")
 print(made, flush=True)

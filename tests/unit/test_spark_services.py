@@ -1,6 +1,8 @@
 """Common parts of both runners on Spark."""
 
 import threading
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,11 +17,12 @@ from streamrt.spark.runner import SparkRunner
 from streamrt.spark.runner_settings import RunContext, RunSettings, StopConditions
 from streamrt.spark.services import DriverServices
 from streamrt.spark.sessions.parallel_start import SparkStart
+from streamrt.spark.sessions.spark_session import SparkEnvironment
 from tests.unit.apps import Stage, completed
 
 
 @pytest.fixture
-def run() -> RunContext:
+def run() -> RunContext[SparkEnvironment]:
     stage = Stage()
     stage.sdf.to_topic(stage.out)
     spec, config, progress = completed(stage.app), stage.app.config, Progress()
@@ -46,7 +49,7 @@ def paused() -> SinkError:
     return error
 
 
-def test_a_pause_of_a_sink_is_no_failure_once_the_application_is_stopped(run: RunContext) -> None:
+def test_a_pause_of_a_sink_is_no_failure_once_the_application_is_stopped(run: RunContext[SparkEnvironment]) -> None:
     services = DriverServices(run)
     assert not services.is_stopped_pause(paused())
     run.stop.set()
@@ -56,9 +59,12 @@ def test_a_pause_of_a_sink_is_no_failure_once_the_application_is_stopped(run: Ru
 
 
 def test_work_that_spark_gives_up_is_started_again_three_times(
-    run: RunContext, caplog: pytest.LogCaptureFixture
+    run: RunContext[SparkEnvironment], caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:
     services = DriverServices(run)
+    session: Any = None
+    services.begin(SparkEnvironment(session, 2, tmp_path))
+    services.closing.set()
     for restarts in range(3):
         services.allow_restart("query", OSError("disk full"), restarts)
     assert caplog.messages == ["Spark gave the query up (disk full); restarting from the committed offsets"] * 3
@@ -68,7 +74,7 @@ def test_work_that_spark_gives_up_is_started_again_three_times(
 
 @pytest.mark.parametrize("runner", [SparkRunner, ResidentRunner])
 def test_runners_contact_nobody_before_they_run(
-    runner: type[SparkRunner] | type[ResidentRunner], run: RunContext
+    runner: type[SparkRunner] | type[ResidentRunner], run: RunContext[SparkEnvironment]
 ) -> None:
     runner(run)
     run.admin.close()

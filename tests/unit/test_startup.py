@@ -3,7 +3,7 @@
 import pytest
 
 from streamrt.runtime.driver.observation.progress import Progress
-from streamrt.spark.sessions.startup import Startup
+from streamrt.slots.startup import Startup
 
 
 class Clock:

@@ -195,7 +195,7 @@ def start_jvm(
     ]
     environment = {
         # Spark keeps secrets for tasks in its local directory, which is private, and gone with the process: see
-        # `streamrt.spark.sessions.runtime_dir`. The variable would come before that.
+        # `streamrt.slots.runtime_dir`. The variable would come before that.
         **{name: value for name, value in os.environ.items() if name != "SPARK_LOCAL_DIRS"},
         "JAVA_HOME": str(java.home),
         "SPARK_HOME": str(home),

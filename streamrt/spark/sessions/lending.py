@@ -10,8 +10,8 @@ from typing import Any
 
 from streamrt.jvm.jars import fetch_jars
 from streamrt.runtime.driver.life.exits import in_background
+from streamrt.slots.runtime_dir import make_runtime_dir, remove_runtime_dir
 from streamrt.spark.sessions.gateway import Boot, Jvm, archive_kind, connect, start_jvm
-from streamrt.spark.sessions.runtime_dir import make_runtime_dir, remove_runtime_dir
 
 __all__ = ["Borrowed", "LentJvm", "LentSpark", "accept_lender", "borrow"]
 

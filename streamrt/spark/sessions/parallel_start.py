@@ -14,9 +14,10 @@ from streamrt.kafka.java_connection import java_system_properties
 from streamrt.runtime.driver.life.exits import StoppedError, in_background
 from streamrt.runtime.driver.life.lifecycle import RunControl
 from streamrt.runtime.driver.observation.progress import Progress
+from streamrt.slots.startup import Startup
 from streamrt.spark.sessions.gateway import Boot, archive_kind
+from streamrt.spark.sessions.jvm_memory import JvmMemoryWatch
 from streamrt.spark.sessions.spark_session import SparkEnvironment, application_runs, give_up, local_slots, open_session
-from streamrt.spark.sessions.startup import Startup
 
 _LOOK_S = 0.1
 _CLEAR_S = 0.5
@@ -59,6 +60,7 @@ class SparkStart:
             archive_kind(config.processing_mode),
         )
         self._runs = application_runs()
+        self._memory = JvmMemoryWatch(progress.meters, lambda: self.environment)
 
     def __enter__(self) -> Self:
         self._runs.__enter__()
@@ -93,6 +95,10 @@ class SparkStart:
             self.startup.waits_for(self._awaited)
             wait([self._answer], _LOOK_S)
         return self._answer.result()
+
+    def observe(self) -> None:
+        """Update the figures of the JVM's memory; call it often."""
+        self._memory.sample_when_due()
 
     @property
     def environment(self) -> SparkEnvironment | None:

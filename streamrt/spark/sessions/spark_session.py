@@ -7,8 +7,9 @@ import os
 import re
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +20,17 @@ from pyspark.sql import SparkSession
 from streamrt.common.texts import option_text
 from streamrt.errors import ConfigurationError, RunnerError
 from streamrt.jvm.jars import fetch_jars
+from streamrt.kafka import ConnectionConfig
+from streamrt.slots.resident_task import RunResident
+from streamrt.slots.runtime_dir import make_runtime_dir, remove_runtime_dir
+from streamrt.slots.worker_link import LinkListener, TaskLink
+from streamrt.slots.worker_process import SharedText
+from streamrt.spark.java_group import leave_group
 from streamrt.spark.sessions.gateway import Boot, Jvm, start_jvm
+from streamrt.spark.sessions.job import SparkJob, run_on_numbers
 from streamrt.spark.sessions.lending import borrow
-from streamrt.spark.sessions.runtime_dir import make_runtime_dir, remove_runtime_dir
+from streamrt.spark.spark_errors import spark_cause
+from streamrt.spark.workers.executor import RunResidentTasks, files_directory
 
 _LOCAL = re.compile(r"local(\[(?P<slots>\d+|\*)(,\s*\d+)?\])?")
 _TASK_ATTEMPTS = 4
@@ -86,6 +95,59 @@ class SparkEnvironment:
     slots: int
     runtime_dir: Path
     started: Mapping[str, str] = field(default_factory=dict)
+    name: str = field(default="Spark", init=False)
+
+    @property
+    def lack_of_slots(self) -> str:
+        """Why tasks may not begin, and what to do, for a warning."""
+        return (
+            f"their processes are slow to start, or Spark, with {self.slots} slots, has none free, because another "
+            "application or job holds some; give Spark more slots (spark_master='local[4]'), or run each application in a "
+            "separate process"
+        )
+
+    @property
+    def is_local(self) -> bool:
+        """Whether all slots are on this machine."""
+        return local_slots(self.session.sparkContext.master) is not None
+
+    @property
+    def find_directory(self) -> Callable[[], Path]:
+        """Returns, in a worker, a directory that the workers of an executor share."""
+        return files_directory
+
+    def share_text(self, text: str) -> SharedText:
+        """Broadcast a text with secrets.
+
+        Spark keeps broadcast variables in files that only their owner can read, and removes them from all machines when
+        they are destroyed; closures have no such protection.
+        """
+        shared: SharedText = self.session.sparkContext.broadcast(text)
+        return shared
+
+    def open_listener(self, serve: Callable[[TaskLink], None]) -> LinkListener:
+        """Listen for tasks: at a Unix socket if they run on this machine, otherwise at a port."""
+        if self.is_local:
+            return LinkListener(serve, directory=self.runtime_dir)
+        settings = self.session.sparkContext.getConf()
+        host = settings.get("spark.driver.host") or "127.0.0.1"
+        return LinkListener(serve, host=host, bind=settings.get("spark.driver.bindAddress"))
+
+    def start_job(self, description: str, work: RunResident, count: int) -> SparkJob:
+        """Run the tasks of the slots 0 to `count` - 1, each as one Spark task."""
+        context = self.session.sparkContext
+        run = partial(run_on_numbers, context, RunResidentTasks(work), count, count)
+        return SparkJob(context, description, run)
+
+    def leave_group(
+        self, connection: ConnectionConfig, java_options: Mapping[str, str], group: str, instance_ids: Iterable[str]
+    ) -> None:
+        """Remove static members from a group."""
+        leave_group(self.session, connection.bootstrap_servers, java_options, group, instance_ids)
+
+    def explain(self, error: Exception) -> str:
+        """Return the sentence that says why work has failed."""
+        return spark_cause(error)
 
     def first_batch_done(self, session: SparkSession) -> None:
         """Apply the settings that make the start slower and everything after it faster.

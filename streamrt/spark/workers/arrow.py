@@ -10,7 +10,8 @@ import pyarrow.compute as pc
 from streamrt.records import Headers
 from streamrt.runtime.batch_context import BatchContext
 from streamrt.runtime.chunk import Chunk
-from streamrt.spark.workers.executor import SpecReference, WorkerProcess, work_of_worker
+from streamrt.slots.worker_process import SpecReference, WorkerProcess
+from streamrt.spark.workers.executor import work_of_worker
 
 INPUT_COLUMNS = (
     "key",

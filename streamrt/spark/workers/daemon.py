@@ -167,7 +167,7 @@ def work() -> None:
 def _import_modules() -> None:
 
     import streamrt.joins.lookup
-    import streamrt.spark.workers.resident_task
+    import streamrt.slots.resident_task
     import streamrt.windows  # noqa: F401 - loaded for the workers
     from streamrt.state.rocksdb import load_rocksdb
 

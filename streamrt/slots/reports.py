@@ -1,6 +1,6 @@
 """Reports from tasks to the driver, as bytes.
 
-They go from StreamRT's worker to StreamRT's driver: inside Spark's channel, or through a link whose ends have proved
+They go from the process of a task to the driver: inside Spark's channel, or through a link whose ends have proved
 that they know its key.
 """
 

@@ -27,9 +27,9 @@ import cloudpickle
 from streamrt.errors import RunnerError
 from streamrt.runtime.link_messages import BatchDone, Failed, FromTask, LinkClosed, ProgressUpdate, ToTask
 from streamrt.secret import concealed, stand_in
-from streamrt.spark.workers.reports import portable, travels
+from streamrt.slots.reports import portable, travels
 
-__all__ = ["DriverLink", "LinkAddress", "LinkListener", "TaskLink"]
+__all__ = ["DriverLink", "LinkAddress", "LinkListener", "TaskLink", "shut_down"]
 
 logger = logging.getLogger("streamrt")
 
@@ -150,7 +150,7 @@ class DriverLink:
 
     def close(self) -> None:
         """Close the link. The driver still receives earlier messages."""
-        _shut_down(self._connection)
+        shut_down(self._connection)
 
     def _read_messages(self) -> None:
         try:
@@ -203,7 +203,7 @@ class TaskLink:
     def close(self) -> None:
         """End the connection at once; the iterator of messages also ends."""
         self._outgoing.put(None)
-        _shut_down(self._connection)
+        shut_down(self._connection)
 
     def release(self) -> None:
         """Free the resources of the connection, after the iterator of messages has ended."""
@@ -376,7 +376,7 @@ def _in_time(connection: "Connection[Any, Any]", late: threading.Event | None = 
     def end() -> None:
         if late is not None:
             late.set()
-        _shut_down(connection)
+        shut_down(connection)
 
     timer = threading.Timer(_AUTHENTICATION_S, end)
     timer.daemon = True
@@ -387,7 +387,7 @@ def _in_time(connection: "Connection[Any, Any]", late: threading.Event | None = 
         timer.cancel()
 
 
-def _shut_down(connection: "Connection[Any, Any]") -> None:
+def shut_down(connection: "Connection[Any, Any]") -> None:
     """Shut a connection down; unlike closing, this wakes threads that wait for it."""
     with contextlib.suppress(OSError), _socket_of(connection) as own:
         own.shutdown(socket.SHUT_RDWR)

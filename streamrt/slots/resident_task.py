@@ -1,12 +1,10 @@
-"""The Spark task of resident mode: runs a resident task in a Python worker for as long as the application runs."""
+"""The work of a slot: runs a resident task for as long as the application runs."""
 
 import contextlib
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
-
-from pyspark import TaskContext
 
 from streamrt.common.logs import log_context
 from streamrt.kafka.group_protocol import session_timeout_ms
@@ -17,15 +15,15 @@ from streamrt.runtime.link_messages import LinkClosed
 from streamrt.runtime.resident.loop import ResidentLoop, ResidentSettings
 from streamrt.runtime.resident.upkeep import Garbage, Upkeep
 from streamrt.runtime.topic_identity import InputIdentity
-from streamrt.spark.workers.executor import ClientSettings, Lines, SpecReference, WorkerProcess
-from streamrt.spark.workers.worker_link import DriverLink
+from streamrt.slots.worker_link import DriverLink
+from streamrt.slots.worker_process import ClientSettings, Lines, SpecReference, WorkerProcess
 
 __all__ = ["ResidentOptions", "RunResident", "member_of_slot", "session_timeout_s"]
 
 logger = logging.getLogger("streamrt")
 
 _SESSION = {"session.timeout.ms": 10_000}
-"""For dynamic members: Spark restarts a task that died, and the new task waits for the session of the dead one."""
+"""For dynamic members: a task that died is restarted, and the new one waits for the session of the dead one."""
 _STATIC_SESSION = {"session.timeout.ms": 45_000}
 """librdkafka's default. A static member regains its place at once. If its session times out while a broker is away, it
 may fence itself: librdkafka 2.16 may send a heartbeat without a member id before it joins again."""
@@ -88,7 +86,7 @@ def _session_options(static: bool) -> dict[str, int]:
 
 
 class RunResident:
-    """Runs resident tasks, for `run_on_numbers`: the number of a slot in, nothing out, until the driver stops it.
+    """Runs resident tasks.
 
     Args:
         reference: reference to the task specification.
@@ -99,21 +97,20 @@ class RunResident:
         self._reference = reference
         self._options = options
 
-    def __call__(self, slots: Iterable[int]) -> Iterator[bytes]:
-        """Run the given slots: one for each Spark task."""
-        for slot in slots:
-            self._run_slot(slot)
-        yield from ()
+    def __call__(self, slot: int, attempt: int) -> None:
+        """Run the task of a slot until the driver stops it.
 
-    def _run_slot(self, slot: int) -> None:
+        Args:
+            slot: number of the slot, from 0.
+            attempt: number of attempts at this slot before this one.
+        """
         process = WorkerProcess.current(self._reference)
         clients, options = process.settings, self._options
         if clients.link is None:
             raise RuntimeError("resident tasks need the address of the driver")
-        context = TaskContext.get()
         settings = ResidentSettings(
             slot,
-            0 if context is None else context.attemptNumber(),
+            attempt,
             options.commit_interval,
             options.commit_every,
             options.transaction_interval,
