@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from concurrent.futures import Future
 from pathlib import Path
 
+from streamrt.config import names_processes
 from streamrt.errors import RunnerError, end_readably
 
 
@@ -22,9 +23,12 @@ def main(orders: Iterator[str]) -> None:
     """
     # Until the order, Ctrl+C is for the program in another process.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    import streamrt.spark.resident_run
-    import streamrt.spark.runner  # noqa: F401 - so that the program need not wait for it
-    from streamrt.spark.sessions.lending import LentJvm, accept_lender
+    import streamrt.spark.application  # so that the program need not wait for it
+
+    uses_spark = not names_processes(os.environ)
+    if uses_spark:
+        import streamrt.spark.runner  # noqa: F401 - as above
+        from streamrt.spark.sessions.lending import LentJvm, accept_lender
 
     line = next(orders, None)
     if line is None:
@@ -43,7 +47,8 @@ def main(orders: Iterator[str]) -> None:
         os.kill(os.getpid(), signal.SIGTERM)
 
     threading.Thread(target=listen, name="streamrt-orders", daemon=True).start()
-    accept_lender(jvm.result)
+    if uses_spark:
+        accept_lender(jvm.result)
     run_program(order["program"], order["arguments"])
 
 

@@ -1,4 +1,4 @@
-"""`streamrt dev PROGRAM`: runs a program, and restarts it after each change of a file, on a long-running JVM."""
+"""`streamrt dev PROGRAM`: runs a program, and restarts it after each change of a file; Spark's JVM stays."""
 
 import contextlib
 import dataclasses
@@ -15,6 +15,7 @@ from types import FrameType
 from typing import IO, Any
 
 from streamrt.cli.output import echo
+from streamrt.config import names_processes
 from streamrt.errors import ConfigurationError, StreamRTError
 from streamrt.extras import install_command
 from streamrt.runtime.driver.life.exits import in_background
@@ -42,11 +43,12 @@ class Attempt:
         self.process = subprocess.Popen(command, env=environment, pass_fds=(reading,))  # noqa: S603 - our own module
         os.close(reading)
 
-    def run(self, program: Path, arguments: Sequence[str], spark: LentSpark) -> None:
-        """Run a program in the process. The program waits until the JVM has booted."""
+    def run(self, program: Path, arguments: Sequence[str], spark: LentSpark | None) -> None:
+        """Run a program in the process. A program that needs the JVM waits until it has booted."""
         self._begun = True
         self._send_document({"program": str(program), "arguments": list(arguments)})
-        in_background("streamrt-lend", lambda: self._lend_spark(spark))
+        if spark is not None:
+            in_background("streamrt-lend", lambda: self._lend_spark(spark))
 
     def stop(self) -> None:
         """Stop the program at a boundary; kill it if it does not stop."""
@@ -110,10 +112,13 @@ class Reloader:
         """Run the program until SIGINT or SIGTERM."""
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, self._handle_end)
+        if names_processes(self._environment):
+            self._run_attempts(None)
+            return
         with contextlib.closing(LentSpark(self._environment.get("STREAMRT_PROCESSING_MODE", "micro-batch"))) as spark:
             self._run_attempts(spark)
 
-    def _run_attempts(self, spark: LentSpark) -> None:
+    def _run_attempts(self, spark: LentSpark | None) -> None:
         current = self._begin_attempt(spark)
         begun, told = time.monotonic(), False
         try:
@@ -128,7 +133,7 @@ class Reloader:
             for changed in changes:
                 if changed:
                     self._print_message(f"{_format_names(changed)} changed: restarting {self._program.name}")
-                    spark.mute(True)
+                    self._mute(spark, True)
                     current.stop()
                     current = self._begin_attempt(spark)
                     begun, told = time.monotonic(), False
@@ -139,18 +144,23 @@ class Reloader:
                     told = True
                 if self._next is None and (told or time.monotonic() - begun > _BUSY_S):
                     self._next = Attempt(self._environment)
-                    spark.prepare_workers()
+                    if spark is not None:
+                        spark.prepare_workers()
         finally:
-            spark.mute(True)
+            self._mute(spark, True)
             current.stop()
             if self._next is not None:
                 self._next.stop()
 
-    def _begin_attempt(self, spark: LentSpark) -> Attempt:
+    def _begin_attempt(self, spark: LentSpark | None) -> Attempt:
         attempt, self._next = self._next or Attempt(self._environment), None
-        spark.mute(False)
+        self._mute(spark, False)
         attempt.run(self._program, self._arguments, spark)
         return attempt
+
+    def _mute(self, spark: LentSpark | None, muted: bool) -> None:
+        if spark is not None:
+            spark.mute(muted)
 
     def _handle_end(self, _signal: int, _frame: FrameType | None) -> None:
         self._ends.set()
