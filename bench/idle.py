@@ -9,10 +9,15 @@ import sys
 import time
 
 from bench import cases, common, runners
-from bench.runners import PEER, Runner, RunnerError, Running
+from bench.runners import PEER, PROCESSES, Runner, RunnerError, Running
 from streamrt.kafka import Consumer
 
-RUNNERS = {"micro-batch": Runner("micro-batch"), "resident": Runner("resident"), "peer": Runner(PEER)}
+RUNNERS = {
+    "micro-batch": Runner("micro-batch"),
+    "resident": Runner("resident"),
+    "processes": Runner(PROCESSES),
+    "peer": Runner(PEER),
+}
 TARGET_PERCENT = 3.0
 START_S = 120.0
 

@@ -22,14 +22,16 @@ import time
 from collections.abc import Sequence
 
 from bench import common, runners
-from bench.runners import PEER, Runner, Running
+from bench.runners import PEER, PROCESSES, Runner, Running
 from streamrt.kafka import Consumer, Producer
 
 AT_LEAST_ONCE, EXACTLY_ONCE = common.GUARANTEES
 CASES = {
     "micro-batch": Runner("micro-batch"),
     "resident": Runner("resident"),
+    "processes": Runner(PROCESSES),
     "resident-eos": Runner("resident", EXACTLY_ONCE),
+    "processes-eos": Runner(PROCESSES, EXACTLY_ONCE),
     "peer": Runner(PEER, low_latency=True),
     "peer-eos": Runner(PEER, EXACTLY_ONCE, low_latency=True),
     "micro-batch-eos": Runner("micro-batch", EXACTLY_ONCE),

@@ -18,9 +18,11 @@ from typing_extensions import Self
 from bench import common
 
 PEER = "peer"
+PROCESSES = "processes"
 PEER_VARIABLE = "STREAMRT_BENCH_PEER_PYTHON"
 PEER_VERSION = "3.28.1"
 END_S = 30.0
+SLOTS = 2
 _PEER_PROGRAM = Path(__file__).with_name("peer.py")
 
 
@@ -33,7 +35,7 @@ class Runner:
     """The program that runs a case.
 
     Attributes:
-        system: a mode of StreamRT, or "peer".
+        system: a mode of StreamRT, "processes" for resident mode without Spark, or "peer".
         guarantee: one of `common.GUARANTEES`.
         processes: number of processes that share the work; StreamRT has one, with two slots.
         low_latency: whether a peer is tuned for latency.
@@ -98,8 +100,18 @@ class Running:
         self._runner = runner
         arguments = [case, address, source, target, self.group, "--guarantee", runner.guarantee]
         if not runner.is_peer:
-            self._command = [sys.executable, "-m", "bench.cases", *arguments, "--mode", runner.system]
-            self._command += ["--master", master, *options]
+            mode, place = ("resident", f"processes[{SLOTS}]") if runner.system == PROCESSES else (runner.system, master)
+            self._command = [
+                sys.executable,
+                "-m",
+                "bench.cases",
+                *arguments,
+                "--mode",
+                mode,
+                "--master",
+                place,
+                *options,
+            ]
         elif peer_python is None:
             raise RunnerError(how_to_get_peer())
         else:

@@ -15,9 +15,14 @@ from pathlib import Path
 
 from bench import cases, common, runners
 from bench.idle import await_output
-from bench.runners import PEER, Runner, Running
+from bench.runners import PEER, PROCESSES, Runner, Running
 
-RUNNERS = {"micro-batch": Runner("micro-batch"), "resident": Runner("resident"), "peer": Runner(PEER)}
+RUNNERS = {
+    "micro-batch": Runner("micro-batch"),
+    "resident": Runner("resident"),
+    "processes": Runner(PROCESSES),
+    "peer": Runner(PEER),
+}
 RECORDS = 1_000
 
 

@@ -20,7 +20,7 @@ import sys
 import time
 
 from bench import cases, common, runners
-from bench.runners import PEER, Runner, RunnerError, Running
+from bench.runners import PEER, PROCESSES, Runner, RunnerError, Running
 from streamrt.kafka import TopicAdmin
 from streamrt.models import TopicPartition
 
@@ -28,6 +28,7 @@ RECORDS = {"stateless": 1_000_000, "count": 600_000, "tumbling": 400_000, "group
 RUNNERS = {
     "micro-batch": Runner("micro-batch"),
     "resident": Runner("resident"),
+    "processes": Runner(PROCESSES),
     "peer": Runner(PEER),
     "peer-2": Runner(PEER, processes=2),
 }
