@@ -38,7 +38,6 @@ app = Application(
     {address!r},
     consumer_group={group!r},
     auto_offset_reset="earliest",
-    spark_master="local[2]",
     state_dir={state_dir!r},
     processing_guarantee="exactly-once",
     commit_interval=1.0,
@@ -81,13 +80,14 @@ def kill_tree(program: RunningProgram) -> None:
 
 
 def tasks_of(program: RunningProgram) -> list[psutil.Process]:
-    """Return the Python processes in which Spark runs the tasks of a program: children of its daemon."""
+    """Return the processes in which the tasks of a program run: children of Spark's daemon, or of a fork server."""
     found: list[psutil.Process] = []
     for process in psutil.Process(program.process.pid).children(recursive=True):
         try:
             parent = process.parent()
-            if parent is not None and all(
-                "streamrt.spark.workers.daemon" in each.cmdline() for each in (process, parent)
+            if parent is not None and any(
+                word in parent.cmdline() and word in process.cmdline()
+                for word in ("streamrt.spark.workers.daemon", "streamrt fork server")
             ):
                 found.append(process)
         except psutil.NoSuchProcess:

@@ -8,7 +8,6 @@ processes of Spark, needs a process of its own: `tests.support.Program`.
 """
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -19,7 +18,7 @@ from pathlib import Path
 
 from streamrt.runtime.tasks.faults import VARIABLE
 from tests.player import END
-from tests.support import ROOT, RunningProgram
+from tests.support import ROOT, RunningProgram, program_environment
 
 
 class Turn:
@@ -138,14 +137,7 @@ class Host:
                 stream.close()
 
     def _environment(self, more: dict[str, str]) -> dict[str, str]:
-        return {
-            **os.environ,
-            "PYTHONPATH": str(ROOT),
-            "PYTHONUNBUFFERED": "1",
-            "PYTHONFAULTHANDLER": "1",
-            VARIABLE: str(self.fault),
-            **more,
-        }
+        return program_environment({VARIABLE: str(self.fault), **more})
 
     def _read(self, lines: Iterable[str], name: str) -> None:
         for line in lines:

@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, get_args
@@ -24,6 +24,8 @@ from streamrt.topics import Topic
 
 ROOT = Path(__file__).resolve().parent.parent
 MASTER = "local[2]"
+SLOTS = "processes[2]"
+"""Where resident tasks of programs run: they need no Spark, whose start costs 20 s of processor time."""
 PROCESSING_MODES = get_args(ProcessingMode)
 GROUP_PROTOCOLS = get_args(GroupProtocol)
 LONG = os.environ.get("STREAMRT_LONG_TESTS") == "1"
@@ -256,6 +258,20 @@ class Process(Protocol):
         """Kill it."""
 
 
+def program_environment(more: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment of a program; a `spark_master` for its mode is part of it."""
+    given = {**os.environ, **more}
+    resident = given.get("STREAMRT_PROCESSING_MODE") == "resident"
+    return {
+        "STREAMRT_SPARK_MASTER": SLOTS if resident else MASTER,
+        **given,
+        "PYTHONPATH": str(ROOT),
+        "PYTHONUNBUFFERED": "1",
+        "PYTHONFAULTHANDLER": "1",
+        **more,
+    }
+
+
 class RunningProgram:
     """A Python program in another process, whose output can be waited for.
 
@@ -318,13 +334,7 @@ class Program(RunningProgram):
                 stderr=subprocess.PIPE,
                 text=True,
                 cwd=path.parent,
-                env={
-                    **os.environ,
-                    "PYTHONPATH": str(ROOT),
-                    "PYTHONUNBUFFERED": "1",
-                    "PYTHONFAULTHANDLER": "1",
-                    **(environment or {}),
-                },
+                env=program_environment(environment or {}),
             )
         )
         self._readers = [

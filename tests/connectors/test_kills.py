@@ -45,10 +45,8 @@ app = Application(
     {address!r},
     consumer_group={group!r},
     auto_offset_reset="earliest",
-    spark_master="local[2]",
     state_dir={state_dir!r},
     processing_guarantee="exactly-once",
-    processing_mode={mode!r},
     # The group gives the partitions of a killed process to the next one at once.
     consumer_extra_config={{"session.timeout.ms": 6_000}},
 )
@@ -288,7 +286,6 @@ def test_a_killed_application_writes_each_value_once(
         address=kafka.address,
         group=unique("group"),
         state_dir=str(kafka.state_dir),
-        mode=mode,
         source=source,
     )
     fault = tmp_path / "fault"
@@ -318,14 +315,14 @@ def test_a_killed_application_writes_each_value_once(
         if number % 3 != 2:
             # A worker dies between the transaction of the sink and that of Kafka.
             set_fault(fault, POINTS[number % len(POINTS)])
-        running = program(source_code, STREAMRT_FAULT=str(fault))
+        running = program(source_code, STREAMRT_FAULT=str(fault), STREAMRT_PROCESSING_MODE=mode)
         wait_until(lambda: not fault.exists(), what="the fault")
         # Somewhere in the middle of the work.
         wanted = before + chance.randrange(1, max(2, (produced - before) * 3 // 4))
         wait_until(partial(reached, wanted), what=f"{wanted} rows, {running.err}")
         kill_tree(running)
     produce(RECORDS - produced)
-    running = program(source_code)
+    running = program(source_code, STREAMRT_PROCESSING_MODE=mode)
     wait_until(lambda: len({row["id"] for row in destination.rows()}) >= RECORDS, what="all rows")
     code, _ = running.end()
     assert code == 0, running.err

@@ -20,7 +20,7 @@ from streamrt import Application
 from streamrt.connectors import PostgreSQLSink
 
 app = Application(
-    {address!r}, consumer_group={group!r}, auto_offset_reset="earliest", spark_master="local[2]", state_dir={state!r},
+    {address!r}, consumer_group={group!r}, auto_offset_reset="earliest", spark_master="processes[2]", state_dir={state!r},
     processing_guarantee="exactly-once", processing_mode="resident",
 )
 sdf = app.dataframe(app.topic({source!r}))

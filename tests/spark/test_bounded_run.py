@@ -95,7 +95,6 @@ app = Application(
     {address!r},
     consumer_group={group!r},
     auto_offset_reset="earliest",
-    spark_master="local[2]",
     state_dir={state_dir!r},
     processing_guarantee="exactly-once",
     commit_interval=0.3,

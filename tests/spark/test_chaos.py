@@ -87,7 +87,7 @@ def test_kill_9_of_the_whole_process_tree(
             for kill in range(KILLS):
                 before = outputs.count
                 app = start()
-                app.wait_for("Spark is ready")
+                app.wait_for("is ready with 2 slots")
                 booted = time.monotonic()
                 outputs.wait_for(before + 1)
                 if killed_at is not None:
@@ -110,7 +110,7 @@ def test_kill_9_of_the_whole_process_tree(
     finally:
         outputs.close()
     print(f"{flow.count} records, {KILLS} kills; seconds from kill to the next output: {describe(late)}")
-    print(f"seconds from a ready Spark to the next output: {describe(beyond)}")
+    print(f"seconds from ready slots to the next output: {describe(beyond)}")
 
 
 @pytest.mark.only_mode("micro-batch", reason=COSTLY, always=False)

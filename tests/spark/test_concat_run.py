@@ -100,7 +100,7 @@ def number(value, state):
     state.set("n", n)
     return [value, n]
 
-app = Application({address!r}, consumer_group={group!r}, auto_offset_reset="earliest", spark_master="local[2]",
+app = Application({address!r}, consumer_group={group!r}, auto_offset_reset="earliest",
                   processing_guarantee="exactly-once", state_dir={state_dir!r}, commit_interval=0.2)
 left, right = (app.dataframe(app.topic(name)) for name in {sources!r})
 left.concat(right).apply(number, stateful=True).to_topic(app.topic({target!r}))

@@ -23,7 +23,7 @@ Start = Callable[..., RunningProgram]
 HEADER = """
 import os, time
 from streamrt import Application, ConnectionConfig
-app = Application({address!r}, consumer_group={group!r}, auto_offset_reset="earliest", spark_master="local[2]",
+app = Application({address!r}, consumer_group={group!r}, auto_offset_reset="earliest",
                   state_dir={state!r}, commit_interval=0.5)
 sdf = app.dataframe(app.topic({source!r}))
 """
@@ -248,7 +248,7 @@ connection = ConnectionConfig(
     sasl_username="app", sasl_password=os.environ["SECRET"],
 )
 def run(mode):
-    app = Application(connection, consumer_group={group!r} + mode, auto_offset_reset="earliest", spark_master="local[2]",
+    app = Application(connection, consumer_group={group!r} + mode, auto_offset_reset="earliest",
                       state_dir={str(kafka.state_dir)!r}, loglevel="DEBUG", processing_mode=mode)
     print(app, connection, app.config)
     sdf = app.dataframe(app.topic({source!r}))
