@@ -25,7 +25,7 @@ from streamrt.topics import Topic
 ROOT = Path(__file__).resolve().parent.parent
 MASTER = "local[2]"
 SLOTS = "processes[2]"
-"""Where resident tasks of programs run: they need no Spark, whose start costs 20 s of processor time."""
+"""Where resident tasks of programs run: they need no Spark, whose start costs 10 to 20 s of processor time."""
 PROCESSING_MODES = get_args(ProcessingMode)
 GROUP_PROTOCOLS = get_args(GroupProtocol)
 LONG = os.environ.get("STREAMRT_LONG_TESTS") == "1"
