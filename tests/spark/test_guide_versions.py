@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from streamrt.cli import app as command_line
 from tests.hosts import HostedProgram
-from tests.support import MASTER, ROOT, Kafka, unique
+from tests.support import ROOT, SLOTS, Kafka, unique
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow]
 
@@ -47,7 +47,9 @@ def test_a_new_version_goes_on_and_the_old_one_comes_back(
         "STREAMRT_BROKER_ADDRESS": kafka.address,
         "STREAMRT_CONSUMER_GROUP": group,
         "STREAMRT_STATE_DIR": str(tmp_path / "state"),
-        "STREAMRT_SPARK_MASTER": MASTER,
+        # Workers of a Spark that has run other programs do not find the modules of this one.
+        "STREAMRT_PROCESSING_MODE": "resident",
+        "STREAMRT_SPARK_MASTER": SLOTS,
         "SHOP_PREFIX": prefix,
     }
     for name, value in environment.items():
