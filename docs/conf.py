@@ -38,7 +38,7 @@ _CODE = re.compile(r"(?<![`\w])`((?:[^`\n]|\n(?!\n))+)`(?!`)")
 
 
 def _translate_prose(text: str) -> str:
-    """Translate code and links; a page that is named becomes a link, so the build fails if there is no such page."""
+    """Translate code and links. Names of pages become links, so the name of a missing page fails the build."""
     return _PAGE.sub(r":doc:`\g<0> </docs/\1>`", _LINK.sub(r"`\1 <\2>`_", _CODE.sub(r"``\1``", text)))
 
 

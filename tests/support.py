@@ -260,11 +260,10 @@ class Process(Protocol):
 
 def program_environment(more: Mapping[str, str]) -> dict[str, str]:
     """Return the environment of a program; a `spark_master` for its mode is part of it."""
-    given = {**os.environ, **more}
-    resident = given.get("STREAMRT_PROCESSING_MODE") == "resident"
+    resident = {**os.environ, **more}.get("STREAMRT_PROCESSING_MODE") == "resident"
     return {
         "STREAMRT_SPARK_MASTER": SLOTS if resident else MASTER,
-        **given,
+        **os.environ,
         "PYTHONPATH": str(ROOT),
         "PYTHONUNBUFFERED": "1",
         "PYTHONFAULTHANDLER": "1",

@@ -49,7 +49,7 @@ def start_child(
         >>> pipe.close(), process.wait()
         (None, 0)
     """
-    ours, theirs = map(_renumber, Pipe())
+    ours, theirs = map(_renumber_end, Pipe())
     with theirs:
         process = subprocess.Popen(  # noqa: S603 - our own interpreter and program
             [
@@ -71,7 +71,7 @@ def start_child(
     return process, ours
 
 
-def _renumber(end: "Connection[Any, Any]") -> "Connection[Any, Any]":
+def _renumber_end(end: "Connection[Any, Any]") -> "Connection[Any, Any]":
     """Return an end of a pipe whose number is not that of a standard stream, which may be closed in this process."""
     with end:
         return Connection(fcntl.fcntl(end.fileno(), fcntl.F_DUPFD_CLOEXEC, 3))

@@ -1,4 +1,4 @@
-"""What gives resident tasks their processes: Spark, or processes of this machine."""
+"""The seam between resident tasks and the system that runs their processes: Spark, or this machine."""
 
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -71,5 +71,5 @@ class SlotEnvironment(Protocol):
     ) -> None:
         """Remove static members from a group. A failure is only logged: the session timeout has the same effect later."""
 
-    def explain(self, error: Exception) -> str:
+    def explain_error(self, error: Exception) -> str:
         """Return the sentence that says why work has failed."""

@@ -78,16 +78,12 @@ class EndedProcess:
     """Report that the process of a slot has ended.
 
     Attributes:
-        job: number of the job.
-        slot: number of the slot.
-        attempt: number of earlier processes of this slot in the job.
+        process: the order by which it was started.
         finished: whether its work has returned. A function may also end the process, with any exit code.
         error: the error that ended it, in one line; empty if it raised none.
     """
 
-    job: int
-    slot: int
-    attempt: int
+    process: StartProcess
     finished: bool
     error: str
 
@@ -114,7 +110,7 @@ class _ForkServer:
 
     def serve(self) -> None:
         """Do what the driver orders until it is gone."""
-        signal.signal(signal.SIGCHLD, _ignore)
+        signal.signal(signal.SIGCHLD, _ignore_signal)
         signal.set_wakeup_fd(self._waker, warn_on_full_buffer=False)
         while True:
             ready = wait([self._pipe, self._woken])
@@ -190,7 +186,7 @@ class _ForkServer:
     def _report(self, order: StartProcess, *, finished: bool, error: str) -> None:
         # A driver that is gone does not want to know.
         with contextlib.suppress(OSError):
-            self._pipe.send(EndedProcess(order.job, order.slot, order.attempt, finished, error))
+            self._pipe.send(EndedProcess(order, finished, error))
 
     def _kill(self, job: int) -> None:
         for pid, child in self._children.items():
@@ -206,7 +202,7 @@ def serve_driver(pipe: "Connection[Any, Any]") -> None:
     """
     # The driver stops the tasks. Handled, not ignored: programs that users' functions start would also ignore them.
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, _ignore)
+        signal.signal(number, _ignore_signal)
     _open_streams()
     _import_modules()
     server = _ForkServer(pipe)
@@ -265,5 +261,5 @@ def _run_slot(order: StartProcess, work: bytes) -> bytes:
     return _FINISHED
 
 
-def _ignore(number: int, frame: FrameType | None) -> None:
+def _ignore_signal(number: int, frame: FrameType | None) -> None:
     """Do nothing."""

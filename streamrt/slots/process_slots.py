@@ -100,18 +100,19 @@ class ProcessJob:
     def see_end(self, ended: EndedProcess) -> None:
         """Handle that the process of a slot has ended."""
         why = "" if ended.finished else ended.error or KILLED
+        slot, attempt = ended.process.slot, ended.process.attempt
         with self._lock:
             if why and self.error is None:
-                if ended.attempt + 1 < _ATTEMPTS:
-                    logger.warning("starting the task of slot %d again: %s", ended.slot, why)
-                    self._start(ended.slot, ended.attempt + 1)
+                if attempt + 1 < _ATTEMPTS:
+                    logger.warning("starting the task of slot %d again: %s", slot, why)
+                    self._start(slot, attempt + 1)
                     return
                 self._fail(why)
-            self._running.discard(ended.slot)
+            self._running.discard(slot)
             if not self._running:
                 self._done.set()
 
-    def lose(self) -> None:
+    def lose_server(self) -> None:
         """Handle that the fork server has ended."""
         if not self.done:
             self.error = self.error or RuntimeError(_SERVER_GONE)
@@ -158,7 +159,7 @@ class ForkServer:
         job.start(work)
         if not self.alive:
             # It may have ended before it knew of this job.
-            job.lose()
+            job.lose_server()
         return job
 
     def close(self) -> None:
@@ -178,20 +179,20 @@ class ForkServer:
             while (order := self._orders.get()) is not None:
                 self._pipe.send(order)
             return
-        self._lose()
+        self._lose_job()
 
     def _receive_reports(self) -> None:
         with contextlib.suppress(EOFError, OSError):
             while True:
                 ended: EndedProcess = self._pipe.recv()
-                if self._job is not None and self._job.number == ended.job:
+                if self._job is not None and self._job.number == ended.process.job:
                     self._job.see_end(ended)
-        self._lose()
+        self._lose_job()
 
-    def _lose(self) -> None:
+    def _lose_job(self) -> None:
         self.alive = False
         if self._job is not None:
-            self._job.lose()
+            self._job.lose_server()
 
 
 class ProcessSlots:
@@ -252,7 +253,7 @@ class ProcessSlots:
         """Remove static members from a group; see `remove_static_members`."""
         remove_static_members(connection, group, [*instance_ids])
 
-    def explain(self, error: Exception) -> str:
+    def explain_error(self, error: Exception) -> str:
         """Return the sentence that says why work has failed."""
         return str(error)
 

@@ -39,5 +39,5 @@ class ProcessStart:
         """Return the environment: processes begin to import modules while the application goes on."""
         return self._environment
 
-    def observe(self) -> None:
-        """Without a JVM there is nothing to observe."""
+    def update_figures(self) -> None:
+        """Do nothing: there is no JVM whose memory could be shown."""

@@ -1,4 +1,4 @@
-"""What a process that runs tasks keeps for each application: its clients, its tasks, and how it logs."""
+"""The cache of a process that runs tasks: clients, tasks and logging of each application."""
 
 import contextlib
 import io

@@ -198,7 +198,7 @@ class ApplicationRun:
         self.definition.sources.check()
         self.lag.check()
         self.end.check()
-        start.observe()
+        start.update_figures()
 
 
 class Runner(Protocol):

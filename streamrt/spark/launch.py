@@ -45,14 +45,14 @@ def remove_members(
 def look_for_strangers(group: str, topics: Collection[str], admin: TopicAdmin, over: threading.Event) -> None:
     """Look for other applications in the group, in a background thread, until the run is over."""
 
-    def members() -> tuple[ListedMember, ...]:
+    def list_members() -> tuple[ListedMember, ...]:
         try:
             return admin.group_members(group, _MEMBERS_S)
         except (ConfigurationError, KafkaRequestError) as error:  # nothing depends on it
             logger.debug("the members of group %s could not be listed: %s", group, error)
             return ()
 
-    arguments = (group, topics, members, over.wait)
+    arguments = (group, topics, list_members, over.wait)
     threading.Thread(target=watch_strangers, args=arguments, name="streamrt-strangers", daemon=True).start()
 
 

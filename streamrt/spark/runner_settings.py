@@ -46,7 +46,7 @@ class EnvironmentStart(Protocol[E_co]):
             RunnerError: if it cannot be started or reached.
         """
 
-    def observe(self) -> None:
+    def update_figures(self) -> None:
         """Update figures about it; call it often."""
 
 

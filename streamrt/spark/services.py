@@ -117,7 +117,7 @@ class DriverServices:
             RunnerError: if there were too many.
         """
         assert self._environment is not None  # noqa: S101 - it has given the work its processes
-        name, cause = self._environment.name, self._environment.explain(error)
+        name, cause = self._environment.name, self._environment.explain_error(error)
         if restarts >= _RESTARTS:
             raise RunnerError(f"{name} gave the {what} up {restarts} times without progress: {cause}") from error
         logger.warning("%s gave the %s up (%s); restarting from the committed offsets", name, what, cause)

@@ -99,6 +99,14 @@ def test_what_is_wrong_with_the_machine_is_said(tmp_path: Path, monkeypatch: pyt
     assert all(finding.remedy for finding in found.values() if finding.status is not Status.ok)
 
 
+def test_java_may_be_missing_where_processes_run_tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STREAMRT_JAVA_HOME", str(tmp_path / "no-java"))
+    monkeypatch.setenv("STREAMRT_SPARK_MASTER", "processes[2]")
+    found = {each.name: each for each in check_machine(tmp_path)}
+    assert found["Java"].status is Status.ok
+    assert "not needed: STREAMRT_SPARK_MASTER names processes" in found["Java"].detail
+
+
 @pytest.mark.parametrize(("free", "status"), [(2**20, Status.problem), (2**30, Status.warning), (2**40, Status.ok)])
 def test_little_space_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free: int, status: Status) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=free))

@@ -1,4 +1,4 @@
-"""What commands with a broker print with `--json`."""
+"""JSON output of commands that need a broker."""
 
 import contextlib
 from pathlib import Path

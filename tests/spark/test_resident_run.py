@@ -18,12 +18,19 @@ from streamrt import Application, ApplicationStatus, Context, ProcessFunction, W
 from streamrt.kafka import Producer
 from tests.chaos import Flow, Outputs, judge, judge_windows, program_source, tasks_of
 from tests.hosts import HostedProgram
-from tests.support import GROUP_PROTOCOLS, LONG, Kafka, running, unique, wait_until
+from tests.support import GROUP_PROTOCOLS, LONG, MASTER, SLOTS, Kafka, running, unique, wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.kafka, pytest.mark.spark]
 
 GUARANTEES = ["at-least-once", "exactly-once"]
-MODES = ["micro-batch", "resident", "micro-batch", "resident"]
+PLACES = [
+    ("micro-batch", MASTER),
+    ("resident", MASTER),
+    ("micro-batch", MASTER),
+    ("resident", SLOTS),
+    ("resident", MASTER),
+]
+"""Modes and masters of the starts of one application."""
 KILLS = 4
 
 
@@ -91,16 +98,16 @@ def counting(
 
 
 @pytest.mark.parametrize("guarantee", GUARANTEES)
-def test_an_application_changes_its_mode_between_two_starts(kafka: Kafka, guarantee: str) -> None:
+def test_an_application_changes_its_mode_and_its_place_between_two_starts(kafka: Kafka, guarantee: str) -> None:
     source, target, group = kafka.topic("in", 2), kafka.topic("out", 2), unique("group")
     expected: Counter[tuple[bytes, bytes]] = Counter()
-    for run, mode in enumerate(MODES):
+    for run, (mode, master) in enumerate(PLACES):
         for partition, key in enumerate((b"a", b"b")):
             kafka.produce(source, ["x"] * 3, key=key, partition=partition)
             expected.update((key, b"%d" % (3 * run + n)) for n in (1, 2, 3))
         if run == 2:
             shutil.rmtree(kafka.state_dir)
-        counting(kafka, mode, guarantee, group, source, target).run(timeout=0.5)
+        counting(kafka, mode, guarantee, group, source, target, spark_master=master).run(timeout=0.5)
     received = kafka.receive(target, expected.total())
     assert Counter((one.key, one.value) for one in received) == expected
 

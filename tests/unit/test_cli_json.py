@@ -1,4 +1,4 @@
-"""What commands print with `--json`: it is what the page `docs/cli-json.md` describes."""
+"""JSON output of commands, compared with the page `docs/cli-json.md`."""
 
 import json
 from dataclasses import asdict

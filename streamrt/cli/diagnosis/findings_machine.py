@@ -23,9 +23,7 @@ _NEWEST_PYTHON = (3, 13)
 _LOW_BYTES = 5 * 2**30
 _TOO_LOW_BYTES = 500 * 2**20
 _REMOTE = frozenset({"9p", "ceph", "cifs", "fuse.s3fs", "fuse.sshfs", "glusterfs", "lustre", "nfs", "nfs4", "smb3"})
-
-
-_WITHOUT_SPARK = "the spark_master of the environment, which names processes,"
+_WITHOUT_SPARK = "not needed: STREAMRT_SPARK_MASTER names processes, which run without Spark"
 
 
 def check_machine(state_dir: Path) -> Iterator[Finding]:
@@ -95,7 +93,7 @@ def _check_java() -> Finding:
         java = find_java()
     except JavaNotFoundError as error:
         if names_processes(os.environ):
-            return ok("Java", f"none, and {_WITHOUT_SPARK} needs none")
+            return ok("Java", f"not found, and {_WITHOUT_SPARK}")
         return problem("Java", str(error), f"{install_command('local')}, or install a JDK and set JAVA_HOME to it")
     return ok("Java", f"{java.version} in {java.home}")
 
@@ -110,7 +108,7 @@ def _check_jars() -> Finding:
     except JarError as error:
         return problem("jars", str(error), "streamrt jars --directory DIR, and set STREAMRT_JARS_DIR to it")
     if missing and names_processes(os.environ):
-        return ok("jars", f"those of Spark are not here, and {_WITHOUT_SPARK} does not need them")
+        return ok("jars", f"those of Spark are not here, and {_WITHOUT_SPARK}")
     if missing:
         size = sum(jar.size for jar in missing) / 1e6
         return warning(

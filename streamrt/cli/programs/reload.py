@@ -133,7 +133,7 @@ class Reloader:
             for changed in changes:
                 if changed:
                     self._print_message(f"{_format_names(changed)} changed: restarting {self._program.name}")
-                    self._mute(spark, True)
+                    self._mute_spark(spark, True)
                     current.stop()
                     current = self._begin_attempt(spark)
                     begun, told = time.monotonic(), False
@@ -147,18 +147,18 @@ class Reloader:
                     if spark is not None:
                         spark.prepare_workers()
         finally:
-            self._mute(spark, True)
+            self._mute_spark(spark, True)
             current.stop()
             if self._next is not None:
                 self._next.stop()
 
     def _begin_attempt(self, spark: LentSpark | None) -> Attempt:
         attempt, self._next = self._next or Attempt(self._environment), None
-        self._mute(spark, False)
+        self._mute_spark(spark, False)
         attempt.run(self._program, self._arguments, spark)
         return attempt
 
-    def _mute(self, spark: LentSpark | None, muted: bool) -> None:
+    def _mute_spark(self, spark: LentSpark | None, muted: bool) -> None:
         if spark is not None:
             spark.mute(muted)
 

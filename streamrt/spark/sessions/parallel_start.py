@@ -75,16 +75,7 @@ class SparkStart:
             self._runs.__exit__(None, None, None)
 
     def wait(self, stop: threading.Event, meanwhile: Callable[[], None] | None = None) -> SparkEnvironment | None:
-        """Wait until Spark is ready; return None if the application is stopped before.
-
-        Args:
-            stop: set when the application must stop.
-            meanwhile: called about ten times a second; it may end the wait with `StoppedError`.
-
-        Raises:
-            ConfigurationError: if a setting would endanger data or cannot be applied.
-            RunnerError: if Spark cannot be started or reached.
-        """
+        """Wait until Spark is ready; see `EnvironmentStart`."""
         while not self._answer.done():
             if stop.is_set():
                 self._give_up()
@@ -96,7 +87,7 @@ class SparkStart:
             wait([self._answer], _LOOK_S)
         return self._answer.result()
 
-    def observe(self) -> None:
+    def update_figures(self) -> None:
         """Update the figures of the JVM's memory; call it often."""
         self._memory.sample_when_due()
 

@@ -145,7 +145,7 @@ class SparkEnvironment:
         """Remove static members from a group."""
         leave_group(self.session, connection.bootstrap_servers, java_options, group, instance_ids)
 
-    def explain(self, error: Exception) -> str:
+    def explain_error(self, error: Exception) -> str:
         """Return the sentence that says why work has failed."""
         return spark_cause(error)
 
