@@ -38,7 +38,7 @@ CASES = {
 }
 BROKER = "broker"
 DEFAULT = (BROKER, "micro-batch", "resident", "resident-eos", "peer", "peer-eos")
-TARGETS_MS = {"resident": (2.5, 20.0), "resident-eos": (80.0, 150.0)}
+TARGETS_MS = {"resident": (2.5, 20.0), "resident-eos": (30.0, 60.0)}
 """Medians of p50 and p99 at 100 records/s."""
 START_S = 120.0
 

@@ -25,7 +25,6 @@ from streamrt.config import (
     DEFAULT_PROGRESS_TIMEOUT_S,
     DEFAULT_STATE_CLEANUP_DELAY_S,
     DEFAULT_STATE_DIR,
-    DEFAULT_TRANSACTION_INTERVAL_S,
     ApplicationConfig,
     AutoOffsetReset,
     GroupProtocol,
@@ -143,7 +142,8 @@ class Application:
         processing_timeout: maximum seconds that functions may spend on one record. Then the running function gets a
             `ProcessingTimeoutError`, and the record fails. None, the default, sets no limit.
         transaction_interval: for exactly-once in resident mode: maximum seconds from a transaction's first record to
-            its commit.
+            its commit. None, the default, commits once all records are processed, as long as commits take no more than
+            a sixth of the time, and after 0.1 s at the latest.
         auto_recover_from_source_offset_out_of_range: if the committed offset is no longer in the topic, continue as
             `auto_offset_reset` says and log the loss; False raises `OffsetOutOfRangeError`.
         broker_availability_timeout: seconds to wait for a broker before `KafkaBrokerUnavailableError`; 0 waits forever. None,
@@ -217,7 +217,7 @@ class Application:
         processing_guarantee: ProcessingGuarantee = "at-least-once",
         processing_mode: ProcessingMode = "micro-batch",
         processing_timeout: float | None = None,
-        transaction_interval: float = DEFAULT_TRANSACTION_INTERVAL_S,
+        transaction_interval: float | None = None,
         auto_recover_from_source_offset_out_of_range: bool = True,
         broker_availability_timeout: float | None = None,
         state_cleanup_delay: float | None = DEFAULT_STATE_CLEANUP_DELAY_S,

@@ -32,7 +32,8 @@ NONE_WORD = "none"
 """None as a text, for the environment and for TOML, which have no such value."""
 DEFAULT_CONSUMER_GROUP = "streamrt-default"
 DEFAULT_STATE_DIR = ".streamrt/state"
-DEFAULT_TRANSACTION_INTERVAL_S = 0.1
+LONGEST_TRANSACTION_S = 0.1
+"""Seconds until a transaction of a resident task ends, if `transaction_interval` says nothing else."""
 DEFAULT_TRANSACTION_TIMEOUT_S = 60.0
 DEFAULT_STATE_CLEANUP_DELAY_S = 7 * 86_400.0
 DEFAULT_PROGRESS_TIMEOUT_S = 300.0
@@ -53,6 +54,7 @@ _MAY_BE_NONE = frozenset(
         "processing_timeout",
         "progress_timeout",
         "state_cleanup_delay",
+        "transaction_interval",
     }
 )
 """The settings of which None is a choice. `broker_address` has it only where it is missing."""
@@ -93,7 +95,7 @@ class ApplicationConfig(BaseSettings):
     processing_mode: ProcessingMode = "micro-batch"
     processing_timeout: float | None = Field(default=None, gt=0)
     # After the two settings that it is validated against.
-    transaction_interval: float = Field(default=DEFAULT_TRANSACTION_INTERVAL_S, gt=0)
+    transaction_interval: float | None = Field(default=None, gt=0)
     use_changelog_topics: bool = True
     auto_recover_from_source_offset_out_of_range: bool = True
     broker_availability_timeout: float | None = Field(default=None, ge=0)
@@ -149,8 +151,8 @@ class ApplicationConfig(BaseSettings):
 
     @field_validator("transaction_interval")
     @classmethod
-    def _only_where_transactions_wait(cls, value: float, info: ValidationInfo) -> float:
-        if value == DEFAULT_TRANSACTION_INTERVAL_S:
+    def _only_where_transactions_wait(cls, value: float | None, info: ValidationInfo) -> float | None:
+        if value is None:
             return value
         if info.data.get("processing_mode") == "micro-batch":
             raise ValueError(
@@ -445,7 +447,7 @@ def refuse_long_transactions(config: ApplicationConfig, producer: Mapping[str, A
     """
     if config.processing_mode != "resident" or config.processing_guarantee != "exactly-once":
         return
-    interval_s = min(config.transaction_interval, config.commit_interval)
+    interval_s = min(config.transaction_interval or LONGEST_TRANSACTION_S, config.commit_interval)
     timeout = producer.get("transaction.timeout.ms", round(DEFAULT_TRANSACTION_TIMEOUT_S * 1_000))
     # Producers refuse a timeout that is not a number.
     if str(timeout).isdecimal() and interval_s * 2_000 > int(timeout):

@@ -40,7 +40,7 @@ class ResidentOptions:
         broker_availability_timeout: seconds without any broker after which a member fails; 0 for never.
         commit_interval: seconds between two commits.
         commit_every: number of records after which to commit earlier; 0 for only the interval.
-        transaction_interval: exactly once, seconds after which a transaction closes at the latest.
+        transaction_interval: exactly once, seconds until a transaction ends; None to end it as soon as this is cheap.
         announced: what the client ids of members say about the control server of this instance; empty for nothing.
     """
 
@@ -50,7 +50,7 @@ class ResidentOptions:
     broker_availability_timeout: float
     commit_interval: float
     commit_every: int
-    transaction_interval: float
+    transaction_interval: float | None
     announced: str = ""
 
 

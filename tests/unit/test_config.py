@@ -36,7 +36,7 @@ DEFAULTS = {
     "processing_guarantee": "at-least-once",
     "processing_mode": "micro-batch",
     "processing_timeout": None,
-    "transaction_interval": 0.1,
+    "transaction_interval": None,
     "use_changelog_topics": True,
     "auto_recover_from_source_offset_out_of_range": True,
     "broker_availability_timeout": None,
@@ -109,6 +109,7 @@ MAY_BE_NONE = [
     "broker_availability_timeout",
     "processing_timeout",
     "state_cleanup_delay",
+    "transaction_interval",
     "control",
     "progress_timeout",
 ]
@@ -186,7 +187,6 @@ WRONG = [
     ("transaction_interval", 0),
     ("transaction_interval", "soon"),
     ("transaction_interval", True),
-    ("transaction_interval", None),
     ("use_changelog_topics", "maybe"),
     ("auto_recover_from_source_offset_out_of_range", 7),
     ("broker_availability_timeout", -1),
@@ -242,7 +242,7 @@ TRANSACTIONS = {"processing_mode": "resident", "processing_guarantee": "exactly-
 
 def test_the_transaction_interval_can_be_set_where_there_are_such_transactions(monkeypatch: pytest.MonkeyPatch) -> None:
     assert application(**TRANSACTIONS, transaction_interval=0.02).config.transaction_interval == 0.02
-    assert application(transaction_interval=0.1).config.transaction_interval == 0.1
+    assert application(transaction_interval=None).config.transaction_interval is None
     for name, value in {**TRANSACTIONS, "transaction_interval": "0.5"}.items():
         monkeypatch.setenv(f"STREAMRT_{name.upper()}", value)
     assert application().config.transaction_interval == 0.5

@@ -1,5 +1,7 @@
 """The resident task, step by step: where it begins, when it commits, and how it gives partitions back."""
 
+import itertools
+import math
 import threading
 from collections.abc import Iterable
 from typing import Any
@@ -28,6 +30,7 @@ from streamrt.runtime.link_messages import (
     Welcome,
 )
 from streamrt.runtime.report import Report
+from streamrt.runtime.resident.commit_schedule import CommitSchedule, ResidentSettings
 from streamrt.runtime.tasks.work_cycle import WorkCycle
 from tests.support import wait_until
 from tests.unit.resident_world import (
@@ -179,6 +182,54 @@ def test_exactly_once_a_transaction_lasts_as_long_as_it_may() -> None:
     begun = world.clock()
     world.commit()
     assert 0.1 <= world.clock() - begun <= 0.5
+
+
+def test_exactly_once_a_record_that_comes_alone_is_committed_at_once() -> None:
+    world = World(plain, transactional=True, commits={"transaction_interval": None})
+    world.begin()
+    for value in range(3):
+        world.clock.wait(1.0)
+        world.put(FIRST, value)
+        world.until(lambda: "out" in world.clients.calls)
+        begun = world.clock()
+        world.until(lambda: "commit" in world.clients.calls)
+        assert world.clock() - begun < 0.01
+        world.clients.calls.clear()
+
+
+def test_exactly_once_a_backlog_is_committed_in_transactions_as_long_as_they_may_be() -> None:
+    now = [0.0]
+    schedule = CommitSchedule(ResidentSettings(0), lambda: now[0], transactional=True)
+
+    def left_s(*, caught_up: bool) -> float:
+        schedule.caught_up = caught_up
+        return round(schedule.left_s, 6)
+
+    schedule.begin()
+    assert (left_s(caught_up=True), left_s(caught_up=False)) == (-math.inf, 0.05)
+    now[0] = 1.0
+    schedule.record_commit(begun=0.996)
+    schedule.begin()
+    # The former commit began 4 ms ago.
+    assert (left_s(caught_up=True), left_s(caught_up=False)) == (0.016, 0.096)
+
+
+def test_exactly_once_commits_take_a_sixth_of_the_time_at_most() -> None:
+    now = [0.0]
+    schedule = CommitSchedule(ResidentSettings(0), lambda: now[0], transactional=True)
+    schedule.caught_up = True
+    waits = []
+    for took in (0.01, *[0.01] * 30, 0.05, *[0.05] * 30):
+        schedule.begin()
+        begun = now[0] = now[0] + max(0.0, schedule.left_s)
+        waits.append(round(begun, 6))
+        now[0] += took
+        schedule.record_commit(begun)
+    gaps = [later - former for former, later in itertools.pairwise(waits)]
+    assert gaps[0] == pytest.approx(0.02)
+    assert gaps[30] == pytest.approx(0.06, rel=0.01)
+    assert gaps[31] < 0.1 + 0.01
+    assert gaps[-1] == pytest.approx(0.1, rel=0.01)
 
 
 def test_a_commit_is_due_after_so_many_records() -> None:

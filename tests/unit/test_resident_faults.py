@@ -86,7 +86,10 @@ class Ordeal:
         self.transactional = rng.random() < 0.5
         self.sink = rng.choice((None, Apart, Together))
         self.noting: Any = self.sink() if self.sink else None
-        commits = {name: rng.choice((0.05, 1.0, 3.0)) for name in ("transaction_interval", "commit_interval")}
+        commits = {
+            "transaction_interval": rng.choice((None, 0.05, 1.0, 3.0)),
+            "commit_interval": rng.choice((0.05, 1.0, 3.0)),
+        }
         commits["commit_every"] = rng.choice((0, 0, 2))
         self.world = world = World(self.build, transactional=self.transactional, commits=commits)
         world.clients.has_records = self.has_records  # type: ignore[method-assign]

@@ -1,14 +1,23 @@
-"""The settings of a resident loop, and when it commits: after an interval, a number of records, or the last wanted output."""
+"""The settings of a resident loop, and when it commits: after an interval, a number of records, or the last wanted output.
+
+Transactions without an interval of the user end as soon as all records are processed. Each of them costs some
+milliseconds, whatever it has, so commits take a part of the time at most: `_SHARE`.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from streamrt.config import LONGEST_TRANSACTION_S
 from streamrt.runtime.report import Report
 
 __all__ = ["CommitSchedule", "ResidentSettings"]
 
 _MOST_RECORDS = 100_000
 """Maximum number of records between two commits, because state changes stay in memory until the commit."""
+_SHORTEST_S = 0.02
+"""Seconds from one commit to the next, at least."""
+_SHARE = 6
+"""A commit may follow the former one after this many times what commits take."""
 
 
 @dataclass(frozen=True)
@@ -20,14 +29,15 @@ class ResidentSettings:
         attempt: number of tasks with this number that died before.
         commit_interval: seconds between two commits.
         commit_every: maximum number of records between two commits; 0 for no limit.
-        transaction_interval: with exactly-once, maximum duration of a transaction in seconds.
+        transaction_interval: with exactly-once, seconds until a transaction ends; None to end it as soon as this is
+            cheap, and after 0.1 s at the latest.
     """
 
     slot: int
     attempt: int = 0
     commit_interval: float = 5.0
     commit_every: int = 0
-    transaction_interval: float = 0.1
+    transaction_interval: float | None = None
 
 
 class CommitSchedule:
@@ -41,23 +51,29 @@ class CommitSchedule:
     Attributes:
         most: number of records after which a commit is due.
         outputs: number of outputs that are still wanted; None for no limit.
+        caught_up: whether no record waits to be processed.
     """
 
     def __init__(self, settings: ResidentSettings, clock: Callable[[], float], *, transactional: bool) -> None:
         self.most = min(_MOST_RECORDS, settings.commit_every or _MOST_RECORDS)
         self.outputs: int | None = None
+        self.caught_up = False
         self._clock = clock
         self._transactional = transactional
-        self._interval = (
-            min(settings.commit_interval, settings.transaction_interval) if transactional else settings.commit_interval
-        )
+        self._hurries = transactional and settings.transaction_interval is None
+        longest = LONGEST_TRANSACTION_S if settings.transaction_interval is None else settings.transaction_interval
+        self._interval = min(settings.commit_interval, longest) if transactional else settings.commit_interval
         self._due = 0.0
         self._settled_at = float("-inf")
+        self._took = 0.0
 
     @property
     def left_s(self) -> float:
         """Seconds until the next commit is due; may be negative."""
-        return self._due - self._clock()
+        due = self._due
+        if self._hurries and self.caught_up:
+            due = min(due, self._settled_at + max(_SHORTEST_S, _SHARE * self._took))
+        return due - self._clock()
 
     def begin(self) -> None:
         """A cycle begins."""
@@ -67,9 +83,15 @@ class CommitSchedule:
             # Records that arrived during the last commit have already waited.
             self._due = max(self._settled_at + self._interval, now + self._interval / 2)
 
-    def record_commit(self) -> None:
-        """The work of the cycle is committed now."""
-        self._settled_at = self._clock()
+    def record_commit(self, begun: float) -> None:
+        """The work of the cycle is committed.
+
+        Args:
+            begun: what the clock said when the commit began.
+        """
+        self._settled_at = begun
+        # One slow commit says little about the next.
+        self._took += (self._clock() - begun - self._took) / 4
 
     def is_due(self, report: Report, *, paused: bool) -> bool:
         """Return whether the work is to be committed now.

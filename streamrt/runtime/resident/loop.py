@@ -503,8 +503,6 @@ class ResidentLoop:
 
     def _poll_records(self) -> list[Chunk]:
         wait = _WAIT_S
-        if self._cycle is not None:
-            wait = min(wait, self._schedule.left_s)
         if self._turns.awaits_cut or self._deliveries.pending:
             # The answer, or the delivery, comes soon.
             self._patience_s = min(_LONGEST_PATIENCE_S, _PATIENCE_GROWTH * self._patience_s)
@@ -517,11 +515,15 @@ class ResidentLoop:
         records = self._turns.room
         try:
             polled = self._feed.poll(0.0, records)
+            self._schedule.caught_up = not polled and not self._turns
+            if self._cycle is not None:
+                wait = min(wait, self._schedule.left_s)
             if not polled and wait > 0:
                 if not self._transactional:
                     # With exactly-once, lingering records are invisible before the commit anyway.
                     self._tasks.clients.send_pending()
                 polled = self._feed.poll(wait, records)
+                self._schedule.caught_up = not polled and not self._turns
         except (OffsetOutOfRangeError, KafkaRequestError) as error:
             if isinstance(error, KafkaRequestError) and not error.retriable:
                 raise
@@ -645,11 +647,12 @@ class ResidentLoop:
         if self._cycle is None or self._membership.lost or not self._may_commit():
             return
         cycle, self._cycle = self._cycle, None
-        self._schedule.record_commit()
+        begun = self._clock()
         try:
             report = self._tasks.end(cycle)
         finally:
             cycle.close()
+        self._schedule.record_commit(begun)
         moved = {partition: done.end for partition, done in report.ranges.items() if done.end > done.start}
         for partition in moved:
             self._waiting.record_progress(self._tasks.task_of(partition))
