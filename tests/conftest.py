@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, settings
 
 from streamrt import secret
 from streamrt.testing.plugin import KafkaBroker
+from tests.forks import Forks
 from tests.hosts import HostedProgram, Hosts
 from tests.support import LONG, PROCESSING_MODES, Kafka, Program
 
@@ -68,16 +69,24 @@ def pytest_unconfigure() -> None:
     gc.unfreeze()
 
 
+_CROSSED = ("processing_mode", "guarantee")
+
+
 def is_left_to_long_runs(item: pytest.Function) -> bool:
     """Whether a test on Spark is one of those that show the same of the other mode, or the other guarantee.
 
     Of two modes and two guarantees, ordinary runs take each once, and of two modes one if the test starts programs, unless it
-    is marked `both_modes`. Which are taken differs from test to test. Tests without Spark do all of them.
+    is marked `both_modes`. Which are taken differs from test to test. Tests without Spark do all of them, but for those that
+    are marked `pairs_in_turn`: there, it also differs from parameter to parameter.
     """
     chosen: dict[str, Any] = item.callspec.params if hasattr(item, "callspec") else {}
-    if item.get_closest_marker("spark") is None or item.get_closest_marker("only_mode") is not None:
+    in_turn = item.get_closest_marker("pairs_in_turn") is not None
+    if item.get_closest_marker("only_mode") is not None or not (
+        in_turn or item.get_closest_marker("spark") is not None
+    ):
         return False
-    turned = zlib.crc32(item.originalname.encode()) % 2 == 1
+    varied = "-".join(map(str, (chosen[name] for name in chosen if in_turn and name not in _CROSSED)))
+    turned = zlib.crc32(f"{item.originalname}{varied}".encode()) % 2 == 1
     resident = chosen.get("processing_mode") == "resident"
     if "guarantee" in chosen and "processing_mode" in chosen:
         return ((chosen["guarantee"] == "exactly-once") == resident) is turned
@@ -158,6 +167,14 @@ def program(tmp_path: Path) -> Iterator[Callable[..., Program]]:
         started.kill()
         # Shown where the test has failed.
         print(*started.err, sep="", end="", file=sys.stderr)
+
+
+@pytest.fixture(scope="session")
+def forks() -> Iterator[Forks]:
+    """Runs Python programs whose start and end are not what is tested, in a process that has imported what they need."""
+    made = Forks()
+    yield made
+    made.close()
 
 
 @pytest.fixture(scope="session")

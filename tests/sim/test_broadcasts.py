@@ -10,7 +10,7 @@ from tests.sim.resident import ResidentSimulation
 from tests.sim.simulation import Simulation
 from tests.support import LONG
 
-SEEDS = 3_000 if LONG else 8
+SEEDS = 3_000 if LONG else 4
 
 
 @pytest.mark.parametrize("transactional", [True, False])

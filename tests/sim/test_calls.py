@@ -9,7 +9,7 @@ from tests.sim.resident import ResidentSimulation
 from tests.sim.simulation import Simulation
 from tests.support import LONG
 
-SEEDS = 3_000 if LONG else 12
+SEEDS = 3_000 if LONG else 6
 
 
 @pytest.mark.parametrize("transactional", [True, False])

@@ -8,8 +8,8 @@ from tests.sim.resident import ResidentSimulation
 from tests.sim.simulation import Faults, Process, Simulation
 from tests.support import LONG
 
-SEEDS = 6
-RESIDENT_SEEDS = 4
+SEEDS = 6 if LONG else 3
+RESIDENT_SEEDS = 4 if LONG else 3
 PAUSED_SEEDS = 40
 PROVOKED = PAUSED_SEEDS if LONG else 2
 """How often a fault must have come while everything was being paused, for a test to be over before all seeds were tried."""

@@ -9,7 +9,7 @@ from tests.support import LONG
 @pytest.mark.slow
 @pytest.mark.parametrize("transactional", [True, False])
 def test_a4_a_group_whose_offsets_are_forgotten_processes_each_record(transactional: bool) -> None:
-    for seed in range(1_000 if LONG else 40):
+    for seed in range(1_000 if LONG else 20):
         Simulation(seed, transactional=transactional, forgets=True).run_to_end()
 
 

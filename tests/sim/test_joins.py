@@ -11,7 +11,7 @@ from tests.sim.resident import ResidentSimulation
 from tests.sim.simulation import Simulation
 from tests.support import LONG
 
-SEEDS = 2_000 if LONG else 6
+SEEDS = 2_000 if LONG else 3
 
 
 @pytest.mark.slow

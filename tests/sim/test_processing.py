@@ -12,7 +12,7 @@ from tests.sim.simulation import Faults, Simulation
 from tests.sim.test_crash_points import CASES, Plan
 from tests.support import LONG
 
-SEEDS = 3_000 if LONG else 12
+SEEDS = 3_000 if LONG else 6
 KINDS = pytest.mark.parametrize("kind", [Simulation, ResidentSimulation])
 
 

@@ -8,7 +8,7 @@ import pytest
 from tests.sim.__main__ import ALL_MODES
 from tests.support import LONG
 
-SEEDS = 2_000 if LONG else 40
+SEEDS = 2_000 if LONG else 20
 
 
 @pytest.mark.slow

@@ -16,10 +16,10 @@ from tests.sim.simulation import Faults, Process, Simulation
 from tests.support import LONG
 
 LONG_SEEDS = {"micro-batch": 10_000, "resident": 6_000, "deployments": 4_000, "tokens": 5_000, "resident-tokens": 5_000}
-SEEDS = LONG_SEEDS if LONG else {mode: 30 if "tokens" in mode else 80 for mode in MODES}
+SEEDS = LONG_SEEDS if LONG else {mode: 16 if "tokens" in mode else 40 for mode in MODES}
 """The same ones in each ordinary run, and new ones in a long one. Some of the resident ones are mixed: one member of the
 group runs micro-batches."""
-PARTS = 4
+PARTS = 4 if LONG else 1
 """Each part of the seeds is a test: tests of minutes look as if they hang, where a machine is busy."""
 
 WERE_WRONG = [
@@ -137,6 +137,6 @@ def test_a_driver_of_micro_batches_commits_nothing_of_a_former_assignment() -> N
 @pytest.mark.slow
 def test_late_records_of_a_transaction_are_not_in_the_next_one() -> None:
     """Brokers before KIP-890 take them for a record of it; a producer is therefore spent after any error."""
-    for seed in range(500 if LONG else 10):
+    for seed in range(500 if LONG else 5):
         Simulation(seed, transactional=True, sinks=False, pauses=False, late_requests=True).run_to_end()
         ResidentSimulation(seed, transactional=True, sinks=False, late_requests=True).run_to_end()

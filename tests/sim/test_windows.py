@@ -7,7 +7,7 @@ import pytest
 from tests.sim.windowing import WindowSimulation
 from tests.support import LONG
 
-SEEDS = 3_000 if LONG else 12
+SEEDS = 3_000 if LONG else 6
 
 
 @pytest.mark.slow

@@ -130,6 +130,9 @@ def windows_at_the_end() -> dict[tuple[str, bytes], list[dict[str, Any]]]:
 
 
 @pytest.mark.parametrize("turn", range(ROUNDS))
+@pytest.mark.only_mode(
+    "resident", reason="each kill costs the start of a Spark; make test-long does both", always=False
+)
 @pytest.mark.usefixtures("processing_mode")
 def test_a_run_that_is_killed_ends_with_each_result_once(
     kafka: Kafka, program: Callable[..., Program], hosted: Callable[..., HostedProgram], tmp_path: Path, turn: int

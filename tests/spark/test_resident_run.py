@@ -194,7 +194,7 @@ COUNTER = """
 from streamrt import Application
 
 app = Application(
-    {address!r}, consumer_group={group!r}, auto_offset_reset="earliest", spark_master="local[1]", state_dir={state_dir!r},
+    {address!r}, consumer_group={group!r}, auto_offset_reset="earliest", spark_master="processes[1]", state_dir={state_dir!r},
     processing_mode="resident", processing_guarantee={guarantee!r},
 )
 
@@ -279,7 +279,9 @@ def test_a_pause_outlasts_the_session_and_an_instance_that_joins_and_leaves(
     def committed() -> int:
         return sum(kafka.committed(group, source, partition) or 0 for partition in range(partitions))
 
-    app = counting(kafka, "resident", guarantee, group, source, target, consumer_extra_config=session)
+    # Without Spark, as the other instance.
+    settings = {"consumer_extra_config": session, "spark_master": SLOTS}
+    app = counting(kafka, "resident", guarantee, group, source, target, **settings)
     produce(3)
     app.start(timeout=180)
     try:

@@ -1,17 +1,15 @@
 """`streamrt init`: a project that passes its tests."""
 
 import importlib
-import os
 import re
 import shlex
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.command_line import streamrt
+from tests.forks import Forks
 
 ROOT = Path(__file__).parents[2]
 FILES = [
@@ -21,25 +19,16 @@ KINDS = {"stream": "app:app", "table": "app:make_app", "sink": "app:make_app"}
 """Where the application of each kind is."""
 
 
-def run_in(directory: Path, *command: str) -> str:
-    """Run a module of Python in a project, as its users do; return its output."""
-    done = subprocess.run(
-        [sys.executable, "-m", *command],
-        cwd=directory,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(("kind", "application"), KINDS.items())
 def test_a_project_passes_its_tests_and_its_application_can_be_planned(
-    kind: str, application: str, tmp_path: Path
+    forks: Forks, kind: str, application: str, tmp_path: Path
 ) -> None:
+    def run(*command: str) -> str:
+        done = forks.run("-m", *command, directory=directory)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
     directory = tmp_path / "Word counts"
     outcome = streamrt("init", directory, "--kind", kind)
     assert outcome.code == 0, outcome
@@ -47,8 +36,8 @@ def test_a_project_passes_its_tests_and_its_application_can_be_planned(
     assert files == sorted([*FILES, *(["rows.py"] if kind == "table" else [])])
     assert all(name in outcome.out for name in files)
     assert 'name = "word-counts"' in (directory / "pyproject.toml").read_text()
-    assert "2 passed" in run_in(directory, "pytest", "-q", "-p", "no:cacheprovider")
-    assert "word-counts at 127.0.0.1:9092: " in (plan := run_in(directory, "streamrt.cli", "plan", application))
+    assert "2 passed" in run("pytest", "-q", "-p", "no:cacheprovider")
+    assert "word-counts at 127.0.0.1:9092: " in (plan := run("streamrt.cli", "plan", application))
     assert ", resident\n" in plan
 
 

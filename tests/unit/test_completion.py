@@ -15,7 +15,7 @@ from tests.support import LONG
 from tests.unit.apps import application
 
 PARTITIONS = 2
-INTERLEAVINGS = 100_000 if LONG else 10_000
+INTERLEAVINGS = 100_000 if LONG else 2_500
 
 
 def twice_grouped(app: Application) -> Topology:

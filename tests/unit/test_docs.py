@@ -3,8 +3,6 @@
 import dataclasses
 import inspect
 import re
-import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,6 +28,7 @@ from streamrt.kafka import java_options
 from streamrt.runtime.tasks import faults
 from streamrt.windows import aggregators
 from tests.command_line import every_command
+from tests.forks import Forks
 
 ROOT = Path(__file__).parents[2]
 PAGES = [
@@ -255,12 +254,11 @@ def test_every_method_is_explained(pages: str, kind: type) -> None:
             assert re.search(rf"\b{name}\b", text), name
 
 
-def test_getting_started_does_what_it_says(tmp_path: Path) -> None:
+def test_getting_started_does_what_it_says(forks: Forks, tmp_path: Path) -> None:
     program, _, test = (block for block in blocks("docs/getting-started.md") if block.language.startswith("python"))
     (tmp_path / "words.py").write_text(program.text)
     (tmp_path / "test_words.py").write_text(test.text)
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_words.py"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    done = forks.run("-m", "pytest", "-q", "-p", "no:cacheprovider", "test_words.py", directory=tmp_path)
     assert done.returncode == 0, done.stdout
     assert "1 passed" in done.stdout
 

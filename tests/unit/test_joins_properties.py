@@ -11,7 +11,7 @@ from tests.support import LONG
 from tests.unit.joined import check_asof, check_interval
 
 # Cases for each `how`, of which there are six.
-CASES = 10_000 if LONG else 500
+CASES = 10_000 if LONG else 250
 
 
 @pytest.mark.slow

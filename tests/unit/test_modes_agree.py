@@ -13,7 +13,7 @@ from streamrt.errors import SinkBackpressureError, StreamRTError
 from streamrt.testing import TopologyTestDriver
 from tests.support import LONG
 
-SEEDS = range(3_000 if LONG else 15)
+SEEDS = range(3_000 if LONG else 8)
 STEPS = 30
 
 Operators = Callable[[StreamingDataFrame, StreamingDataFrame], StreamingDataFrame]

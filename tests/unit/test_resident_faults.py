@@ -21,7 +21,7 @@ from tests.unit.resident_world import FIRST, SECOND, World, committed, tally
 
 PLACES = (FIRST, SECOND, TopicPartition("in", 2))
 TASKS = tuple(TaskId("in", place.partition) for place in PLACES)
-SEEDS = range(1_000 if LONG else 24)
+SEEDS = range(1_000 if LONG else 12)
 
 
 class Noting:

@@ -1,21 +1,22 @@
 """Hostile bytes for every deserializer, and for what tables read, in processes with limits: `python -m tests.fuzz`."""
 
-import os
 import random
 import struct
-import subprocess
-import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from subprocess import CompletedProcess
 
 import pytest
 
+from tests.forks import Forks
 from tests.support import LONG
 
-ROOT = Path(__file__).resolve().parents[2]
+Fuzz = Callable[..., CompletedProcess[str]]
 COUNTS = (
     {"deserializers": 1_000_000, "tables": 500_000, "hostile": 1_000_000}
     if LONG
-    else {"deserializers": 20_000, "tables": 5_000, "hostile": 5_000}
+    else {"deserializers": 10_000, "tables": 5_000, "hostile": 5_000}
 )
 # Reading SQL takes longer than reading records.
 CPU_S = {"deserializers": 1 / 1_000, "tables": 1 / 300, "hostile": 1 / 300}
@@ -23,21 +24,14 @@ CPU_S = {"deserializers": 1 / 1_000, "tables": 1 / 300, "hostile": 1 / 300}
 SEED = random.SystemRandom().randrange(1 << 32) if LONG else 0
 
 
-def fuzz(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "tests.fuzz", *map(str, arguments)],
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=3_600,
-        check=False,
-    )
+@pytest.fixture
+def fuzz(forks: Forks) -> Fuzz:
+    return partial(forks.run, "-m", "tests.fuzz")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("of", COUNTS)
-def test_hostile_bytes_give_a_value_or_the_declared_exception(tmp_path: Path, of: str) -> None:
+def test_hostile_bytes_give_a_value_or_the_declared_exception(fuzz: Fuzz, tmp_path: Path, of: str) -> None:
     progress, count = tmp_path / "seed", COUNTS[of]
     cpu = str(round(count * CPU_S[of]))
     done = fuzz("--of", of, "--seed", str(SEED), "--count", str(count), "--cpu", cpu, "--progress", progress)
@@ -51,7 +45,7 @@ def test_hostile_bytes_give_a_value_or_the_declared_exception(tmp_path: Path, of
 
 
 @pytest.mark.slow
-def test_an_input_can_be_replayed_and_shown() -> None:
+def test_an_input_can_be_replayed_and_shown(fuzz: Fuzz) -> None:
     shown = fuzz("--seed", "7", "--describe")
     assert "replay: python -m tests.fuzz --seed 7 --count 1" in shown.stdout
     assert "input (hex): " in shown.stdout
@@ -103,18 +97,13 @@ for number, body in enumerate(harmful.values()):
 
 
 @pytest.fixture(scope="module")
-def harm(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[int, str]]:
-    """Exit code and output of each harmful deserializer, in processes of their own that share their imports."""
+def harm(forks: Forks, tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[int, str]]:
+    """Exit code and output of each harmful deserializer, in processes of their own."""
     outputs = tmp_path_factory.mktemp("harm")
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM.format(harmful=HARMFUL, outputs=str(outputs)), "--seed", "1"],
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=True,
-    )
+    program = outputs / "harmful.py"
+    program.write_text(PROGRAM.format(harmful=HARMFUL, outputs=str(outputs)))
+    done = forks.run(program, "--seed", "1")
+    assert done.returncode == 0, done.stderr
     codes = [int(line) for line in done.stdout.splitlines()]
     return {
         complaint: (code, (outputs / str(number)).read_text())

@@ -17,7 +17,7 @@ from tests.support import LONG
 from tests.unit.state_history import apply, changes_at, offset_of, store_in
 
 ROOT = Path(__file__).parents[2]
-KILLS = 25 if LONG else 10
+KILLS = 25 if LONG else 6
 _BUFFERS = 60
 """Offsets after which a buffer has been written to disk."""
 

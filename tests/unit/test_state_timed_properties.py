@@ -26,7 +26,7 @@ ops = st.builds(
 endings = st.sampled_from(["commit", "commit", "commit", "discard", "prepare", "reopen", "forget", "move", "move"])
 histories = st.lists(st.tuples(st.lists(ops, max_size=10), endings), max_size=8)
 
-thoroughly = settings(max_examples=5_000 if LONG else 120, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+thoroughly = settings(max_examples=5_000 if LONG else 60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 def check_history(

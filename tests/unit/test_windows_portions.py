@@ -49,7 +49,7 @@ WATERMARK = {"closing_strategy": "watermark", "idle_timeout_ms": 10_000}
 Build = Callable[[StreamingDataFrame], Sequence[StreamingDataFrame]]
 
 thoroughly = settings(
-    max_examples=500 if LONG else 15,
+    max_examples=500 if LONG else 10,
     deadline=None,
     suppress_health_check=[
         HealthCheck.too_slow,
@@ -275,6 +275,7 @@ plans = st.tuples(
 )
 
 
+@pytest.mark.pairs_in_turn
 @pytest.mark.slow
 @GUARANTEES
 @thoroughly
@@ -285,6 +286,7 @@ def test_fault_11_windows_closed_in_portions_are_the_same(
     judge(lambda sdf: side_by_side(sdf, several), guarantee, processing_mode, plan, by_key=False)
 
 
+@pytest.mark.pairs_in_turn
 @pytest.mark.slow
 @GUARANTEES
 @thoroughly
@@ -354,6 +356,7 @@ def chained(closing: str) -> Build:
     return build
 
 
+@pytest.mark.pairs_in_turn
 @pytest.mark.slow
 @GUARANTEES
 @CLOSINGS

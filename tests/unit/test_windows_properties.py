@@ -34,7 +34,7 @@ TOGETHER = 12
 
 # In each of the two modes.
 thoroughly = settings(
-    max_examples=1_000 if LONG else 30,
+    max_examples=1_000 if LONG else 15,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
@@ -77,7 +77,7 @@ def windows(draw: Any, closing: Sequence[str] = ("key", "partition", "watermark"
 
 
 @pytest.mark.slow
-@settings(thoroughly, max_examples=1_000 if LONG else 40)
+@settings(thoroughly, max_examples=1_000 if LONG else 20)
 @given(st.lists(windows(), min_size=TOGETHER // 2, max_size=TOGETHER), histories())
 def test_the_driver_puts_out_what_the_model_says(several: list[Window], records: list[Record]) -> None:
     stage = Stage()

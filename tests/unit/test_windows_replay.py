@@ -34,7 +34,7 @@ THROUGH = "through"
 
 # With each guarantee, in each of the two modes.
 thoroughly = settings(
-    max_examples=500 if LONG else 20,
+    max_examples=500 if LONG else 10,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
