@@ -1,5 +1,6 @@
-"""Runs an application: on Spark, or only its sources, and again after failures."""
+"""Runs an application: on Spark, in processes, or only its sources, and again after failures."""
 
+import contextlib
 import logging
 from collections.abc import Callable
 from typing import TypeVar
@@ -8,6 +9,7 @@ from streamrt.application.bounded import BoundedRuns
 from streamrt.application.run_state import RunState
 from streamrt.application.tables import ApplicationTables
 from streamrt.common.logs import log_context
+from streamrt.config import count_processes
 from streamrt.errors import InvalidOperationError
 from streamrt.queries.routing import StateQueries
 from streamrt.runtime.driver.life.exits import StoppedError, stop_on_signals, unless_stopped
@@ -16,6 +18,7 @@ from streamrt.runtime.driver.life.restart import Failures
 from streamrt.runtime.driver.observation.lag import LagSampler
 from streamrt.runtime.driver.starting.definition import ApplicationDefinition, Environment
 from streamrt.runtime.report import Output
+from streamrt.slots.fork_client import ForkServer
 
 __all__ = ["Execution"]
 
@@ -89,18 +92,28 @@ class Execution:
             return self._run_attempts(lambda: self.process(timeout, count, collect=collected)) or []
 
     def process(self, timeout: float, count: int, *, collect: bool) -> list[Output]:
-        """Process records on Spark, once."""
-        # Imported here so that programs that use streamrt for tests or topics do not wait for pyspark.
-        from streamrt.spark.application import ApplicationRun
-        from streamrt.spark.runner_settings import StopConditions
+        """Process records on Spark, or in processes, once."""
+        with self._fork_server() as server:
+            # Imported here so that programs that use streamrt for tests or topics do not wait for it.
+            from streamrt.spark.application import ApplicationRun
+            from streamrt.spark.runner_settings import StopConditions
 
-        state = self._state
-        state.progress = state.progress.next_run()
-        ends = StopConditions(count, timeout)
-        ways = (state.stop, state.discard, state.progress, state.control)
-        watched = (self._lag, self._queries, self._announced())
-        with self._bounded.ending() as end:
-            return ApplicationRun(self._definition, self._environment, ends, collect, *ways, *watched, end=end).run()
+            state = self._state
+            state.progress = state.progress.next_run()
+            ends = StopConditions(count, timeout)
+            ways = (state.stop, state.discard, state.progress, state.control)
+            watched = (self._lag, self._queries, self._announced())
+            place = (self._definition, self._environment, server)
+            with self._bounded.ending() as end:
+                return ApplicationRun(*place, ends, collect, *ways, *watched, end=end).run()
+
+    def _fork_server(self) -> contextlib.AbstractContextManager[ForkServer | None]:
+        """Start the process from which those of tasks are forked, where Spark does not start them.
+
+        It imports what tasks need while this one imports what a run needs.
+        """
+        processes = count_processes(self._definition.config.spark_master)
+        return contextlib.nullcontext() if processes is None else contextlib.closing(ForkServer())
 
     def _run_sources(self) -> None:
         """Run sources without dataframes until they end or the application is stopped."""

@@ -4,6 +4,7 @@ import contextlib
 import fcntl
 import multiprocessing.spawn
 import os
+import socket
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -11,7 +12,7 @@ from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from typing import Any
 
-__all__ = ["start_child"]
+__all__ = ["shut_down", "socket_of", "start_child"]
 
 # Runs before StreamRT can be imported, because the application may have extended the module search path. The working
 # directory must not be searched for Python's modules, and SIGTERM must not end a process that cannot stop cleanly yet.
@@ -69,6 +70,17 @@ def start_child(
     with contextlib.suppress(OSError):
         ours.send([str(entry) for entry in sys.path])
     return process, ours
+
+
+def shut_down(connection: "Connection[Any, Any]") -> None:
+    """Shut a connection down; unlike closing, this wakes threads that wait for it."""
+    with contextlib.suppress(OSError), socket_of(connection) as own:
+        own.shutdown(socket.SHUT_RDWR)
+
+
+def socket_of(connection: "Connection[Any, Any]") -> socket.socket:
+    """Return a socket of its own for a connection, which its owner closes."""
+    return socket.socket(fileno=os.dup(connection.fileno()))
 
 
 def _renumber_end(end: "Connection[Any, Any]") -> "Connection[Any, Any]":

@@ -2,7 +2,8 @@
 
 A task begins with `Joined`; the driver answers `Welcome`. The task requests the start offsets of assigned partitions
 (`AssignmentRequest`, answered by `StartPositions`), and reports its work (`BatchDone`, answered by `Ack`;
-`ProgressUpdate`, `Delivered`, `Committed`, `IdleChanged` and `Opened` have no answer). Records of a merge behind exchanges
+`ProgressUpdate`, `Delivered`, `Committed`, `IdleChanged` and `Opened` have no answer). If the group has formed without
+some of the tasks, the driver has all of them join it again (`JoinAgain`). Records of a merge behind exchanges
 wait for a cut (`CutRequest`, answered by `CutDone`). The driver sends watermarks (`Time`), wishes of the
 application's callers (`Settle`, answered by `Settled`), reads of state (`StateRead`, answered by `StateRows`), topics that
 may be other ones of the same names (`TopicsDoubted`), and the end (`Stop`, answered by `Ended`). `Failed` ends the
@@ -30,6 +31,7 @@ __all__ = [
     "Failed",
     "FromTask",
     "IdleChanged",
+    "JoinAgain",
     "Joined",
     "Link",
     "LinkClosed",
@@ -227,6 +229,11 @@ class Welcome:
 
 
 @dataclass(frozen=True)
+class JoinAgain:
+    """The group has assigned partitions before all tasks of the job had joined: join again, unless the work has begun."""
+
+
+@dataclass(frozen=True)
 class StartPositions:
     """The start offsets of partitions.
 
@@ -350,7 +357,7 @@ class Stop:
     discard: bool = False
 
 
-ToTask = Welcome | StartPositions | Ack | CutDone | Time | Settle | StateRead | TopicsDoubted | Stop
+ToTask = Welcome | JoinAgain | StartPositions | Ack | CutDone | Time | Settle | StateRead | TopicsDoubted | Stop
 
 
 class Link(Protocol):

@@ -8,6 +8,7 @@ from typing_extensions import Self
 
 from streamrt.runtime.driver.life.lifecycle import RunControl
 from streamrt.runtime.driver.observation.progress import Progress
+from streamrt.slots.fork_client import ForkServer
 from streamrt.slots.process_slots import ProcessSlots
 from streamrt.slots.startup import Startup
 
@@ -19,17 +20,19 @@ class ProcessStart:
 
     Args:
         slots: number of tasks that can run at the same time.
+        server: the process from which those of tasks are forked.
         group: the consumer group, for log messages.
         progress: receives what the start waits for.
         control: is told when the start is over.
     """
 
-    def __init__(self, slots: int, group: str, progress: Progress, control: RunControl) -> None:
+    def __init__(self, slots: int, server: ForkServer, group: str, progress: Progress, control: RunControl) -> None:
         self.startup = Startup(group, progress=progress, on_over=control.works)
         self._slots = slots
+        self._server = server
 
     def __enter__(self) -> Self:
-        self._environment = ProcessSlots(self._slots)
+        self._environment = ProcessSlots(self._slots, self._server)
         return self
 
     def __exit__(self, *error: Any) -> None:

@@ -24,12 +24,13 @@ from typing import Any
 
 import cloudpickle
 
+from streamrt.common.child_process import shut_down, socket_of
 from streamrt.errors import RunnerError
 from streamrt.runtime.link_messages import BatchDone, Failed, FromTask, LinkClosed, ProgressUpdate, ToTask
 from streamrt.secret import concealed, stand_in
 from streamrt.slots.reports import portable, travels
 
-__all__ = ["DriverLink", "LinkAddress", "LinkListener", "TaskLink", "shut_down"]
+__all__ = ["DriverLink", "LinkAddress", "LinkListener", "TaskLink"]
 
 logger = logging.getLogger("streamrt")
 
@@ -357,7 +358,7 @@ def _dump_message(message: FromTask) -> bytes:
 
 def _set_up(connection: "Connection[Any, Any]") -> None:
     """Send small messages at once, and detect when the other machine is gone."""
-    with _socket_of(connection) as own:
+    with socket_of(connection) as own:
         if own.family == socket.AF_UNIX:
             return
         own.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -385,13 +386,3 @@ def _in_time(connection: "Connection[Any, Any]", late: threading.Event | None = 
         yield
     finally:
         timer.cancel()
-
-
-def shut_down(connection: "Connection[Any, Any]") -> None:
-    """Shut a connection down; unlike closing, this wakes threads that wait for it."""
-    with contextlib.suppress(OSError), _socket_of(connection) as own:
-        own.shutdown(socket.SHUT_RDWR)
-
-
-def _socket_of(connection: "Connection[Any, Any]") -> socket.socket:
-    return socket.socket(fileno=os.dup(connection.fileno()))

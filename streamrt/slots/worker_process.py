@@ -24,7 +24,7 @@ from streamrt.runtime.tasks.watchdog import Notes, Watchdog
 from streamrt.secret import accept_secrets
 from streamrt.slots.worker_link import LinkAddress
 
-__all__ = ["ClientSettings", "Lines", "SharedText", "SpecReference", "WorkerProcess"]
+__all__ = ["ClientSettings", "HeldText", "Lines", "SharedText", "SpecReference", "WorkerProcess"]
 
 logger = logging.getLogger("streamrt")
 
@@ -103,6 +103,20 @@ class SharedText(Protocol):
 
     def destroy(self) -> None:
         """Remove it from all machines."""
+
+
+@dataclass(frozen=True)
+class HeldText:
+    """A text with secrets that is part of what it is pickled with.
+
+    Attributes:
+        value: the text.
+    """
+
+    value: str = field(repr=False)
+
+    def destroy(self) -> None:
+        """It ends with the processes that have it."""
 
 
 @dataclass(frozen=True)

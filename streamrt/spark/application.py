@@ -31,6 +31,7 @@ from streamrt.runtime.report import Output
 from streamrt.runtime.spec import TaskSpec
 from streamrt.runtime.topic_identity import InputIdentity
 from streamrt.slots.environment import SlotEnvironment
+from streamrt.slots.fork_client import ForkServer
 from streamrt.slots.process_start import ProcessStart
 from streamrt.spark.resident_run import ResidentRunner
 from streamrt.spark.runner_settings import EnvironmentStart, RunContext, RunSettings, StopConditions
@@ -50,6 +51,7 @@ class ApplicationRun:
     Attributes:
         definition: the application.
         environment: where it runs.
+        fork_server: the process from which those of tasks are forked; None on Spark.
         conditions: when to stop.
         collect: whether to return outputs.
         stop: set to stop the application.
@@ -64,6 +66,7 @@ class ApplicationRun:
 
     definition: ApplicationDefinition
     environment: Environment
+    fork_server: ForkServer | None
     conditions: StopConditions
     collect: bool
     stop: threading.Event
@@ -123,8 +126,8 @@ class ApplicationRun:
         """Begin to start what gives tasks their processes."""
         config, environment = self.definition.config, self.environment
         processes = count_processes(config.spark_master)
-        if processes is not None:
-            return ProcessStart(processes, config.consumer_group, self.progress, self.control)
+        if processes is not None and self.fork_server is not None:
+            return ProcessStart(processes, self.fork_server, config.consumer_group, self.progress, self.control)
         # Imported here so that applications without Spark do not wait for pyspark.
         from streamrt.spark.sessions.parallel_start import SparkStart
 

@@ -26,6 +26,7 @@ from streamrt.runtime.link_messages import (
     Failed,
     FromTask,
     IdleChanged,
+    JoinAgain,
     Joined,
     Opened,
     ProgressUpdate,
@@ -57,6 +58,7 @@ __all__ = ["ResidentCoordinator"]
 logger = logging.getLogger("streamrt")
 
 _RETRY_S = 0.1
+_LOOK_S = 0.05
 _REMIND_S = 1.0
 _GONE_S = 30.0
 _CUT_S = 0.02
@@ -395,6 +397,7 @@ class ResidentCoordinator:
                 return None
             before = slot.drained
             slot.join(link, joined.attempt, drained)
+            self._changed.notify_all()
             self._wait_until(lambda: self._formation.gathered(len(self._slots)))
         if self._transactional and before is not None:
             while not before.wait(_RETRY_S) and not self._stopping.is_set():
@@ -511,7 +514,7 @@ class ResidentCoordinator:
     def _answer_later(self, slot: WorkerHandle, wanted: AssignmentRequest) -> None:
         try:
             with self._lock:
-                self._wait_until(lambda: slot.question is not wanted or self._may_begin(slot, wanted))
+                self._wait_until(lambda: slot.question is not wanted or self._may_begin(slot, wanted), self._form_again)
             self._answer_request(slot, wanted)
         except BaseException as error:  # noqa: BLE001 - it ends the application, in the thread that called run()
             self._fail(error)
@@ -580,11 +583,19 @@ class ResidentCoordinator:
 
     # -- With the lock -----------------------------------------------------------------------------------------------
 
-    def _wait_until(self, condition: Callable[[], bool]) -> None:
+    def _wait_until(self, condition: Callable[[], bool], meanwhile: Callable[[], None] = lambda: None) -> None:
         """Wait until a condition holds or the application stops; the lock is released while waiting."""
         while not condition() and not self._stopping.is_set():
+            meanwhile()
             # The end of patience wakes no thread.
-            self._changed.wait(_RETRY_S)
+            self._changed.wait(_LOOK_S)
+
+    def _form_again(self) -> None:
+        """Have the tasks join again, if the group has formed without some of them."""
+        if self._formation.join_again():
+            for slot in self._slots.values():
+                if slot.link is not None:
+                    slot.link.send(JoinAgain())
 
     def _may_begin(self, slot: WorkerHandle, wanted: AssignmentRequest) -> bool:
         """Return whether a task may begin: the others know their partitions and have released those of this task."""

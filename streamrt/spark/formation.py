@@ -7,7 +7,8 @@ their stores, and have to return most of them when the next task joins. So::
                                      (or patience is over)                (or patience is over)
 
 Brokers with `group.initial.rebalance.delay.ms=0` assign everything to the first member, even if others join a moment
-later. The second wait is for these brokers.
+later. The second wait is for these brokers. Members would hear of each other with their next heartbeats, so the driver
+has them join again.
 """
 
 import time
@@ -17,6 +18,10 @@ __all__ = ["HANDOVER_S", "Formation"]
 
 _PATIENCE_S = 10.0
 """Python workers start within a second of each other. If Spark has no slot for a task, the others wait in vain."""
+_TOGETHER_S = 0.05
+"""Members that join at the same time have their assignments within that time, unless the group has formed without some."""
+_APART_S = 1.0
+"""By then, heartbeats have told the members of each other."""
 HANDOVER_S = 15.0
 """A task releases parked stores sooner (`runtime.parking`). A stuck task must not block the next one forever."""
 
@@ -54,6 +59,8 @@ class Formation:
         self._gathering_until: float | None = None
         self._forming_until: float | None = None
         self._formed = False
+        self._rejoin_at: float | None = None
+        self._rejoin_s = _TOGETHER_S
 
     def gathered(self, connected: int) -> bool:
         """Return whether tasks may join the group.
@@ -81,6 +88,20 @@ class Formation:
         over = self._forming_until is not None and now >= self._forming_until
         self._formed = self._formed or over or (all_know and self._forming_until is not None)
         return self._formed
+
+    def join_again(self) -> bool:
+        """Return whether the tasks should join the group again: some know their partitions, and wait for the others.
+
+        Call it repeatedly meanwhile. The time between two attempts grows, since each of them delays the group.
+        """
+        now = self._clock()
+        if self._rejoin_at is None:
+            self._rejoin_at = now + self._rejoin_s
+        if self._formed or now < self._rejoin_at or self._rejoin_s > _APART_S:
+            return False
+        self._rejoin_s *= 2
+        self._rejoin_at = now + self._rejoin_s
+        return True
 
     def is_complete(self, begun: int) -> bool:
         """Return whether all tasks have begun, or the others are ignored.

@@ -5,7 +5,7 @@ import re
 from pyspark.errors import StreamingQueryException
 
 from streamrt.secret import masked
-from streamrt.slots.process_slots import KILLED
+from streamrt.slots.fork_client import KILLED
 
 __all__ = ["spark_cause"]
 

@@ -225,6 +225,21 @@ def test_two_members_share_the_partitions(group: Group) -> None:
     wait_until(lambda: first.assignment(30) == group.partitions)
 
 
+def test_members_that_are_told_of_each_other_do_not_wait_for_heartbeats(group: Group) -> None:
+    rarely = {"session.timeout.ms": 290_000, "heartbeat.interval.ms": 280_000}
+    members = [group.member(options=rarely)]
+    assert members[0].assignment(30) == group.partitions
+    members.append(group.member(options=rarely))
+
+    def have_shares() -> bool:
+        for member in members:
+            member.join_again()
+        return {len(member.assignment(0.2) or ()) for member in members} == {PARTITIONS // 2}
+
+    wait_until(have_shares)
+    assert frozenset().union(*(member.assignment(30) or () for member in members)) == group.partitions
+
+
 @classic_only
 def test_a_member_knows_whether_the_group_had_another_generation_in_between(group: Group) -> None:
     """No other member can have owned what a member owned in the generation before, and owns again."""

@@ -144,6 +144,9 @@ class SimMember:
     def start(self) -> None:
         self.started = True
 
+    def join_again(self) -> None:
+        """Do nothing: the group of the simulation hears of members at once."""
+
     def current_assignment(self, timeout: float) -> GroupAssignment | None:
         self._sim.step(self._process, "assignment")
         if self.evicted and (self._sim.calm or self._sim.rng.random() < 0.3):

@@ -248,6 +248,7 @@ class MemoryMember:
     ) -> None:
         self.away = False
         self.started = self.closed = False
+        self.joined_again = 0
         self.offsets = offsets
         self.commits: list[dict[TopicPartition, int]] = []
         self.metadata: set[str | None] = set()
@@ -261,6 +262,9 @@ class MemoryMember:
 
     def start(self) -> None:
         self.started = True
+
+    def join_again(self) -> None:
+        self.joined_again += 1
 
     def current_assignment(self, timeout: float) -> GroupAssignment | None:
         if self.error is not None:

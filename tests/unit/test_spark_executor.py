@@ -19,8 +19,7 @@ from streamrt.runtime.tasks.kafka_clients import KafkaTaskClients
 from streamrt.runtime.tasks.task_executor import PRINTED, TaskExecutor
 from streamrt.secret import Secret, collect_secrets
 from streamrt.slots import worker_process
-from streamrt.slots.process_slots import HeldText
-from streamrt.slots.worker_process import ClientSettings, SpecReference, WorkerProcess
+from streamrt.slots.worker_process import ClientSettings, HeldText, SpecReference, WorkerProcess
 from streamrt.spark.workers.executor import work_of_worker
 from tests.unit.apps import application
 

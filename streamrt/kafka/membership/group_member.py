@@ -79,6 +79,7 @@ _JOIN_AGAIN_S = 2.0
 _EMPTY_S = 2.0
 _EAGER_S = 0.1
 _EAGER_POLL_S = 0.002
+_JOIN_POLL_S = 0.01
 
 
 class GroupMember:
@@ -129,7 +130,8 @@ class GroupMember:
         self._topics = list(topics)
         # Commits wait for the end of a poll.
         self._poll_timeout = min(poll_timeout, _SERVE_S)
-        self._requests: queue.SimpleQueue[CommitRequest] = queue.SimpleQueue()
+        # None wakes the member's thread.
+        self._requests: queue.SimpleQueue[CommitRequest | None] = queue.SimpleQueue()
         self._on_revoke = on_revoke
         self._on_lost = on_lost
         self._patience_s = broker_availability_timeout
@@ -158,6 +160,7 @@ class GroupMember:
         self._thread = threading.Thread(target=self._run_member, name=f"streamrt-group-{group}", daemon=True)
         self._teller: threading.Thread | None = None
         self._stopping = threading.Event()
+        self._joins_again = threading.Event()
         # Guards the following attributes. It is never held while a callback or a request runs.
         self._changed = threading.Condition()
         self._state = GroupState.NEW
@@ -215,6 +218,14 @@ class GroupMember:
             self._move_to(GroupState.CLOSED)
             raise
         self._thread.start()
+
+    def join_again(self) -> None:
+        """Have the group divide its partitions among all of its members now, for any thread.
+
+        A member hears of others that have joined with its next heartbeat. One that is told of them need not wait for that.
+        """
+        self._joins_again.set()
+        self._requests.put(None)
 
     def assignment(self, timeout: float) -> frozenset[TopicPartition] | None:
         """Return the partitions of `current_assignment`, or None.
@@ -318,6 +329,7 @@ class GroupMember:
     def _run_member(self) -> None:
         try:
             while not self._stopping.is_set() and self._state is not GroupState.FAILED:
+                self._rejoin_group()
                 self._send_next()
                 self._handle_polled(self._consumer.poll(self._pause_fetching()))
                 self._see_empty_assignment()
@@ -331,6 +343,16 @@ class GroupMember:
 
     def _subscribe_topics(self) -> None:
         self._consumer.subscribe(self._topics, on_assign=self._on_assign, on_revoke=self._revoke, on_lost=self._lose)
+
+    def _rejoin_group(self) -> None:
+        """Join again if that was requested; with the protocol `classic`, a member that joins is part of what it waits for."""
+        if not self._joins_again.is_set():
+            return
+        self._joins_again.clear()
+        joining = self._incremental and self._state is GroupState.JOINING
+        if self._fatal is None and (joining or self._state is GroupState.ASSIGNED):
+            # Sends a request to the group at once, and keeps the membership.
+            self._subscribe_topics()
 
     def _see_empty_assignment(self) -> None:
         """With the protocol `consumer`, notice that the group has no partitions for this member: no callback says so."""
@@ -390,7 +412,7 @@ class GroupMember:
 
     def _send_next(self) -> None:
         """Send the next requested commit; if there is none, wait for the time between two polls."""
-        if self._sent is not None:
+        if self._sent is not None or self._state is GroupState.JOINING:
             return
         # Wait here and not in poll(), which a commit could not wake.
         request = self._next_request(self._poll_timeout)
@@ -404,7 +426,8 @@ class GroupMember:
 
     def _pause_fetching(self) -> float:
         if self._sent is None:
-            return 0.0
+            # There is nothing to commit before there are partitions, so poll() can wait for them.
+            return _JOIN_POLL_S if self._state is GroupState.JOINING else 0.0
         return _EAGER_POLL_S if time.monotonic() - self._sent.sent_at < _EAGER_S else self._poll_timeout
 
     def _on_committed(self, error: KafkaError | None, entries: list[ConfluentTopicPartition]) -> None:
@@ -600,7 +623,8 @@ class GroupMember:
                 self._enter_state(state)
             # Refuse queued commits: on_lost may wait for the threads that wait for them.
             while not self._requests.empty():
-                self._requests.get_nowait().refuse()
+                if (request := self._requests.get_nowait()) is not None:
+                    request.refuse()
             if self._sent is not None:
                 self._sent.refuse()
                 self._sent = None
@@ -674,6 +698,8 @@ class GroupMember:
         try:
             request = self._requests.get(timeout=timeout)
         except queue.Empty:
+            return None
+        if request is None:
             return None
         if not self._owns_since(request.offsets, request.generation):
             request.refuse()

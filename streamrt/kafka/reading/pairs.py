@@ -13,6 +13,9 @@ from streamrt.records import TopicPartition
 
 __all__ = ["read_pairs", "write_pairs"]
 
+_QUICK = {"enable.idempotence": False, "max.in.flight.requests.per.connection": 1, "linger.ms": 0}
+"""An idempotent producer takes half a second to start. A retry may write the same pair twice, which changes nothing."""
+
 
 def read_pairs(
     admin: TopicAdmin, connection: ConnectionConfig, partition: TopicPartition, timeout: float
@@ -54,7 +57,7 @@ def write_pairs(
     Raises:
         KafkaRequestError: if one is not written.
     """
-    with contextlib.closing(KafkaRecordWriter(connection)) as writer:
+    with contextlib.closing(KafkaRecordWriter(connection, _QUICK)) as writer:
         for key, value in pairs:
             writer.produce(partition.topic, value, key, time.time_ns() // 1_000_000, None, partition.partition)
         errors = writer.flush()

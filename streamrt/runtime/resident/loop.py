@@ -30,6 +30,7 @@ from streamrt.runtime.link_messages import (
     CutRequest,
     Ended,
     Failed,
+    JoinAgain,
     Joined,
     Link,
     ProgressUpdate,
@@ -231,6 +232,9 @@ class ResidentLoop:
         elif isinstance(message, TopicsDoubted):
             for topic, reason in message.reasons.items():
                 self._identity.doubt(reason, [topic])
+        elif isinstance(message, JoinAgain):
+            if not self._answered:
+                self._membership.join_again()
         elif isinstance(message, Welcome):
             self._welcome = True
             self._schedule.outputs = message.outputs

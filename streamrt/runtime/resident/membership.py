@@ -66,6 +66,10 @@ class Membership:
         """Join the group."""
         self._member.start()
 
+    def join_again(self) -> None:
+        """Have the group divide its partitions among all of its members now."""
+        self._member.join_again()
+
     @property
     def away(self) -> bool:
         """Whether no broker is reachable at the moment."""

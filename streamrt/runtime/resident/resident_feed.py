@@ -58,6 +58,9 @@ class Member(Protocol):
     def start(self) -> None:
         """Join the group."""
 
+    def join_again(self) -> None:
+        """Have the group divide its partitions among all of its members now."""
+
     def current_assignment(self, timeout: float) -> GroupAssignment | None:
         """Return the assigned partitions and their generation; None while there is no assignment.
 
