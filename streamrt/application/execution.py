@@ -103,9 +103,11 @@ class Execution:
             ends = StopConditions(count, timeout)
             ways = (state.stop, state.discard, state.progress, state.control)
             watched = (self._lag, self._queries, self._announced())
-            place = (self._definition, self._environment, server)
             with self._bounded.ending() as end:
-                return ApplicationRun(*place, ends, collect, *ways, *watched, end=end).run()
+                run = ApplicationRun(
+                    self._definition, self._environment, server, ends, collect, *ways, *watched, end=end
+                )
+                return run.run()
 
     def _fork_server(self) -> contextlib.AbstractContextManager[ForkServer | None]:
         """Start the process from which those of tasks are forked, where Spark does not start them.

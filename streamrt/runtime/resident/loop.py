@@ -69,6 +69,8 @@ __all__ = ["ResidentLoop", "ResidentSettings"]
 logger = logging.getLogger("streamrt")
 
 _WAIT_S = 0.1
+_IDLE_WAIT_S = 0.25
+_IDLE_AFTER_S = 1.0
 _JOIN_S = 0.02
 _SLICE_S = 0.2
 _RESTORE_S = 1.0
@@ -137,7 +139,7 @@ class ResidentLoop:
         self._pausing = Pausing(self._feed, self._turns, tasks)
         self._markers = EndMarkers(self._feed, self._membership, tasks, self._sent_for, clock)
         self._halted = False
-        self._passed_at = 0.0
+        self._passed_at = self._worked_at = 0.0
         self._patience_s = _SHORTEST_PATIENCE_S
         self._outbox = Outbox(link, tasks, clock)
         self._deliveries = Deliveries(link, tasks, clock)
@@ -507,6 +509,11 @@ class ResidentLoop:
 
     def _poll_records(self) -> list[Chunk]:
         wait = _WAIT_S
+        if self._cycle is not None or self._outbox.waiting:
+            self._worked_at = self._clock()
+        elif not self._outbox.watched and self._clock() - self._worked_at >= _IDLE_AFTER_S:
+            # Records end the wait; messages of the driver do not.
+            wait = _IDLE_WAIT_S
         if self._turns.awaits_cut or self._deliveries.pending:
             # The answer, or the delivery, comes soon.
             self._patience_s = min(_LONGEST_PATIENCE_S, _PATIENCE_GROWTH * self._patience_s)

@@ -51,6 +51,9 @@ class Outbox:
         link: the link to the driver.
         tasks: the tasks of this process.
         clock: returns seconds; only differences count.
+
+    Attributes:
+        watched: whether the driver needs the event times of the tasks, and tells them what time it is.
     """
 
     def __init__(self, link: Link, tasks: TaskExecutor, clock: Callable[[], float]) -> None:
@@ -59,7 +62,7 @@ class Outbox:
         self._clock = clock
         topology = tasks.spec.topology
         self._timed = topology.timed_exchanges.keys()
-        self._watched = bool(self._timed) or any(
+        self.watched = bool(self._timed) or any(
             topology.watermarks(stream) or topology.wall_clock_stores(stream) for stream in topology.streams
         )
         self._number = 0
@@ -172,7 +175,7 @@ class Outbox:
             report.block_cache = own_block_cache()
             self._tasks.note_sizes(report)
         seen = ProgressUpdate(report)
-        if self._watched:
+        if self.watched:
             tasks = [task for task in self._tasks.assigned.values() if task.is_open]
             report.times = self._new_times(tasks)
             report.sent = self._new_sent(tasks)

@@ -129,6 +129,9 @@ class MemoryMember:
     def start(self) -> None:
         """Do nothing: the member is already in its group."""
 
+    def join_again(self) -> None:
+        """Do nothing: there is no other member."""
+
     def current_assignment(self, timeout: float) -> GroupAssignment:
         """Return all partitions."""
         return self._assignment
