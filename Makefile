@@ -13,14 +13,15 @@ BUILD_TOOLS := setuptools|wheel|packaging
 # programs in processes of their own (the marker is set by tests/conftest.py), and applications within the process of the
 # tests.
 # `rest` has what the others do not name.
-# `unit` and `models` take the same processor time, and together a fifth of that of all lanes: they are the last to end, and
+# `unit` and `models` take the same processor time, and together a quarter of that of all lanes: they are the last to end, and
 # keep both of two cores busy until then.
-LANES := chaos programs state rest kafka connectors models unit
+LANES := chaos programs rest kafka connectors models unit
 MODELS := tests/conformance tests/migration tests/packaging tests/sim
-LAST_UNITS := $(wildcard tests/unit/test_[t-z]*.py)
+LAST_UNITS := $(wildcard tests/unit/test_st*.py tests/unit/test_[t-z]*.py)
 LANE_models := $(MODELS) $(LAST_UNITS)
 LANE_unit := tests/unit $(LAST_UNITS:%=--ignore=%)
-LAST_KAFKA := $(wildcard tests/kafka/test_[s-z]*.py)
+# All tests with a schema registry are in one lane: it takes as long to start as a Spark.
+LAST_KAFKA := $(filter-out %registry.py %formats.py,$(wildcard tests/kafka/test_[s-z]*.py))
 LANE_kafka := tests/kafka $(LAST_KAFKA:%=--ignore=%)
 LANE_connectors := tests/connectors
 OTHERS := tests $(addprefix --ignore=,$(MODELS) tests/unit tests/kafka $(LANE_connectors))
@@ -28,10 +29,10 @@ CHAOS := tests/spark/test_chaos.py tests/spark/test_crash_points.py
 # It ends first, so it has tests without Spark as well.
 LANE_chaos := $(CHAOS) $(LAST_KAFKA) -m "programs or not spark"
 LANE_programs := $(OTHERS) $(CHAOS:%=--ignore=%) -m programs
-STATE := $(wildcard tests/spark/test_state_*.py tests/spark/test_run.py)
-LANE_state := $(STATE) -m "not programs"
-LANE_rest := $(OTHERS) $(STATE:%=--ignore=%) -m "not programs"
+LANE_rest := $(OTHERS) -m "not programs"
 SLOWEST := 10
+# With TIMES=1, lanes measure the processor time of each test and its programs, which takes some itself.
+TIMED := $(if $(TIMES),-p tests.processor_time)
 # PyFlink, for `make oracle`, and Fluss's client, for `make oracle-fluss`.
 ORACLE := build/oracle
 # What `make test-newest` installs.
@@ -63,6 +64,7 @@ test: archives servers  ## Lint, check types and run all tests; show which took 
 	for lane in $(LANES); do echo "== pytest, lane $$lane"; cat $(VENV)/lane-$$lane.log || failed=1; done; \
 	echo "== the $(SLOWEST) slowest of all lanes"; \
 	cat $(VENV)/lane-*.log | grep -E '^[0-9.]+s (setup|call|teardown) ' | sort --numeric-sort --reverse | head -n $(SLOWEST); \
+	cat $(VENV)/lane-*.log | grep -E '^[0-9.]+ cpu ' | sort --numeric-sort --reverse | head -n 60; \
 	for lane in $(LANES); do \
 	    tail -n 1 $(VENV)/lane-$$lane.log | grep -qE '^=+ [0-9]+ passed' || \
 	        { echo "== the end of lane $$lane, which did not pass"; tail -n 100 $(VENV)/lane-$$lane.log; }; \
@@ -77,7 +79,7 @@ test: archives servers  ## Lint, check types and run all tests; show which took 
 	test $$failed = 0; \
 	echo "make test: ruff check, ruff format, lint-imports, mypy and pytest passed in $$(($$(date +%s) - begun)) s"
 
-# They need neither broker nor Spark, and wait for nobody, so the others go first. But not always: where seven lanes keep a
+# They need neither broker nor Spark, and wait for nobody, so the others go first. But not always: where the other lanes keep a
 # slow machine busy, a test that gets no time looks like one that hangs.
 lane-models lane-unit types: NICE := nice -n 3
 # Java starts in half of the time with archives of classes. Tests start many Pythons, too, so bytecode is kept even where the
@@ -89,7 +91,7 @@ lane-%: export CI :=
 lane-%: export BUILD_NUMBER :=
 # The shell gives way to pytest, so that whoever ends make ends it, too.
 lane-%:
-	@exec $(NICE) $(BIN)/python -m pytest -p no:cacheprovider --durations=$(SLOWEST) $(LANE_$*) > $(VENV)/$@.log 2>&1
+	@exec $(NICE) $(BIN)/python -m pytest -p no:cacheprovider $(TIMED) --durations=$(SLOWEST) $(LANE_$*) > $(VENV)/$@.log 2>&1
 	@echo "$@: $$(tail -n 1 $(VENV)/$@.log)"
 
 # Unit tests start tests.fuzz, with a million inputs.

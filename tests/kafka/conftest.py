@@ -28,6 +28,20 @@ def strict_kafka() -> Iterator[EmbeddedKafka]:
 
 
 @pytest.fixture(scope="session")
+def broker_of_all_kills() -> Iterator[EmbeddedKafka]:
+    """See `mortal_broker`. It looks often for transactions that have lasted too long, and compacts often."""
+    config = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": 100, "log.cleaner.backoff.ms": 100}
+    with EmbeddedKafka(config=config) as broker:
+        yield broker
+
+
+@pytest.fixture
+def mortal_broker(broker_of_all_kills: EmbeddedKafka) -> EmbeddedKafka:
+    """A broker that tests may kill and restart. They share it, so give topics and groups unique names."""
+    return broker_of_all_kills.start()
+
+
+@pytest.fixture(scope="session")
 def schema_registry() -> Iterator[EmbeddedSchemaRegistry]:
     """A schema registry for the whole test run; subjects live as long as it, so give them unique names."""
     try:

@@ -7,7 +7,6 @@ import uuid
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -324,19 +323,18 @@ def test_deleting_records(admin: TopicAdmin, name: str, kafka_broker: KafkaBroke
         admin.delete_records({TopicPartition(f"{name}-absent", 0): 1}, timeout=5)
 
 
-def test_offsets_are_found_again_after_a_leader_election(tmp_path: Path) -> None:
-    with EmbeddedKafka(data_dir=tmp_path) as broker:
-        admin = TopicAdmin(broker.bootstrap_servers)
-        admin.create_topics([Definition("t")])
-        place = TopicPartition("t", 0)
-        produce(broker.bootstrap_servers, "t", 3)
-        assert admin.bounds(place) == (0, 3)
-        broker.kill()
-        broker.start()
-        # The partition's leader has a new epoch, of which the client has not heard.
-        assert admin.bounds(place) == (0, 3)
-        admin.delete_records({place: 2})
-        assert admin.bounds(place) == (2, 3)
+def test_offsets_are_found_again_after_a_leader_election(name: str, mortal_broker: EmbeddedKafka) -> None:
+    admin = TopicAdmin(mortal_broker.bootstrap_servers)
+    admin.create_topics([Definition(name)])
+    place = TopicPartition(name, 0)
+    produce(mortal_broker.bootstrap_servers, name, 3)
+    assert admin.bounds(place) == (0, 3)
+    mortal_broker.kill()
+    mortal_broker.start()
+    # The partition's leader has a new epoch, of which the client has not heard.
+    assert admin.bounds(place) == (0, 3)
+    admin.delete_records({place: 2})
+    assert admin.bounds(place) == (2, 3)
 
 
 def test_waiting_for_a_broker_that_answers(admin: TopicAdmin) -> None:

@@ -34,13 +34,6 @@ def reader(kafka: Kafka) -> Iterator[ChangelogReader]:
     reader.close()
 
 
-@pytest.fixture(scope="module")
-def own_broker() -> Iterator[EmbeddedKafka]:
-    """A broker that may be restarted, and that compacts often."""
-    with EmbeddedKafka(config={"log.cleaner.backoff.ms": 100}) as broker:
-        yield broker
-
-
 @pytest.fixture
 def place(kafka: Kafka) -> TopicPartition:
     return TopicPartition(kafka.topic("changelog"), 0)
@@ -155,8 +148,8 @@ def test_records_beyond_the_end_are_left_out(kafka: Kafka, reader: ChangelogRead
     assert batches[-1].next_offset == 2
 
 
-def test_a_compacted_changelog(own_broker: EmbeddedKafka, tmp_path: Path) -> None:
-    kafka = Kafka(own_broker.bootstrap_servers, tmp_path)
+def test_a_compacted_changelog(mortal_broker: EmbeddedKafka, tmp_path: Path) -> None:
+    kafka = Kafka(mortal_broker.bootstrap_servers, tmp_path)
     reader = ChangelogReader(ConnectionConfig(bootstrap_servers=kafka.address))
     place = TopicPartition(kafka.topic("changelog", config=COMPACTED), 0)
     for _ in range(20):
@@ -354,8 +347,8 @@ def test_the_newest_position(kafka: Kafka, reader: ChangelogReader, place: Topic
     assert reader.last_position(place, is_position, 0, end, timeout_s=10) == (3, b"2")
 
 
-def test_a_broker_that_restarts_during_a_read(own_broker: EmbeddedKafka, tmp_path: Path) -> None:
-    kafka = Kafka(own_broker.bootstrap_servers, tmp_path)
+def test_a_broker_that_restarts_during_a_read(mortal_broker: EmbeddedKafka, tmp_path: Path) -> None:
+    kafka = Kafka(mortal_broker.bootstrap_servers, tmp_path)
     place = TopicPartition(kafka.topic("changelog"), 0)
     produce(kafka, place, *(f"{number}" for number in range(50_000)))
     options = {"queued.min.messages": 1_000, "max.partition.fetch.bytes": 50_000}
@@ -364,16 +357,16 @@ def test_a_broker_that_restarts_during_a_read(own_broker: EmbeddedKafka, tmp_pat
     for batch in reader.read(place, 0, 50_000, timeout_s=60):
         if not keys:
             assert len(batch.keys) < 50_000
-            own_broker.kill()
-            own_broker.start()
+            mortal_broker.kill()
+            mortal_broker.start()
         keys += keys_of([batch])
     assert keys == [str(number) for number in range(50_000)]
-    own_broker.kill()
+    mortal_broker.kill()
     try:
         with pytest.raises(
             ChangelogError, match=r"up to offset 0 of 50000.*the start and end offsets could not be read"
         ):
             list(reader.read(place, 0, 50_000, timeout_s=1))
     finally:
-        own_broker.start()
+        mortal_broker.start()
     reader.close()

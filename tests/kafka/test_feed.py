@@ -491,29 +491,28 @@ def test_any_order_of_operations(kafka: Kafka, feed: PartitionFeed, places: list
                 world.drain()
 
 
-def test_a_broker_that_restarts(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    with EmbeddedKafka() as broker:
-        kafka = Kafka(broker.bootstrap_servers, tmp_path)
-        place, other = (TopicPartition(kafka.topic(), 0) for _ in range(2))
-        produce(kafka, place, *range(20_000))
-        options = {"queued.min.messages": 1_000, "max.partition.fetch.bytes": 20_000}
-        with contextlib.closing(PartitionFeed(ConnectionConfig(bootstrap_servers=kafka.address), options)) as feed:
-            assign(feed, {place: 0, other: 0})
-            found = poll_until(feed, lambda found: found, records=1_000)
-            assert len(found[place]) < 20_000
-            broker.kill()
-            deadline = time.monotonic() + 0.5
-            while time.monotonic() < deadline:
-                for _, batch in feed.poll(0.1, 1_000):
-                    found[place] += zip(batch.offsets, batch.values, strict=True)
-            feed.pause([place])
-            broker.start()
-            feed.resume([place])
-            rest = poll_until(feed, lambda rest: len(found[place]) + len(rest[place]) >= 20_000)
-            assert found[place] + rest[place] == numbered(0, 20_000)
-            produce(kafka, other, 0)
-            assert poll_records(feed, 1) == {other: numbered(0, 1)}
-            broker.kill()
-            begun = time.monotonic()
-        assert time.monotonic() - begun < 30
+def test_a_broker_that_restarts(mortal_broker: EmbeddedKafka, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    kafka = Kafka(mortal_broker.bootstrap_servers, tmp_path)
+    place, other = (TopicPartition(kafka.topic(), 0) for _ in range(2))
+    produce(kafka, place, *range(20_000))
+    options = {"queued.min.messages": 1_000, "max.partition.fetch.bytes": 20_000}
+    with contextlib.closing(PartitionFeed(ConnectionConfig(bootstrap_servers=kafka.address), options)) as feed:
+        assign(feed, {place: 0, other: 0})
+        found = poll_until(feed, lambda found: found, records=1_000)
+        assert len(found[place]) < 20_000
+        mortal_broker.kill()
+        deadline = time.monotonic() + 0.5
+        while time.monotonic() < deadline:
+            for _, batch in feed.poll(0.1, 1_000):
+                found[place] += zip(batch.offsets, batch.values, strict=True)
+        feed.pause([place])
+        mortal_broker.start()
+        feed.resume([place])
+        rest = poll_until(feed, lambda rest: len(found[place]) + len(rest[place]) >= 20_000)
+        assert found[place] + rest[place] == numbered(0, 20_000)
+        produce(kafka, other, 0)
+        assert poll_records(feed, 1) == {other: numbered(0, 1)}
+        mortal_broker.kill()
+        begun = time.monotonic()
+    assert time.monotonic() - begun < 30
     assert not [record for record in caplog.records if record.levelname == "ERROR"]

@@ -590,22 +590,22 @@ def test_a_static_member_that_wakes_up_late_can_leave_its_place_to_its_successor
     assert (new.error, new.generation) == (None, 1)
 
 
-def test_a_static_member_that_takes_its_time_after_a_loss_does_not_fence_itself() -> None:
+def test_a_static_member_that_takes_its_time_after_a_loss_does_not_fence_itself(mortal_broker: EmbeddedKafka) -> None:
     lost, proceed = threading.Event(), threading.Event()
 
     def on_lost(_partitions: frozenset[TopicPartition]) -> None:
         lost.set()
         assert proceed.wait(120)
 
-    with EmbeddedKafka() as broker, ExitStack() as stack:
-        group = Group(broker.bootstrap_servers, "patient", stack)
+    with ExitStack() as stack:
+        group = Group(mortal_broker.bootstrap_servers, "patient", stack)
         group.admin.create_topics([Definition(group.name, TopicConfig(PARTITIONS, 1))])
         options = {"session.timeout.ms": 6_000, "heartbeat.interval.ms": 200}
         member = group.member(on_lost=on_lost, options=options, group_instance_id="one")
         assert member.assignment(30) == group.partitions
-        broker.kill()
+        mortal_broker.kill()
         assert lost.wait(60)
-        broker.restart()
+        mortal_broker.restart()
         wait_until(group.committed)
         # For some heartbeats, which no other member sees.
         time.sleep(2)
@@ -639,15 +639,15 @@ def test_a_member_that_outstays_its_poll_interval_is_fenced(group: Group) -> Non
     wait_until(lambda: len(first.assignment(30) or ()) == 2)
 
 
-def test_a_commit_does_not_wait_for_a_broker_longer_than_asked() -> None:
+def test_a_commit_does_not_wait_for_a_broker_longer_than_asked(mortal_broker: EmbeddedKafka) -> None:
     """Also right after the broker went away, when the client does not know it yet."""
-    with EmbeddedKafka() as broker, ExitStack() as stack:
-        group = Group(broker.bootstrap_servers, "gone", stack)
+    with ExitStack() as stack:
+        group = Group(mortal_broker.bootstrap_servers, "gone", stack)
         group.admin.create_topics([Definition(group.name, TopicConfig(PARTITIONS, 1))])
         member = group.member(options={"session.timeout.ms": 45_000})
         assert member.assignment(30) == group.partitions
         member.commit(dict.fromkeys(group.partitions, 1))
-        broker.kill()
+        mortal_broker.kill()
         started = time.monotonic()
         with pytest.raises(KafkaRequestError):
             member.commit(dict.fromkeys(group.partitions, 2), timeout=0.5)
@@ -657,14 +657,14 @@ def test_a_commit_does_not_wait_for_a_broker_longer_than_asked() -> None:
         assert time.monotonic() - started < 40
 
 
-def test_a_broker_that_stays_away_ends_the_member() -> None:
-    with EmbeddedKafka() as broker, ExitStack() as stack:
-        group = Group(broker.bootstrap_servers, "away", stack)
+def test_a_broker_that_stays_away_ends_the_member(mortal_broker: EmbeddedKafka) -> None:
+    with ExitStack() as stack:
+        group = Group(mortal_broker.bootstrap_servers, "away", stack)
         group.admin.create_topics([Definition(group.name, TopicConfig(PARTITIONS, 1))])
         patient = group.member(broker_availability_timeout=120, options={"session.timeout.ms": 45_000})
         impatient = group.member(broker_availability_timeout=2)
         wait_until(lambda: len(patient.assignment(30) or ()) == len(impatient.assignment(30) or ()) == 2)
-        broker.kill()
+        mortal_broker.kill()
         wait_until(lambda: impatient.error is not None)
         assert isinstance(impatient.error, KafkaBrokerUnavailableError)
         assert group.address in str(impatient.error)
@@ -674,7 +674,7 @@ def test_a_broker_that_stays_away_ends_the_member() -> None:
         with pytest.raises((KafkaRequestError, GroupFencedError)):
             patient.commit({mine: 1}, timeout=0.5)
         assert time.monotonic() - started < 20
-        broker.start()
+        mortal_broker.start()
         wait_until(lambda: patient.assignment(60) == group.partitions)
         assert patient.error is None
         patient.commit({TopicPartition(group.name, 0): 2}, timeout=30)

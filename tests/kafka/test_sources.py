@@ -359,22 +359,21 @@ class TestExactlyOnce:
         numbers = committed(kafka, topic)
         assert numbers == list(range(len(numbers)))
 
-    def test_a_broker_may_restart(self, tmp_path: Path, make: Make) -> None:
-        with EmbeddedKafka() as broker:
-            kafka = Kafka(broker.bootstrap_servers, tmp_path)
-            topic = kafka.topic()
-            manager = SourceManager(ConnectionConfig(bootstrap_servers=kafka.address), "shop", exactly_once=True)
-            manager.register(Counter("counter"), Topic(topic))
-            changelog = start(kafka, manager, run=False)
-            with manager.running():
-                for _ in range(3 if LONG else 1):
-                    wait_for(manager, lambda: kafka.end(changelog) > 5)
-                    broker.kill()
-                    broker.start()
-                    before = kafka.end(changelog)
-                    wait_for(manager, lambda: kafka.end(changelog) > before + 5)  # noqa: B023
-            numbers = committed(kafka, topic)
-            assert numbers == list(range(len(numbers)))
+    def test_a_broker_may_restart(self, mortal_broker: EmbeddedKafka, tmp_path: Path, make: Make) -> None:
+        kafka = Kafka(mortal_broker.bootstrap_servers, tmp_path)
+        topic = kafka.topic()
+        manager = SourceManager(ConnectionConfig(bootstrap_servers=kafka.address), "shop", exactly_once=True)
+        manager.register(Counter("counter"), Topic(topic))
+        changelog = start(kafka, manager, run=False)
+        with manager.running():
+            for _ in range(3 if LONG else 1):
+                wait_for(manager, lambda: kafka.end(changelog) > 5)
+                mortal_broker.kill()
+                mortal_broker.start()
+                before = kafka.end(changelog)
+                wait_for(manager, lambda: kafka.end(changelog) > before + 5)  # noqa: B023
+        numbers = committed(kafka, topic)
+        assert numbers == list(range(len(numbers)))
 
 
 PROGRAM = """

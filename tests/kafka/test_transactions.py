@@ -90,16 +90,9 @@ def setting(kafka: Kafka) -> Iterator[Setting]:
         writer.close()
 
 
-@pytest.fixture(scope="module")
-def own_broker() -> Iterator[EmbeddedKafka]:
-    """A broker that may be restarted, and that looks often for transactions that have lasted too long."""
-    with EmbeddedKafka(config={"transaction.abort.timed.out.transaction.cleanup.interval.ms": 100}) as broker:
-        yield broker
-
-
 @pytest.fixture
-def own(own_broker: EmbeddedKafka, tmp_path: Any) -> Iterator[Setting]:
-    setting = Setting(Kafka(own_broker.bootstrap_servers, tmp_path))
+def own(mortal_broker: EmbeddedKafka, tmp_path: Any) -> Iterator[Setting]:
+    setting = Setting(Kafka(mortal_broker.bootstrap_servers, tmp_path))
     yield setting
     for writer in setting.writers:
         writer.close()
@@ -400,15 +393,15 @@ def test_a_transaction_that_outlives_its_timeout_is_lost(own: Setting) -> None:
 
 @pytest.mark.parametrize("flushed", [True, False])
 def test_a_broker_restart_in_the_middle_of_a_transaction(
-    own: Setting, own_broker: EmbeddedKafka, flushed: bool
+    own: Setting, mortal_broker: EmbeddedKafka, flushed: bool
 ) -> None:
     writer = own.writer()
     own.send(writer, "a")
     if flushed:
         assert writer.flush() == []
-    own_broker.kill()
+    mortal_broker.kill()
     own.send(writer, "b")
-    own_broker.start()
+    mortal_broker.start()
     own.send(writer, "c")
     try:
         writer.commit({own.input: 3})
@@ -428,11 +421,11 @@ def test_a_broker_restart_in_the_middle_of_a_transaction(
     assert own.visible() == [*expected, "d"]
 
 
-def test_a_broker_that_is_away_at_the_commit(own: Setting, own_broker: EmbeddedKafka) -> None:
+def test_a_broker_that_is_away_at_the_commit(own: Setting, mortal_broker: EmbeddedKafka) -> None:
     writer = own.writer(timeout_s=2)
     own.send(writer, "lost")
     assert writer.flush() == []
-    own_broker.kill()
+    mortal_broker.kill()
     try:
         begun = time.monotonic()
         with pytest.raises(TransactionError):
@@ -445,7 +438,7 @@ def test_a_broker_that_is_away_at_the_commit(own: Setting, own_broker: EmbeddedK
         writer.close()
         assert time.monotonic() - begun < 40
     finally:
-        own_broker.start()
+        mortal_broker.start()
     own.kafka.admin.wait_for_broker(30)
     own.writer()
     assert own.committed() == CommittedOffset(None)
