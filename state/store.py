@@ -94,6 +94,20 @@ class StorePartition(abc.ABC):
         """
         return None
 
+    def checkpoint(self, folder: Path) -> bool:
+        """Write a copy of the data, with its stamp, that `Store.adopt` can read. Later writes do not change the copy.
+
+        Args:
+            folder: a folder that does not exist, on the file system of the store.
+
+        Returns:
+            False if the store has no such copies.
+
+        Raises:
+            StateError: if the copy cannot be written; the partition remains usable.
+        """
+        return False
+
     @abc.abstractmethod
     def close(self) -> None:
         """Release the data, so that other processes can open it. Closing twice is allowed."""
@@ -115,6 +129,9 @@ class Store(abc.ABC):
     persistent: ClassVar[bool]
     """Whether the data survives the process."""
 
+    adopts: ClassVar[bool] = False
+    """Whether partitions have checkpoints, and `adopt` reads them."""
+
     def __init__(self, name: str, topic: str, base_dir: Path, options: RocksDBOptions | None = None) -> None:
         self.name = checked_name(name)
         self.topic = topic
@@ -134,6 +151,18 @@ class Store(abc.ABC):
     @abc.abstractmethod
     def destroy(self, partition: int) -> None:
         """Delete the data of a closed partition. Do nothing if there is no data."""
+
+    def adopt(self, partition: int, folder: Path) -> None:
+        """Make a checkpoint the data of a closed partition without data.
+
+        Args:
+            partition: number of the partition.
+            folder: the folder of the checkpoint; its files are moved.
+
+        Raises:
+            StateError: if the partition has data, or is in use.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no checkpoints")
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name!r}, topic={self.topic!r})"

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from streamrt.schema import Schema
     from streamrt.spark.sessions.spark_session import create_spark_session
     from streamrt.state import RocksDBOptions, State
+    from streamrt.state.snapshots import StateSnapshots
     from streamrt.tables.catalogue.catalog import Catalog
     from streamrt.topics import DeadLetters, Topic, WatermarkStrategy
     from streamrt.tracing import Tracing
@@ -58,6 +59,7 @@ _HOMES = {
     "State": "streamrt.state",
     "StateAnswer": "streamrt.queries.stored_state",
     "StateEntry": "streamrt.queries.stored_state",
+    "StateSnapshots": "streamrt.state.snapshots",
     "StreamingDataFrame": "streamrt.dataframe",
     "StreamingSeries": "streamrt.dataframe",
     "TaskContext": "streamrt.process",
@@ -93,6 +95,7 @@ __all__ = [
     "State",
     "StateAnswer",
     "StateEntry",
+    "StateSnapshots",
     "StreamingDataFrame",
     "StreamingSeries",
     "TaskContext",

@@ -75,6 +75,7 @@ from streamrt.savepoints.repartition import Repartitioned
 from streamrt.secret import conceal, names_secret
 from streamrt.serializers import DeserializerType, SerializerType
 from streamrt.state import RocksDBOptions
+from streamrt.state.snapshots import StateSnapshots
 from streamrt.topics import OnError, TimestampExtractor, Topic, TopicManager, WatermarkStrategy
 from streamrt.topology import Topology
 from streamrt.tracing import Tracing, require_tracing
@@ -167,6 +168,8 @@ class Application:
         on_no_progress: "fail" then ends the application with `NoProgressError`; "report", the default, does not.
         tracing: a `Tracing` exports spans of commits and of sampled records by OpenTelemetry; None, the default, none.
         catalog: the catalogue of tables; None, the default, for that of the application's brokers.
+        state_snapshots: where snapshots of state go, so that a lost disk needs no restore of the whole changelog: a
+            `StateSnapshots`, or its URL such as `s3://bucket/prefix?interval_s=300&keep=3`. None, the default: nowhere.
 
     Raises:
         ConfigurationError: if a setting cannot be used; the message names it.
@@ -231,6 +234,7 @@ class Application:
         tracing: Tracing | None = None,
         catalog: Catalog | None = None,
         group_protocol: GroupProtocol = "classic",
+        state_snapshots: StateSnapshots | str | None = None,
     ) -> None:
         end_readably()
         refuse_parameters(
@@ -252,6 +256,7 @@ class Application:
             on_producer_error=(on_producer_error, Callable, "a function"),
             on_message_processed=(on_message_processed, Callable, "a function"),
             tracing=(tracing, Tracing, "a Tracing"),
+            state_snapshots=(state_snapshots, (StateSnapshots, str), "a StateSnapshots or a URL"),
         )
         require_tracing(tracing)
         if type(spark_session).__module__.startswith("pyspark.sql.connect"):
@@ -291,6 +296,7 @@ class Application:
             control=control,
             progress_timeout=progress_timeout,
             on_no_progress=on_no_progress,
+            state_snapshots=state_snapshots if isinstance(state_snapshots, str) else None,
         )
         if count_processes(self._config.spark_master) is not None and (spark_config or spark_session is not None):
             raise ConfigurationError(
@@ -328,8 +334,21 @@ class Application:
             on_message_processed,
             rocksdb_options,
             tracing,
+            self._snapshots(state_snapshots),
         )
         self._put_together(catalog, control_token)
+
+    def _snapshots(self, state_snapshots: StateSnapshots | str | None) -> StateSnapshots | None:
+        """Return where snapshots go, from the argument or from the configuration."""
+        found = state_snapshots if isinstance(state_snapshots, StateSnapshots) else None
+        if found is None and self._config.state_snapshots is not None:
+            found = StateSnapshots.parse(self._config.state_snapshots)
+        if found is not None and not self._config.use_changelog_topics:
+            raise ConfigurationError(
+                "state_snapshots needs changelog topics, because a snapshot is only the beginning of a restore: keep "
+                "use_changelog_topics=True"
+            )
+        return found
 
     def _put_together(self, catalog: Catalog | None, control_token: ControlToken | None) -> None:
         """Make the parts of the application."""

@@ -54,6 +54,7 @@ _MAY_BE_NONE = frozenset(
         "processing_timeout",
         "progress_timeout",
         "state_cleanup_delay",
+        "state_snapshots",
         "transaction_interval",
     }
 )
@@ -99,6 +100,7 @@ class ApplicationConfig(BaseSettings):
     use_changelog_topics: bool = True
     auto_recover_from_source_offset_out_of_range: bool = True
     broker_availability_timeout: float | None = Field(default=None, ge=0)
+    state_snapshots: str | None = Field(default=None, min_length=1)
     state_cleanup_delay: float | None = Field(default=DEFAULT_STATE_CLEANUP_DELAY_S, ge=0)
     spark_master: str = Field(default="local[*]", min_length=1)
     control: str | None = None

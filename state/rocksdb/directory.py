@@ -40,7 +40,7 @@ from streamrt.common.backoff import Backoff
 from streamrt.common.file_lock import FileLock
 from streamrt.errors import StateError, StoreCorruptedError, StoreLockedError, StoreVersionError
 
-__all__ = ["StoreDirectory", "escaped", "make_private"]
+__all__ = ["StoreDirectory", "escaped", "make_private", "remove_settings"]
 
 SEAL: Final = "streamrt-store"
 _NEW_SEAL: Final = "streamrt-store.tmp"
@@ -100,6 +100,13 @@ def make_private(path: Path) -> None:
         found = path.lstat()
         if stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and stat.S_IMODE(found.st_mode) & 0o077:
             path.chmod(0o700)
+
+
+def remove_settings(folder: Path) -> None:
+    """Delete what a checkpoint has besides data: an empty log, and the settings of the process that made it."""
+    for path in folder.iterdir():
+        if not (_DATA_FILE.fullmatch(path.name) or _MANIFEST.fullmatch(path.name) or path.name == "CURRENT"):
+            path.unlink()
 
 
 class StoreDirectory:
@@ -229,6 +236,25 @@ class StoreDirectory:
                         raise
                 else:
                     return
+        except OSError as error:
+            raise self._make_unusable_error(error) from error
+
+    def adopt(self, folder: Path) -> None:
+        """Move the files of a checkpoint here; the caller must own the directory.
+
+        Raises:
+            StateError: if the directory holds data, or the files cannot be moved.
+        """
+        try:
+            files = self._list_files()
+            if not self._is_fresh(files):
+                raise StateError(f"{self.name} holds data, so no snapshot can take its place")
+            for name in files:
+                (self.path / name).unlink()
+            for path in sorted(folder.iterdir()):
+                path.replace(self.path / path.name)
+            # Last: files without a seal count as damaged.
+            self._write_seal({"state": "open"})
         except OSError as error:
             raise self._make_unusable_error(error) from error
 

@@ -29,7 +29,7 @@ from weakref import WeakSet
 from streamrt.errors import StateError
 from streamrt.state.identity import Stamp
 from streamrt.state.options import RocksDBOptions
-from streamrt.state.rocksdb.directory import StoreDirectory
+from streamrt.state.rocksdb.directory import StoreDirectory, remove_settings
 from streamrt.state.store import Store, StorePartition
 
 __all__ = ["RocksDBStore", "RocksDBStorePartition", "block_cache_usage", "delete_restorable"]
@@ -333,6 +333,16 @@ class RocksDBStorePartition(StorePartition):
         # Without waiting, it is not yet certain that the data has reached the disk.
         self._unflushed = self._unflushed and not wait
 
+    def checkpoint(self, folder: Path) -> bool:
+        """Write the write buffer to disk, and link the data files into a folder; see `StorePartition.checkpoint`."""
+        try:
+            self._rocksdict.Checkpoint(self._db).create_checkpoint(str(folder))
+        except Exception as error:
+            raise StateError(f"{self._directory.name} has no checkpoint: {error}") from error
+        remove_settings(folder)
+        self.gathered, self._unflushed = 0, False
+        return True
+
     def close(self) -> None:
         """Write the write buffer to disk, and release the files.
 
@@ -458,6 +468,7 @@ class RocksDBStore(Store):
     """
 
     persistent: ClassVar[bool] = True
+    adopts: ClassVar[bool] = True
 
     def open(self, partition: int) -> RocksDBStorePartition:  # noqa: D102
         directory = self._directory(partition)
@@ -481,6 +492,14 @@ class RocksDBStore(Store):
                 directory.delete()
             finally:
                 directory.unlock()
+
+    def adopt(self, partition: int, folder: Path) -> None:  # noqa: D102
+        directory = self._directory(partition)
+        directory.lock(self.options.open_max_retries, self.options.open_retry_backoff, create=True)
+        try:
+            directory.adopt(folder)
+        finally:
+            directory.unlock()
 
     def _directory(self, partition: int) -> StoreDirectory:
         return StoreDirectory(self.base_dir, self.topic, self.name, partition)

@@ -9,6 +9,7 @@ from streamrt.topology import of_kind
 from streamrt.topology.tallies import (
     CACHE_HITS,
     CACHE_MISSES,
+    CHANGELOG_RESTORES,
     LATE_RECORDS,
     LOOKUP_HITS,
     LOOKUP_MISSES,
@@ -16,6 +17,10 @@ from streamrt.topology.tallies import (
     OPERATOR_SECONDS,
     SINK_RETRIES,
     SINK_RETRY_SECONDS,
+    SNAPSHOT_BYTES,
+    SNAPSHOT_FAILURES,
+    SNAPSHOT_RESTORES,
+    SNAPSHOT_UPLOADS,
     TIMERS,
     Tally,
 )
@@ -31,6 +36,7 @@ def task_families(group: str, meters: MetersSnapshot) -> Iterator[Metric]:
         meters: the counters.
     """
     yield from _state_metrics(group, meters)
+    yield from _snapshot_metrics(group, meters)
     yield from _cache_metrics(group, meters)
     yield from _operator_metrics(group, meters)
     yield from _sink_metrics(group, meters)
@@ -50,6 +56,38 @@ def _state_metrics(group: str, meters: MetersSnapshot) -> Iterator[Metric]:
     for name, used in sorted(meters.block_caches.items()):
         blocks.add_metric([group, name], used)
     yield from (sizes, entries, blocks)
+
+
+def _snapshot_metrics(group: str, meters: MetersSnapshot) -> Iterator[Metric]:
+    labels = ["group", "stream", "partition", "store"]
+    times = GaugeMetricFamily(
+        "streamrt_state_snapshot_timestamp_seconds", "Time of the newest snapshot of stores.", labels=labels
+    )
+    sizes = GaugeMetricFamily("streamrt_state_snapshot_size_bytes", "Size of that snapshot.", labels=labels)
+    for (task, store), found in sorted(meters.sizes.items()):
+        if found.snapshot_at is not None and found.snapshot_size is not None:
+            own = [group, task.stream, str(task.partition), store]
+            times.add_metric(own, found.snapshot_at / 1_000)
+            sizes.add_metric(own, found.snapshot_size)
+    yield from (times, sizes)
+    for name, words, kind in (
+        ("streamrt_state_snapshot_uploads", "Snapshots of stores that were uploaded.", SNAPSHOT_UPLOADS),
+        ("streamrt_state_snapshot_upload_bytes", "Bytes sent for them.", SNAPSHOT_BYTES),
+        ("streamrt_state_snapshot_failures", "Snapshots not taken, uploaded or found.", SNAPSHOT_FAILURES),
+    ):
+        family = CounterMetricFamily(name, words, labels=["group", "topic", "store"])
+        for tally, count in of_kind(meters.tallies, kind):
+            family.add_metric([group, tally.stream, tally.name], count)
+        yield family
+    restores = CounterMetricFamily(
+        "streamrt_state_complete_restores",
+        "Restores of empty stores, with snapshots on, by their origin.",
+        labels=["group", "topic", "store", "origin"],
+    )
+    for origin, kind in (("snapshot", SNAPSHOT_RESTORES), ("changelog", CHANGELOG_RESTORES)):
+        for tally, count in of_kind(meters.tallies, kind):
+            restores.add_metric([group, tally.stream, tally.name, origin], count)
+    yield restores
 
 
 def _cache_metrics(group: str, meters: MetersSnapshot) -> Iterator[Metric]:

@@ -7,6 +7,7 @@ from pathlib import Path
 from streamrt.records import TopicPartition
 from streamrt.state import RocksDBOptions, Stamp
 from streamrt.state.changelog import Position
+from streamrt.state.snapshots import StateSnapshots
 from streamrt.state.spec import StoreSpec
 from streamrt.topology import TaskId, TaskStore
 
@@ -57,6 +58,7 @@ class StateSettings:
         options: options of RocksDB.
         sources: one entry for each source topic with stores; merged topics are named as in `Topology.scopes`.
         in_memory: whether RocksDB stores are replaced by stores in memory, for tests.
+        snapshots: where snapshots of stores go; None for nowhere.
     """
 
     group: str
@@ -64,6 +66,7 @@ class StateSettings:
     options: RocksDBOptions | None = None
     sources: Mapping[str, ScopeInfo] = field(default_factory=dict)
     in_memory: bool = False
+    snapshots: StateSnapshots | None = None
 
 
 @dataclass(frozen=True)

@@ -208,10 +208,14 @@ class StoreSize(NamedTuple):
     Attributes:
         size: approximate size in bytes.
         entries: approximate number of keys, those of indexes included; None if it is unknown.
+        snapshot_at: wall clock of its newest snapshot, in milliseconds; None if the process knows none.
+        snapshot_size: size of that snapshot in bytes.
     """
 
     size: int
     entries: int | None
+    snapshot_at: int | None = None
+    snapshot_size: int | None = None
 
 
 @dataclass

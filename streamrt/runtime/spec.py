@@ -14,6 +14,7 @@ from streamrt.runtime.captured import captured, picklable
 from streamrt.runtime.layout_record import GroupLayout, InputPositions
 from streamrt.runtime.metadata import CommitMetadata
 from streamrt.runtime.placement import StateSettings
+from streamrt.state.snapshots import StateSnapshots
 from streamrt.topics import ErrorPolicies
 from streamrt.topology import Topology
 from streamrt.tracing import Tracing
@@ -50,6 +51,7 @@ class TaskSpec:
         transactional: whether commits are exactly-once.
         processing_timeout: seconds that a record may take; None for no limit.
         tracing: what is traced; None for nothing.
+        snapshots: where snapshots of stores go, for `state`; None for nowhere.
         state: settings of stores; None if nothing is known about Kafka.
         group: the consumer group.
         topic_ids: Kafka's ids of input topics and repartition topics at the start.
@@ -72,6 +74,7 @@ class TaskSpec:
     transactional: bool = False
     processing_timeout: float | None = None
     tracing: Tracing | None = None
+    snapshots: StateSnapshots | None = None
     state: StateSettings | None = None
     group: str = ""
     topic_ids: Mapping[str, str | None] = field(default_factory=dict)

@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 __all__ = [
     "CACHE_HITS",
     "CACHE_MISSES",
+    "CHANGELOG_RESTORES",
     "LATE_RECORDS",
     "LOOKUP_HITS",
     "LOOKUP_MISSES",
@@ -16,6 +17,10 @@ __all__ = [
     "OPERATOR_SECONDS",
     "SINK_RETRIES",
     "SINK_RETRY_SECONDS",
+    "SNAPSHOT_BYTES",
+    "SNAPSHOT_FAILURES",
+    "SNAPSHOT_RESTORES",
+    "SNAPSHOT_UPLOADS",
     "TIMERS",
     "Tallies",
     "Tally",
@@ -27,6 +32,8 @@ CACHE_HITS: Final = "cache hits"
 """Reads of state that the object cache answered, by store."""
 CACHE_MISSES: Final = "cache misses"
 """Reads of state that the store had to answer, by store."""
+CHANGELOG_RESTORES: Final = "changelog restores"
+"""Complete restores of a store partition from the changelog, where snapshots are taken, by store."""
 LATE_RECORDS: Final = "late records"
 """Records that came too late for all of their windows, by store."""
 LOOKUP_HITS: Final = "lookup hits"
@@ -41,6 +48,14 @@ SINK_RETRIES: Final = "sink retries"
 """Requests of sinks that were repeated."""
 SINK_RETRY_SECONDS: Final = "sink retry seconds"
 """Time that sinks waited before they repeated requests."""
+SNAPSHOT_BYTES: Final = "snapshot bytes"
+"""Bytes sent for snapshots, by store."""
+SNAPSHOT_FAILURES: Final = "snapshot failures"
+"""Snapshots that could not be taken, uploaded or looked for, by store."""
+SNAPSHOT_RESTORES: Final = "snapshot restores"
+"""Restores of a store partition that began with a snapshot, by store."""
+SNAPSHOT_UPLOADS: Final = "snapshot uploads"
+"""Snapshots that were uploaded, by store."""
 TIMERS: Final = "timers"
 """Timers that fired, by store."""
 

@@ -46,6 +46,8 @@ from tests.sim.recreated_mutants import RECREATED, RECREATED_MUTANTS
 from tests.sim.recreating import RecreatedSimulation, ResidentRecreatedSimulation
 from tests.sim.resident import ResidentSimulation
 from tests.sim.simulation import Simulation, Violation, replaced
+from tests.sim.snapshot_mutants import SNAPSHOT_MUTANTS, SNAPSHOTS
+from tests.sim.snapshots import ResidentSnapshotSimulation, SnapshotSimulation
 from tests.sim.tokens import ResidentTokenSimulation, SimOffsets, TokenSimulation
 from tests.sim.window_mutants import WINDOW_MUTANTS, WINDOWS
 from tests.sim.windowing import WindowSimulation
@@ -580,6 +582,7 @@ MUTANTS: Mapping[str, tuple[str, bool, tuple[Patch, ...]]] = {
     **PROCESS_MUTANTS,
     **CALL_MUTANTS,
     **BROADCAST_MUTANTS,
+    **SNAPSHOT_MUTANTS,
     **WINDOW_MUTANTS,
     **JOIN_MUTANTS,
     **RECREATED_MUTANTS,
@@ -599,6 +602,8 @@ def simulation_of(name: str, seed: int) -> Simulation:
         f"resident {ASYNCHRONOUS}": ResidentSimulation,
         f"resident {BROADCAST}": ResidentSimulation,
         f"resident {JOINING}": ResidentSimulation,
+        SNAPSHOTS: SnapshotSimulation,
+        f"resident {SNAPSHOTS}": ResidentSnapshotSimulation,
         "tokens": TokenSimulation,
         "resident tokens": ResidentTokenSimulation,
     }

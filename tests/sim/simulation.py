@@ -5,6 +5,7 @@ import random
 from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import orjson
@@ -41,7 +42,7 @@ from tests.sim.clients import Crash, SimClients
 from tests.sim.driver import Attempt, Driver, Wrong, fence
 from tests.sim.joining import JoinChecks
 from tests.sim.meeting import key_of
-from tests.sim.stores import Machine, ProcessCatalog
+from tests.sim.stores import Content, Machine, ProcessCatalog
 
 _TRACED = 80
 _ROUNDS = 400
@@ -178,6 +179,8 @@ class Simulation:
         ]
         self.tasks = [TaskId(stream, number) for stream in self.setup.streams for number in range(self.partitions)]
         self.machines = [Machine(number) for number in range(rng.choice((1, 2, 3)))]
+        self.objects: dict[Path, Content] = {}
+        """The snapshots in the object store."""
         self.calm = True
         self.ended = False
         """Whether the inputs have ended, so that all timers fire."""
@@ -391,12 +394,16 @@ class Simulation:
         """Start a process on a machine."""
         process = Process(f"p{self.counts.attempts}.{len(self._processes)}@{home.number}", home)
         process.clients = SimClients(self, process)
-        assert self.spec.state is not None
         process.tasks = TaskExecutor(
-            self._spec_of(process), process.clients, ProcessCatalog(self.spec.state, self, process), pool, self.seconds
+            self._spec_of(process), process.clients, self.new_catalog(process), pool, self.seconds
         )
         self._processes.append(process)
         return process
+
+    def new_catalog(self, process: Process) -> ProcessCatalog:
+        """Return the stores of a process."""
+        assert self.spec.state is not None
+        return ProcessCatalog(self.spec.state, self, process)
 
     def _spec_of(self, process: Process) -> TaskSpec:
         """Return what a process runs: it has sinks and functions of its own, if these keep what belongs to the process."""

@@ -87,7 +87,7 @@ class Machine:
         return f"{kind} {name}"
 
 
-class _Partition(StorePartition):
+class SimPartition(StorePartition):
     """A store partition as a process sees it."""
 
     def __init__(self, inner: StorePartition, sim: "Simulation", process: "Process", name: Name) -> None:
@@ -116,6 +116,10 @@ class _Partition(StorePartition):
         self._inner.write(changes, stamp)
         self._sim.step(self._process, "store written")
 
+    def content(self) -> Content:
+        """Return entries and stamp, as a checkpoint has them."""
+        return dict(self._inner.scan(b"", None)), self._inner.stamp
+
     def approximate_size(self) -> int:
         return self._inner.approximate_size()
 
@@ -130,10 +134,11 @@ class _Partition(StorePartition):
         return StoreCorruptedError(f"injected at {where}")
 
 
-class _ProcessStore(Store):
+class SimStore(Store):
     """A store as a process sees it."""
 
     persistent: ClassVar[bool] = True
+    adopts: ClassVar[bool] = True
 
     def __init__(self, spec: StoreSpec, topic: str, sim: "Simulation", process: "Process") -> None:
         super().__init__(spec.name, topic, Path("unused"))
@@ -145,13 +150,17 @@ class _ProcessStore(Store):
         machine, name = self._process.machine, (self.topic, self.name, partition)
         if name in machine.damaged:
             raise StoreCorruptedError(f"injected: {name}")
-        return _Partition(machine.disk(self.topic, self.name).open(partition), self._sim, self._process, name)
+        return SimPartition(machine.disk(self.topic, self.name).open(partition), self._sim, self._process, name)
 
     def destroy(self, partition: int) -> None:
         self._sim.step(self._process, "store destroy")
         machine = self._process.machine
         machine.disk(self.topic, self.name).destroy(partition)
         machine.damaged.discard((self.topic, self.name, partition))
+
+    def adopt(self, partition: int, folder: Path) -> None:
+        self._sim.step(self._process, "store adopt")
+        self._process.machine.put((self.topic, self.name, partition), self._sim.objects[folder])
 
 
 class ProcessCatalog(StoreCatalog):
@@ -166,5 +175,5 @@ class ProcessCatalog(StoreCatalog):
     def store(self, topic: str, spec: StoreSpec) -> Store:
         found = self._seen.get((topic, spec.name))
         if found is None:
-            found = self._seen[topic, spec.name] = _ProcessStore(spec, topic, self._sim, self._process)
+            found = self._seen[topic, spec.name] = SimStore(spec, topic, self._sim, self._process)
         return found

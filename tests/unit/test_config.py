@@ -40,6 +40,7 @@ DEFAULTS = {
     "use_changelog_topics": True,
     "auto_recover_from_source_offset_out_of_range": True,
     "broker_availability_timeout": None,
+    "state_snapshots": None,
     "state_cleanup_delay": 604_800.0,
     "spark_master": "local[*]",
     "control": None,
@@ -68,6 +69,7 @@ OTHERS: dict[str, tuple[str, Any]] = {
     "use_changelog_topics": ("no", False),
     "auto_recover_from_source_offset_out_of_range": ("0", False),
     "broker_availability_timeout": ("0", 0.0),
+    "state_snapshots": ("s3://bucket/prefix?keep=2", "s3://bucket/prefix?keep=2"),
     "state_cleanup_delay": ("60", 60.0),
     "spark_master": ("local[2]", "local[2]"),
     "control": ("0.0.0.0:7070", "0.0.0.0:7070"),
@@ -109,6 +111,7 @@ MAY_BE_NONE = [
     "broker_availability_timeout",
     "processing_timeout",
     "state_cleanup_delay",
+    "state_snapshots",
     "transaction_interval",
     "control",
     "progress_timeout",
@@ -317,6 +320,7 @@ def test_a_broker_address_of_another_type_is_named(address: Any, monkeypatch: py
         ("producer_extra_config", [1]),
         ("spark_config", 5),
         ("rocksdb_options", {"write_buffer_size": 1}),
+        ("state_snapshots", 5),
     ],
 )
 def test_settings_that_app_converts_itself_are_named_too(name: str, value: Any) -> None:

@@ -162,6 +162,8 @@ class TaskRegistry:
     def drain_tallies(self) -> dict[Tally, float]:
         """Return what operators and the runtime have counted since the last call."""
         found, self._tallies = self._tallies, {}
+        if self._catalog.snapshots is not None:
+            add_tallies(found, self._catalog.snapshots.take_tallies())
         for stream, chain in self._chains.items():
             add_tallies(found, chain.collector.tallies.drain(stream))
         retries, waited_s = retry_counts.take()

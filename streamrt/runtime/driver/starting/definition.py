@@ -19,6 +19,7 @@ from streamrt.runtime.driver.starting.state_setup import ClusterAdministration, 
 from streamrt.runtime.sources.manager import SourceManager
 from streamrt.runtime.spec import ErrorCallbacks, TaskSpec
 from streamrt.state import RocksDBOptions
+from streamrt.state.snapshots import StateSnapshots
 from streamrt.topics import ErrorPolicies, OnError, TopicManager
 from streamrt.topology import Topology, TopologyBuilder
 from streamrt.topology.describe import describe
@@ -67,6 +68,7 @@ class ApplicationDefinition:
         on_message_processed: called for each processed record.
         rocksdb_options: options of the state stores; None for the defaults.
         tracing: what is traced; None for nothing.
+        snapshots: where snapshots of state go; None for nowhere.
         max_record_bytes: size of the largest record that producers accept, in bytes.
     """
 
@@ -79,6 +81,7 @@ class ApplicationDefinition:
     on_message_processed: MessageProcessedCallback | None
     rocksdb_options: RocksDBOptions | None
     tracing: Tracing | None = None
+    snapshots: StateSnapshots | None = None
     max_record_bytes: int = CLIENT_MAX_BYTES
 
     @staticmethod
@@ -91,6 +94,7 @@ class ApplicationDefinition:
         on_message_processed: MessageProcessedCallback | None,
         rocksdb_options: RocksDBOptions | None,
         tracing: Tracing | None = None,
+        snapshots: StateSnapshots | None = None,
     ) -> "ApplicationDefinition":
         """Return the definition of an application without operators.
 
@@ -103,6 +107,7 @@ class ApplicationDefinition:
             on_message_processed: called for each processed record.
             rocksdb_options: options of the state stores; None for the defaults.
             tracing: what is traced; None for nothing.
+            snapshots: where snapshots of state go; None for nowhere.
 
         Raises:
             ConfigurationError: if `on_error` cannot be used.
@@ -138,6 +143,7 @@ class ApplicationDefinition:
             on_message_processed,
             rocksdb_options,
             tracing,
+            snapshots,
             client_max_bytes(environment.producer_options),
         )
 
@@ -184,6 +190,7 @@ class ApplicationDefinition:
             processed_offsets=self.on_message_processed is not None,
             processing_timeout=self.config.processing_timeout,
             tracing=self.tracing,
+            snapshots=self.snapshots,
             group=self.config.consumer_group,
             run_id=uuid.uuid4().hex,
             max_record_bytes=self.max_record_bytes,

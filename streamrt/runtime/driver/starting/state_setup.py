@@ -125,6 +125,8 @@ def complete_spec(
         transactional=spec.transactional,
         timeout=config.request_timeout,
     )
+    if state is not None:
+        state = replace(state, snapshots=spec.snapshots)
     if spec.transactional:
         for node, sink in topology.sinks.items():
             if isinstance(sink, DriverSink) and not isinstance(sink, ListSink):

@@ -4,6 +4,7 @@ from pathlib import Path
 
 from streamrt.runtime.placement import StateSettings
 from streamrt.runtime.tasks.stores.locks import tried_once
+from streamrt.runtime.tasks.stores.snapshots import Snapshots
 from streamrt.state import MemoryStore, RocksDBStore, Store
 from streamrt.state.spec import StoreSpec
 
@@ -15,10 +16,16 @@ class StoreCatalog:
 
     Args:
         settings: directories and changelogs of stores.
+
+    Attributes:
+        snapshots: takes and finds snapshots of stores; None if there are none.
     """
 
     def __init__(self, settings: StateSettings) -> None:
         self.settings = settings
+        self.snapshots: Snapshots | None = None
+        if settings.snapshots is not None and not settings.in_memory:
+            self.snapshots = Snapshots(settings.snapshots, Path(settings.base_dir))
         self._stores: dict[tuple[str, str], Store] = {}
 
     def store(self, topic: str, spec: StoreSpec) -> Store:

@@ -29,6 +29,8 @@ from streamrt.runtime.tasks.stores.foreign import (
     restore_overwritten_keys,
 )
 from streamrt.runtime.tasks.stores.open_store import OpenStore, RestoreInterrupted, RestoreProgress
+from streamrt.runtime.tasks.stores.snapshot_rules import SnapshotRules
+from streamrt.runtime.tasks.stores.snapshots import Snapshots
 from streamrt.runtime.tasks.stores.store_catalog import StoreCatalog
 from streamrt.runtime.tasks.task_clients import RecordWriter, TaskClients
 from streamrt.state import RocksDBOptions, Stamp, Store, StoreIdentity, StorePartition
@@ -74,6 +76,7 @@ class TaskStores:
         self._claims = claims or {}
         self._attempt = attempt
         self._open: dict[str, OpenStore] = {}
+        self._snapshots = catalog.snapshots
         self._repairs = (catalog.settings.options or RocksDBOptions()).on_corrupted_recreate
         self.progress: dict[str, RestoreProgress] = {}
 
@@ -173,7 +176,9 @@ class TaskStores:
         for name, store in self._open.items():
             # The next use of the store reports the error.
             with contextlib.suppress(StateError):
-                found[name] = StoreSize(store.partition.approximate_size(), store.partition.approximate_entries())
+                size, entries = store.partition.approximate_size(), store.partition.approximate_entries()
+                newest = self._snapshots.newest(store.identity) if self._snapshots is not None else None
+                found[name] = StoreSize(size, entries, *(newest or ()))
         return found
 
     def prepare(self, writer: RecordWriter, ends: Mapping[TopicPartition, int]) -> None:
@@ -269,6 +274,9 @@ class TaskStores:
                 # After a long idle time, a crash must not bring back the old stamp, which would force a complete
                 # restore.
                 self._flush_store(store, now)
+            if self._snapshots is not None and store.changelog is not None:
+                # The store has what is committed, and nothing else.
+                self._snapshots.offer(store.identity, store.partition)
 
     def flush_held_back(self) -> bool:
         """Start writing to disk the overdue changes of one store at most, without waiting.
@@ -364,6 +372,10 @@ class TaskStores:
                     check_owner(stamp.identity, identity)
                     self._check_position(placement, stamp, stamp.identity.topic_id, committed, identity)
             else:
+                if self._snapshots is not None and self._store_of(placement).adopts:
+                    partition = self._adopt_snapshot(
+                        self._snapshots, name, placement, partition, identity, committed, deadline
+                    )
                 partition, end, found = self._restore_store(name, placement, partition, identity, committed, deadline)
                 epoch = epoch or found
             transaction = self._begin_transaction(placement, partition)
@@ -491,6 +503,66 @@ class TaskStores:
             partition.close()
             raise
         return partition, end, found.epoch
+
+    def _adopt_snapshot(
+        self,
+        snapshots: Snapshots,
+        name: str,
+        placement: StorePlacement,
+        partition: StorePartition,
+        identity: StoreIdentity,
+        committed: Mapping[TopicPartition, int],
+        deadline: float | None,
+    ) -> StorePartition:
+        """Replace the data of a store by its newest snapshot, if that saves a long replay; return the open data."""
+        changelog, log = placement.changelog, placement.changelog_partition
+        if changelog is None or log is None:
+            return partition
+        bounds, now, total = self._clients.bounds(log), self._clients.now(), placement.total(committed)
+        stamp = partition.stamp
+        if stamp is not None:
+            check_owner(stamp.identity, identity)
+        plan = self._plan_restore(stamp, identity, bounds, total, changelog)
+        found = None
+        if bounds[1] - plan.start >= snapshots.least_replay:
+            absence = changelog.longest_absence_ms
+            rules = SnapshotRules(identity, bounds, total, self._transactional, now, absence, plan.start)
+            progress = self.progress[name] = RestoreProgress(0, bounds[1] - plan.start)
+
+            def advance(share: float, offset: int) -> None:
+                progress.done = int(share * (offset - plan.start))
+
+            found = snapshots.find(identity, rules, deadline, advance)
+        if found is None:
+            if plan.start < bounds[1] and (stamp is None or plan.action is RestoreAction.WIPE):
+                snapshots.note_restore(identity, from_snapshot=False)
+            return partition
+        store, number = self._store_of(placement), placement.scope.partition
+        try:
+            partition.close()
+            store.destroy(number)
+            store.adopt(number, found.folder)
+            partition = store.open(number)
+            if partition.stamp != found.manifest.stamp:
+                partition.close()
+                raise StoreCorruptedError("its data has another stamp than its manifest")
+        except StoreCorruptedError as damage:
+            logger.warning(
+                "a snapshot of store %r of %s is passed over: %s", placement.spec.name, placement.scope, damage
+            )
+            store.destroy(number)
+            return store.open(number)
+        finally:
+            found.release()
+        snapshots.note_restore(identity, from_snapshot=True)
+        logger.info(
+            "restored store %r of %s up to changelog offset %d from a snapshot of %.1f MB",
+            placement.spec.name,
+            placement.scope,
+            found.manifest.stamp.changelog_offset,
+            found.manifest.size / 1e6,
+        )
+        return partition
 
     def _set_right(self, placement: StorePlacement, partition: StorePartition, found: Restored, end: int) -> int:
         """Rewrite the keys whose last records in the changelog were skipped; return the new end of the changelog."""
