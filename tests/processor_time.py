@@ -47,6 +47,7 @@ class ProcessorTimes:
         self.tests: dict[str, float] = {}
         self._known: dict[tuple[int, int], Seen] = {}
         self._gone_s = 0.0
+        self._total_s = 0.0
         self._lock = threading.Lock()
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="processor times", daemon=True)
@@ -56,8 +57,15 @@ class ProcessorTimes:
         with self._lock:
             if looks or len(self._known) > 1:
                 self._look()
-            others = sum(process.seconds for key, process in self._known.items() if key[0] != os.getpid())
-            return sum(os.times()[:4]) + others + self._gone_s
+            total_s = self._sum()
+            # Where nobody waits for the children of a process, as Spark's daemon of workers, their time goes with it.
+            self._gone_s += max(0.0, self._total_s - total_s)
+            self._total_s = max(self._total_s, total_s)
+            return self._total_s
+
+    def _sum(self) -> float:
+        others = sum(process.seconds for key, process in self._known.items() if key[0] != os.getpid())
+        return sum(os.times()[:4]) + others + self._gone_s
 
     def _look(self) -> None:
         everything = read_processes()
