@@ -141,6 +141,7 @@ bench: jars  ## Measure latency and throughput against an embedded broker.
 	@$(BIN)/python -m bench.control
 	@$(BIN)/python -m bench.state_queries
 	@$(BIN)/python -m bench.stateful
+	@$(BIN)/python -m bench.takeover
 	@$(BIN)/python -m bench.windows
 	@$(BIN)/python -m bench.scale
 	@$(BIN)/python -m bench.serializers

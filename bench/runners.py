@@ -4,6 +4,7 @@ Each run has new processes: none profits from the warm-up of another one, and no
 """
 
 import argparse
+import contextlib
 import os
 import subprocess
 import sys
@@ -147,6 +148,12 @@ class Running:
             process.wait()
             log.close()
         self._scratch.__exit__(None, None, None)
+
+    def kill(self) -> None:
+        """Kill all its processes, as kill -9 does."""
+        for process in self._tree():
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
 
     def check(self) -> None:
         """Raise an error if a process has ended.

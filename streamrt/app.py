@@ -154,6 +154,8 @@ class Application:
         quix_config_builder: not supported, for the same reason.
         max_partition_buffer_size: not supported: records of merged topics wait in Kafka.
         state_recovery_offset_reset: only "earliest", which is how state continues after input records were deleted.
+        standby_replicas: 1 keeps a copy of each task's state in the instance that takes the task over if the owner goes, in
+            resident mode; 0, the default, keeps none. See `docs/standby-replicas.md`.
         spark_master: where to run. Spark's masters: "local[*]", "local[2]", "spark://host:7077" and so on. Or
             "processes[2]": two processes of this machine, without Spark and Java, for `processing_mode="resident"`;
             "processes[*]" for one for each processor.
@@ -224,6 +226,7 @@ class Application:
         auto_recover_from_source_offset_out_of_range: bool = True,
         broker_availability_timeout: float | None = None,
         state_cleanup_delay: float | None = DEFAULT_STATE_CLEANUP_DELAY_S,
+        standby_replicas: int = 0,
         spark_master: str = "local[*]",
         spark_config: Mapping[str, Any] | None = None,
         spark_session: SparkSession | None = None,
@@ -292,6 +295,7 @@ class Application:
             auto_recover_from_source_offset_out_of_range=auto_recover_from_source_offset_out_of_range,
             broker_availability_timeout=broker_availability_timeout,
             state_cleanup_delay=state_cleanup_delay,
+            standby_replicas=standby_replicas,
             spark_master=spark_master,
             control=control,
             progress_timeout=progress_timeout,

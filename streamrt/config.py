@@ -44,6 +44,7 @@ _BESIDE: dict[str, dict[str, Any]] = {
     "log_format": {"loglevel": "INFO"},
     "on_no_progress": {"progress_timeout": DEFAULT_PROGRESS_TIMEOUT_S},
     "spark_master": {"processing_mode": "resident"},
+    "standby_replicas": {"processing_mode": "resident"},
 }
 """For each setting that is validated against others: values of these others that accept all its values."""
 _MAY_BE_NONE = frozenset(
@@ -103,6 +104,8 @@ class ApplicationConfig(BaseSettings):
     state_snapshots: str | None = Field(default=None, min_length=1)
     state_cleanup_delay: float | None = Field(default=DEFAULT_STATE_CLEANUP_DELAY_S, ge=0)
     spark_master: str = Field(default="local[*]", min_length=1)
+    # After the settings that it is validated against.
+    standby_replicas: int = Field(default=0, ge=0, le=1)
     control: str | None = None
     progress_timeout: float | None = Field(default=DEFAULT_PROGRESS_TIMEOUT_S, gt=0)
     # After the setting that it is validated against.
@@ -166,6 +169,23 @@ class ApplicationConfig(BaseSettings):
                 "has no effect with processing_guarantee='at-least-once', which needs no transactions: remove it, set "
                 "commit_interval instead, or set processing_guarantee='exactly-once'"
             )
+        return value
+
+    @field_validator("standby_replicas")
+    @classmethod
+    def _only_where_copies_follow(cls, value: int, info: ValidationInfo) -> int:
+        if not value:
+            return value
+        if info.data.get("processing_mode") == "micro-batch":
+            raise ValueError(
+                "needs processing_mode='resident': between two micro-batches, no process of an instance stays"
+            )
+        if info.data.get("group_protocol") == "consumer":
+            raise ValueError(
+                "needs group_protocol='classic', where the next assignment of the group is known before it is made"
+            )
+        if info.data.get("use_changelog_topics") is False:
+            raise ValueError("needs use_changelog_topics=True: copies of stores follow their changelogs")
         return value
 
     @field_validator("control")

@@ -55,7 +55,11 @@ def _state_metrics(group: str, meters: MetersSnapshot) -> Iterator[Metric]:
     blocks = GaugeMetricFamily("streamrt_worker_block_cache_bytes", words, labels=["group", "worker"])
     for name, used in sorted(meters.block_caches.items()):
         blocks.add_metric([group, name], used)
-    yield from (sizes, entries, blocks)
+    words = "Changelog offsets that the copies of other instances' stores lack."
+    standbys = GaugeMetricFamily("streamrt_standby_lag_offsets", words, labels=labels[:-1])
+    for task, left in sorted(meters.standbys.items()):
+        standbys.add_metric([group, task.stream, str(task.partition)], left)
+    yield from (sizes, entries, blocks, standbys)
 
 
 def _snapshot_metrics(group: str, meters: MetersSnapshot) -> Iterator[Metric]:

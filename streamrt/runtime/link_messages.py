@@ -5,9 +5,9 @@ A task begins with `Joined`; the driver answers `Welcome`. The task requests the
 `ProgressUpdate`, `Delivered`, `Committed`, `IdleChanged` and `Opened` have no answer). If the group has formed without
 some of the tasks, the driver has all of them join it again (`JoinAgain`). Records of a merge behind exchanges
 wait for a cut (`CutRequest`, answered by `CutDone`). The driver sends watermarks (`Time`), wishes of the
-application's callers (`Settle`, answered by `Settled`), reads of state (`StateRead`, answered by `StateRows`), topics that
-may be other ones of the same names (`TopicsDoubted`), and the end (`Stop`, answered by `Ended`). `Failed` ends the
-application.
+application's callers (`Settle`, answered by `Settled`), reads of state (`StateRead`, answered by `StateRows`), tasks of
+other instances to follow (`Follow`), topics that may be other ones of the same names (`TopicsDoubted`), and the end
+(`Stop`, answered by `Ended`). `Failed` ends the application.
 """
 
 from collections.abc import Mapping, Sequence, Set
@@ -29,6 +29,7 @@ __all__ = [
     "Delivered",
     "Ended",
     "Failed",
+    "Follow",
     "FromTask",
     "IdleChanged",
     "JoinAgain",
@@ -323,6 +324,19 @@ class Settle:
 
 
 @dataclass(frozen=True)
+class Follow:
+    """Keep copies of the stores of these tasks, which other instances have, until the next assignment or message.
+
+    Attributes:
+        generation: the generation of the group in which they have them.
+        tasks: the tasks.
+    """
+
+    generation: int
+    tasks: frozenset[TaskId]
+
+
+@dataclass(frozen=True)
 class TopicsDoubted:
     """Commit nothing until the ids of these topics have been compared.
 
@@ -357,7 +371,9 @@ class Stop:
     discard: bool = False
 
 
-ToTask = Welcome | JoinAgain | StartPositions | Ack | CutDone | Time | Settle | StateRead | TopicsDoubted | Stop
+ToTask = (
+    Welcome | JoinAgain | StartPositions | Ack | CutDone | Time | Settle | StateRead | Follow | TopicsDoubted | Stop
+)
 
 
 class Link(Protocol):

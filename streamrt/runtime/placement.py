@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from streamrt.records import TopicPartition
-from streamrt.state import RocksDBOptions, Stamp
+from streamrt.state import RocksDBOptions, Stamp, StoreIdentity
 from streamrt.state.changelog import Position
 from streamrt.state.snapshots import StateSnapshots
 from streamrt.state.spec import StoreSpec
@@ -117,6 +117,19 @@ def placement_of(settings: StateSettings, task: TaskId, store: TaskStore) -> Sto
     source = settings.sources.get(store.scope, ScopeInfo())
     inputs = tuple(TopicPartition(topic, task.partition) for topic in source.topics or (store.scope,))
     return StorePlacement(store.spec, TopicPartition(store.scope, task.partition), inputs, source)
+
+
+def identity_of(settings: StateSettings, placement: StorePlacement) -> StoreIdentity:
+    """Return the identity that the data of a store partition must have."""
+    return StoreIdentity(
+        settings.group,
+        placement.scope.topic,
+        placement.scope.partition,
+        placement.spec.name,
+        placement.source.topic_id,
+        None if placement.changelog is None else placement.changelog.id,
+        placement.source.partitions,
+    )
 
 
 def topic_ids(topic_id: str | None, placement: StorePlacement) -> Mapping[str, str | None]:

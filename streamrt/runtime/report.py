@@ -255,6 +255,7 @@ class Report:
         tallies: what operators and the runtime have counted since then; work that was aborted counts.
         sizes: sizes of stores, by task and store; each is measured from time to time.
         block_cache: bytes in the block caches of processes, by name.
+        standbys: what the copies of other instances' stores lack, in changelog offsets, by the name of the process and task.
         failed: records that failed and did not end the application; of each kind, one in a while.
     """
 
@@ -289,6 +290,7 @@ class Report:
     tallies: dict[Tally, float] = field(default_factory=dict)
     sizes: dict[tuple[TaskId, str], StoreSize] = field(default_factory=dict)
     block_cache: dict[str, int] = field(default_factory=dict)
+    standbys: dict[str, dict[TaskId, int]] = field(default_factory=dict)
     failed: list[FailedRecord] = field(default_factory=list)
 
     def merge(self, other: "Report") -> None:
@@ -327,4 +329,5 @@ class Report:
         add_tallies(self.tallies, other.tallies)
         self.sizes.update(other.sizes)
         self.block_cache.update(other.block_cache)
+        self.standbys.update(other.standbys)
         self.failed += other.failed

@@ -24,6 +24,7 @@ from streamrt.runtime.link_messages import (
     Delivered,
     Ended,
     Failed,
+    Follow,
     FromTask,
     IdleChanged,
     JoinAgain,
@@ -89,6 +90,7 @@ class WorkerHandle:
         rewinds: how often it has aborted work, as it has reported.
         told: number of the last request that was sent to it.
         settled: number of the last request that it has fulfilled.
+        follows: the tasks of other instances whose stores it was told to follow, since its last request.
     """
 
     link: TaskLink | None
@@ -111,6 +113,7 @@ class WorkerHandle:
     rewinds: int = 0
     told: int = 0
     settled: int = 0
+    follows: frozenset[TaskId] = frozenset()
 
     def join(self, link: TaskLink, attempt: int, drained: threading.Event) -> None:
         """Begin the next attempt; the assignment of the previous one counts until this one reports its own."""
@@ -122,6 +125,7 @@ class WorkerHandle:
         self.quiet = self.opened = False
         self.times, self.reminded, self.rewinds = _NO_TIME, {}, 0
         self.told = self.settled = 0
+        self.follows = frozenset()
 
 
 class ResidentCoordinator:
@@ -314,6 +318,29 @@ class ResidentCoordinator:
                 if slot.link is not None:
                     slot.link.send(TopicsDoubted(reasons))
 
+    def follow(self, takeovers: Mapping[int, frozenset[TopicPartition]]) -> None:
+        """Have the slots follow the stores of the tasks that they would take over, once the own stores are open.
+
+        Args:
+            takeovers: input partitions of these tasks, by slot.
+        """
+        with self._lock:
+            if not self._all_tasks(lambda slot: slot.opened):
+                return
+            # The slots share the files: what one follows, no other does.
+            followed = self._tasks_of(self._assigned_partitions())
+            for number, slot in self._slots.items():
+                partitions = takeovers.get(number, frozenset())
+                tasks = frozenset(
+                    task
+                    for task in self._tasks_of(partitions) - followed
+                    if self._topology.task_stores(task.stream) and partitions.issuperset(self._topology.inputs(task))
+                )
+                followed |= tasks
+                if slot.link is not None and tasks != slot.follows:
+                    slot.follows = tasks
+                    slot.link.send(Follow(slot.generation, tasks))
+
     def tick(self) -> None:
         """Advance event time; call it often."""
         event_time, now = self._time, time.monotonic()
@@ -494,6 +521,7 @@ class ResidentCoordinator:
                 self._results.rebalanced()
             slot.assigned, slot.quiet, slot.opened = wanted.assigned, False, False
             slot.question, slot.asked_at, slot.holds = wanted, time.monotonic(), wanted.kept
+            slot.follows = frozenset()
             own = self._tasks_of(self._assigned_partitions())
             self._time.note_owner(slot, self._tasks_of(wanted.assigned))
             self._time.assign(own)

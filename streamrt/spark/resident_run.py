@@ -147,7 +147,9 @@ class ResidentRunner:
         # Each job has a separate address and key: tasks of a previous job cannot connect.
         listener = environment.open_listener(slots.serve)
         reference: SpecReference | None = None
+        over = threading.Event()
         try:
+            self._services.watch_standbys(slots.follow, over)
             reference = make_reference(
                 environment,
                 self._config,
@@ -169,6 +171,7 @@ class ResidentRunner:
                 job.cancel()
                 raise
         finally:
+            over.set()
             listener.close()
             slots.close()
             if reference is not None:

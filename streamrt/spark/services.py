@@ -2,7 +2,8 @@
 
 import logging
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 
 from streamrt.errors import RunnerError, SinkBackpressureError, SinkError
 from streamrt.event_time.event_time import EventTime
@@ -14,6 +15,7 @@ from streamrt.spark.launch import client_settings, fence, look_for_strangers, re
 from streamrt.spark.repartition_purge import RepartitionPurge
 from streamrt.spark.report_handler import ReportHandler
 from streamrt.spark.runner_settings import RunContext
+from streamrt.spark.standby_watch import watch_standbys
 from streamrt.spark.start_positions import StartOffsets
 from streamrt.spark.time_requests import TimeRequests
 
@@ -82,6 +84,26 @@ class DriverServices:
             return run.admin.group_is_active(run.config.consumer_group, timeout=run.config.request_timeout)
         except KafkaRequestError:
             return True
+
+    def watch_standbys(
+        self, follow: Callable[[Mapping[int, frozenset[TopicPartition]]], None], over: threading.Event
+    ) -> None:
+        """Have the slots keep copies of what they would take over from other instances, if the application wants that.
+
+        Args:
+            follow: called with the partitions for each slot.
+            over: set when there are no slots any more.
+        """
+        run = self._context
+        instance = run.settings.group_instance_id
+        if not run.config.standby_replicas or instance is None:
+            return
+        topics = {topic: run.settings.partitions.get(topic, 1) for topic in run.topics}
+        members = partial(
+            run.admin.group_members, run.config.consumer_group, run.config.request_timeout, is_classic=True
+        )
+        arguments = (members, topics, instance, follow, self.leave, over.wait)
+        threading.Thread(target=watch_standbys, args=arguments, name="streamrt-standbys", daemon=True).start()
 
     def leave(self, instance_ids: Sequence[str]) -> None:
         """Remove static members from the group, if processes could be started, so that no instance waits for them."""

@@ -14,6 +14,7 @@ from tests.sim.meeting import KINDS
 from tests.sim.recreating import RecreatedSimulation, ResidentRecreatedSimulation
 from tests.sim.resident import ResidentSimulation
 from tests.sim.simulation import Simulation, Violation
+from tests.sim.standbys import StandbySimulation
 from tests.sim.tokens import ResidentTokenSimulation, TokenSimulation
 from tests.sim.windowing import WindowSimulation
 
@@ -25,7 +26,13 @@ ALL_MODES: Mapping[str, type[Simulation]] = {
     **MODES,
     **{
         kind.mode: kind
-        for kind in (EndingSimulation, WindowSimulation, RecreatedSimulation, ResidentRecreatedSimulation)
+        for kind in (
+            EndingSimulation,
+            WindowSimulation,
+            RecreatedSimulation,
+            ResidentRecreatedSimulation,
+            StandbySimulation,
+        )
     },
 }
 """With those that have an application of their own."""

@@ -48,6 +48,8 @@ from tests.sim.resident import ResidentSimulation
 from tests.sim.simulation import Simulation, Violation, replaced
 from tests.sim.snapshot_mutants import SNAPSHOT_MUTANTS, SNAPSHOTS
 from tests.sim.snapshots import ResidentSnapshotSimulation, SnapshotSimulation
+from tests.sim.standby_mutants import STANDBY_MUTANTS, STANDBYS
+from tests.sim.standbys import StandbySimulation
 from tests.sim.tokens import ResidentTokenSimulation, SimOffsets, TokenSimulation
 from tests.sim.window_mutants import WINDOW_MUTANTS, WINDOWS
 from tests.sim.windowing import WindowSimulation
@@ -586,6 +588,7 @@ MUTANTS: Mapping[str, tuple[str, bool, tuple[Patch, ...]]] = {
     **WINDOW_MUTANTS,
     **JOIN_MUTANTS,
     **RECREATED_MUTANTS,
+    **STANDBY_MUTANTS,
 }
 """By what is wrong: the mistake of the simulated clients, the guarantee, and what is replaced in the code."""
 
@@ -610,6 +613,8 @@ def simulation_of(name: str, seed: int) -> Simulation:
     if RECREATED in name.partition(",")[0]:
         world = ResidentRecreatedSimulation if name.startswith("resident") else RecreatedSimulation
         return world(seed, transactional=transactional)
+    if name.startswith(STANDBYS):
+        return StandbySimulation(seed, mutant=mistake, transactional=transactional, sinks=False)
     if name.startswith(WINDOWS):
         return WindowSimulation(seed, mutant=mistake, transactional=transactional)
     kind = kinds.get(name.partition(",")[0], Simulation)

@@ -301,11 +301,15 @@ class ResidentSimulation(Simulation):
                 resident.driver.want(paused)
             elif rng.random() < 0.3:
                 resident.driver.serve(resident.link)
+                self.served(resident)
                 if not self.setup.windowed and rng.random() < 0.1:
                     due = frozenset(task for task in self.tasks if rng.random() < 0.5)
                     resident.link.inbox.append(Time({}, due))
             else:
                 resident.step()
+
+    def served(self, resident: Resident) -> None:
+        """Do what a driver does from time to time for a task."""
 
     def _populate(self) -> None:
         """Start what is missing."""

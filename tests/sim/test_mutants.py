@@ -66,6 +66,7 @@ FOUND_WITH = {
     "transactional sink, positions are not compared": 44,
     "at least once, transactional sink, positions are not compared": 32,
     "windows, tasks report only changes": 796,
+    "standbys, open transactions count": 167,
     "recreated, no commit is held back": 34,
     "recreated, errors are no sign": 34,
     "resident recreated, no commit is held back": 37,

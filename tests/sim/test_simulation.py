@@ -135,6 +135,14 @@ def test_a_driver_of_micro_batches_commits_nothing_of_a_former_assignment() -> N
 
 
 @pytest.mark.slow
+def test_copies_of_state_are_never_ahead_of_what_is_committed() -> None:
+    events: Counter[str] = Counter()
+    for seed in range(6_000 if LONG else 80):
+        events.update(simulate("standbys", seed).counts.events)
+    assert events["follows"] > 800
+
+
+@pytest.mark.slow
 def test_late_records_of_a_transaction_are_not_in_the_next_one() -> None:
     """Brokers before KIP-890 take them for a record of it; a producer is therefore spent after any error."""
     for seed in range(500 if LONG else 5):

@@ -42,6 +42,7 @@ DEFAULTS = {
     "broker_availability_timeout": None,
     "state_snapshots": None,
     "state_cleanup_delay": 604_800.0,
+    "standby_replicas": 0,
     "spark_master": "local[*]",
     "control": None,
     "progress_timeout": 300.0,
@@ -206,6 +207,9 @@ WRONG = [
     ("progress_timeout", 0),
     ("progress_timeout", True),
     ("on_no_progress", "restart"),
+    ("standby_replicas", -1),
+    ("standby_replicas", 2),
+    ("standby_replicas", True),
 ]
 
 

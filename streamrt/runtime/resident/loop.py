@@ -30,6 +30,7 @@ from streamrt.runtime.link_messages import (
     CutRequest,
     Ended,
     Failed,
+    Follow,
     JoinAgain,
     Joined,
     Link,
@@ -53,6 +54,7 @@ from streamrt.runtime.resident.outbox import Outbox
 from streamrt.runtime.resident.parking import Parked, keeps_its_changelogs
 from streamrt.runtime.resident.pausing import GatedFeed, Pausing
 from streamrt.runtime.resident.resident_feed import Feed, Join
+from streamrt.runtime.resident.standbys import Standbys
 from streamrt.runtime.resident.state_reads import ResidentReads
 from streamrt.runtime.resident.turns import Turns
 from streamrt.runtime.resident.upkeep import Upkeep
@@ -144,6 +146,7 @@ class ResidentLoop:
         self._outbox = Outbox(link, tasks, clock)
         self._deliveries = Deliveries(link, tasks, clock)
         self._reads = ResidentReads(link, clock)
+        self._standbys = Standbys(tasks.followed_stores, clock)
         self._upkeep = Upkeep(clock) if upkeep is None else upkeep
 
     def run(self) -> None:
@@ -168,6 +171,7 @@ class ResidentLoop:
             self._link.send(Failed(error))
         finally:
             try:
+                self._standbys.close()
                 self._release_all()
             finally:
                 self._membership.close()
@@ -186,6 +190,7 @@ class ResidentLoop:
         if self._stop is not None:
             return
         follows = self._follow_assignment()
+        self._follow_others()
         self._reads.answer(self._owned_assignment(), lambda read: self._tasks.assigned.get(read.read.task))
         if not follows:
             return
@@ -231,6 +236,9 @@ class ResidentLoop:
             self._reads.add(message)
         elif isinstance(message, Settle):
             self._pausing.run_request = message
+        elif isinstance(message, Follow):
+            if self._answered and message.generation == self._membership.assignment.generation:
+                self._standbys.follow(message.tasks)
         elif isinstance(message, TopicsDoubted):
             for topic, reason in message.reasons.items():
                 self._identity.doubt(reason, [topic])
@@ -281,6 +289,12 @@ class ResidentLoop:
 
     # -- The group -----------------------------------------------------------------------------------------------------
 
+    def _follow_others(self) -> None:
+        """Follow the changelogs of tasks that other instances have, for a moment."""
+        if self._standbys.step():
+            news = {self._tasks.clients.worker: dict(self._standbys.left)}
+            self._link.send(ProgressUpdate(Report(standbys=news)))
+
     def _follow_assignment(self) -> bool:
         """Follow the group: release revoked partitions, and request start offsets for new ones.
 
@@ -289,6 +303,7 @@ class ResidentLoop:
         """
         group = self._membership
         if group.lost:
+            self._standbys.close()
             group.assignment = NO_ASSIGNMENT
             self._abandon_cycle()
             self._release_all()
@@ -296,6 +311,8 @@ class ResidentLoop:
             self._receive_messages(_WAIT_S)
             group.accept_loss()
         if group.revocation_pending:
+            # The next assignment may be of the tasks that it follows, here or in another slot.
+            self._standbys.close()
             self._park_tasks()
             group.acknowledge_revocation()
         current = group.current()
@@ -338,6 +355,7 @@ class ResidentLoop:
 
     def _apply_assignment(self, current: GroupAssignment) -> None:
         """Continue parked tasks that have come back, close all others, and request start offsets for new partitions."""
+        self._standbys.close()
         parked = self._parked
         own = self._input_partitions()
         if parked is None and own and current.holds(self._membership.assignment.generation, own):

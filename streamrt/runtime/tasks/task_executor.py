@@ -17,6 +17,7 @@ from streamrt.runtime.read_messages import TaskRead, TaskRows
 from streamrt.runtime.report import Report, RestoredPart
 from streamrt.runtime.spec import TaskSpec
 from streamrt.runtime.tasks.error_handling import HANDLED_ERRORS, note_close_error, record_task_error
+from streamrt.runtime.tasks.stores.followed_stores import FollowedStores
 from streamrt.runtime.tasks.stores.open_store import RestoreInterrupted
 from streamrt.runtime.tasks.stores.store_catalog import StoreCatalog
 from streamrt.runtime.tasks.stores.task_stores import TaskStores
@@ -144,6 +145,10 @@ class TaskExecutor:
         note_close_error(None, task, self._registry.remove(task))
         if self.spec.transactional:
             self.clients.release(task.id)
+
+    def followed_stores(self, task_id: TaskId) -> FollowedStores:
+        """Return copies of the stores of a task that another instance has; they are not open."""
+        return self._registry.followed_stores(task_id)
 
     def begin(self, context: BatchContext) -> WorkCycle:
         """Begin to work on the assigned tasks, until `end`."""

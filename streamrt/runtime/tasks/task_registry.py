@@ -18,6 +18,7 @@ from streamrt.runtime.tasks.chain.failed_records import RejectedRecords
 from streamrt.runtime.tasks.chain.operator_chain import OperatorChain
 from streamrt.runtime.tasks.chain.task_sinks import TaskSinks
 from streamrt.runtime.tasks.commit import AtLeastOnceCommit, CommitProtocol, ExactlyOnceCommit
+from streamrt.runtime.tasks.stores.followed_stores import FollowedStores
 from streamrt.runtime.tasks.stores.store_catalog import StoreCatalog
 from streamrt.runtime.tasks.stores.task_stores import TaskStores
 from streamrt.runtime.tasks.stream_task import StreamTask
@@ -253,6 +254,11 @@ class TaskRegistry:
             claims=context.claims,
             attempt=context.attempt,
         )
+
+    def followed_stores(self, task_id: TaskId) -> FollowedStores:
+        """Return copies of the stores of a task that another instance has; they are not open."""
+        stores = self.spec.topology.task_stores(task_id.stream)
+        return FollowedStores(self._catalog, stores.values(), task_id, self.clients)
 
     def remove(self, task: StreamTask) -> StateError | None:
         """Close a task and forget it; see `StreamTask.close`."""

@@ -71,6 +71,7 @@ class MetersSnapshot:
         block_caches: bytes in the block caches of the processes that run tasks, by name.
         sink_pause_seconds: seconds of pauses that sinks asked for, by stream.
         restored_stores: store partitions that were restored, by stream and store.
+        standbys: what the copies of other instances' stores lack, in changelog offsets, by task.
     """
 
     starts: int
@@ -102,6 +103,7 @@ class MetersSnapshot:
     block_caches: Mapping[str, int] = field(default_factory=dict)
     sink_pause_seconds: Mapping[str, float] = field(default_factory=dict)
     restored_stores: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    standbys: Mapping[TaskId, int] = field(default_factory=dict)
 
 
 @dataclass
@@ -149,6 +151,7 @@ class Meters:
     _block_caches: dict[str, int] = field(default_factory=dict)
     _pause_seconds: dict[str, float] = field(default_factory=dict)
     _restored_stores: Counter[tuple[str, str]] = field(default_factory=Counter)
+    _standbys: dict[str, dict[TaskId, int]] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def started(self) -> None:
@@ -162,6 +165,7 @@ class Meters:
             self._memory.clear()
             self._block_caches.clear()
             self._sizes.clear()
+            self._standbys.clear()
             self._jvm = None
 
     def rebalanced(self) -> None:
@@ -204,6 +208,8 @@ class Meters:
             self._event_times = {name: time for name, time in self._event_times.items() if name[0] in own}
             self._sizes = {name: size for name, size in self._sizes.items() if name[0] in own}
             self._functions.keep(own)
+            # With the assignment, all copies begin anew.
+            self._standbys.clear()
 
     def report(self, report: Report, *, finished: bool) -> None:
         """Add a report.
@@ -234,6 +240,7 @@ class Meters:
             self._functions.add(report.metrics)
             add_tallies(self._tallies, report.tallies)
             self._sizes.update(report.sizes)
+            self._standbys.update(report.standbys)
             for task, pause in report.stalled.items():
                 self._pause_seconds[task.stream] = self._pause_seconds.get(task.stream, 0.0) + pause.seconds
             self._sink_pauses.update(task.stream for task in report.stalled)
@@ -288,6 +295,7 @@ class Meters:
                 {name: used for name, used in self._block_caches.items() if name in self._memory},
                 dict(self._pause_seconds),
                 dict(self._restored_stores),
+                {task: left for copies in self._standbys.values() for task, left in copies.items()},
             )
 
     def _counter_growth(self, what: str, number: int) -> int:

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from streamrt.errors import ChangelogError, StateError, StoreCorruptedError
 from streamrt.records import TopicPartition
-from streamrt.runtime.placement import ChangelogSettings, StorePlacement, placement_of, topic_ids
+from streamrt.runtime.placement import ChangelogSettings, StorePlacement, identity_of, placement_of, topic_ids
 from streamrt.runtime.read_messages import TaskRows
 from streamrt.runtime.report import StoreSize, StoreTime
 from streamrt.runtime.tasks.stores.changelog_restore import (
@@ -122,7 +122,7 @@ class TaskStores:
             ):
                 stamp = partition.stamp
             plan = self._plan_restore(
-                stamp, self._make_identity(placement), bounds, placement.total(committed), changelog
+                stamp, identity_of(self._catalog.settings, placement), bounds, placement.total(committed), changelog
             )
             total += max(0, bounds[1] - plan.start)
         return total
@@ -359,7 +359,7 @@ class TaskStores:
         has_committed_state: bool,
         deadline: float | None,
     ) -> OpenStore:
-        identity = self._make_identity(placement)
+        identity = identity_of(self._catalog.settings, placement)
         partition = self._open_partition(placement)
         try:
             end, epoch = 0, self._changelog_epoch(placement)
@@ -408,17 +408,6 @@ class TaskStores:
 
     def _store_of(self, placement: StorePlacement) -> Store:
         return self._catalog.store(placement.scope.topic, placement.spec)
-
-    def _make_identity(self, placement: StorePlacement) -> StoreIdentity:
-        return StoreIdentity(
-            self._catalog.settings.group,
-            placement.scope.topic,
-            placement.scope.partition,
-            placement.spec.name,
-            placement.source.topic_id,
-            None if placement.changelog is None else placement.changelog.id,
-            placement.source.partitions,
-        )
 
     def _plan_restore(
         self,

@@ -1,0 +1,106 @@
+"""The standbys of a slot: copies of the stores of tasks that it would take over if another instance went.
+
+They get a part of the time, between two time slices of the own tasks. Before partitions move, the files are closed: the
+task that takes one over opens them as its own.
+"""
+
+import logging
+import time
+from collections.abc import Callable, Collection
+from typing import Protocol
+
+from streamrt.errors import StateError, StoreLockedError
+from streamrt.kafka import KafkaRequestError
+from streamrt.topology import TaskId
+
+__all__ = ["Copies", "Standbys"]
+
+logger = logging.getLogger("streamrt")
+
+_SLICE_S = 0.05
+_SHARE = 4
+"""After a slice, the own tasks have this many times what it took."""
+_ROUND_S = 1.0
+"""Seconds between two looks at a changelog that has been followed to its end."""
+_ROUND_SHARE = 20
+"""So many times what a look at all changelogs takes, if that is more."""
+
+
+class Copies(Protocol):
+    """Copies of the stores of a task, see `FollowedStores`."""
+
+    def catch_up(self, in_time: Callable[[], bool]) -> int:
+        """Apply what is new; return what is left."""
+
+    def close(self) -> None:
+        """Close the files."""
+
+
+class Standbys:
+    """Follows the changelogs of tasks, a slice at a time.
+
+    Args:
+        make: makes the copies of the stores of a task.
+        clock: returns seconds; only differences count.
+
+    Attributes:
+        left: by task, the changelog offsets that its copies lacked at the last look.
+    """
+
+    def __init__(self, make: Callable[[TaskId], Copies], clock: Callable[[], float] = time.monotonic) -> None:
+        self.left: dict[TaskId, int] = {}
+        self._make = make
+        self._clock = clock
+        self._copies: dict[TaskId, Copies] = {}
+        self._waiting: list[TaskId] = []
+        self._not_before = float("-inf")
+        self._spent = 0.0
+
+    def follow(self, tasks: Collection[TaskId]) -> None:
+        """Follow the changelogs of these tasks, and of no others."""
+        for task in self._copies.keys() - tasks:
+            self._forget(task)
+        for task in sorted(set(tasks) - self._copies.keys()):
+            self._copies[task] = self._make(task)
+            self._waiting.append(task)
+
+    def step(self) -> bool:
+        """Follow changelogs for a slice of time, if one is due; return whether `left` says something new."""
+        if not self._copies or (begun := self._clock()) < self._not_before:
+            return False
+        former = dict(self.left)
+        if not self._waiting:
+            self._waiting, self._spent = sorted(self._copies), 0.0
+        while self._waiting and self._clock() - begun < _SLICE_S:
+            task = self._waiting[0]
+            try:
+                self.left[task] = self._copies[task].catch_up(lambda: self._clock() - begun < _SLICE_S)
+            except KafkaRequestError as error:
+                logger.debug("the standby of %s could not follow: %s", task, error)
+                self._waiting.clear()
+            except StoreLockedError as error:
+                logger.debug("the standby of %s is not the only one here: %s", task, error)
+                self._forget(task)
+            except StateError as error:
+                # Whoever takes the task over restores it, or says what is wrong.
+                logger.warning("the standby of %s does not follow any more: %s", task, error)
+                self._forget(task)
+            else:
+                if not self.left[task]:
+                    self._waiting.pop(0)
+        now = self._clock()
+        self._spent += now - begun
+        pause = _SHARE * (now - begun) if self._waiting else max(_ROUND_S, _ROUND_SHARE * self._spent)
+        self._not_before = now + pause
+        return self.left != former
+
+    def close(self) -> None:
+        """Follow nothing any more, and close all files."""
+        self.follow(())
+        self._not_before = float("-inf")
+
+    def _forget(self, task: TaskId) -> None:
+        self._copies.pop(task).close()
+        self.left.pop(task, None)
+        if task in self._waiting:
+            self._waiting.remove(task)

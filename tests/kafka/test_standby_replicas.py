@@ -1,0 +1,100 @@
+"""Standby replicas: an instance is killed, and another one goes on with the copies that it has of its state."""
+
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from streamrt import State
+from streamrt.kafka import Producer
+from streamrt.topology import TaskId
+from tests.chaos import kill_tree
+from tests.support import Kafka, Program, running, unique, wait_until
+
+pytestmark = [pytest.mark.kafka, pytest.mark.slow]
+
+PARTITIONS = 4
+KEYS = 500
+"""Of each partition."""
+PROGRAM = """
+from streamrt import Application
+
+def count(value, state):
+    state.set("n", state.get("n", 0) + 1)
+    return state.get("n")
+
+app = Application(
+    {address!r},
+    consumer_group={group!r},
+    auto_offset_reset="earliest",
+    state_dir={state_dir!r},
+    processing_guarantee={guarantee!r},
+    processing_mode="resident",
+    spark_master="processes[2]",
+    standby_replicas=1,
+    commit_interval=0.5,
+    control="0",
+)
+app.dataframe(app.topic({source!r})).apply(count, stateful=True).to_topic(app.topic({target!r}))
+app.run()
+"""
+
+
+def count(value: Any, state: State) -> int:
+    number: int = state.get("n", 0) + 1
+    state.set("n", number)
+    return number
+
+
+def produce(kafka: Kafka, topic: str) -> None:
+    with Producer(kafka.address) as producer:
+        for partition in range(PARTITIONS):
+            for number in range(KEYS):
+                producer.produce(topic, b'"x"', key=b"%d %d" % (partition, number), partition=partition)
+
+
+@pytest.mark.parametrize("guarantee", ["at-least-once", "exactly-once"])
+def test_a_takeover_restores_only_what_the_copies_lack(
+    kafka: Kafka,
+    program: Callable[..., Program],
+    tmp_path: Path,
+    guarantee: Any,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    source, target, group = kafka.topic("in", PARTITIONS), kafka.topic("out", PARTITIONS), unique("group")
+    names = {"address": kafka.address, "group": group, "guarantee": guarantee, "source": source, "target": target}
+    other = program(PROGRAM.format(state_dir=str(tmp_path / "other"), **names))
+    app = kafka.app(
+        group,
+        state_dir=tmp_path / "own",
+        processing_guarantee=guarantee,
+        processing_mode="resident",
+        spark_master="processes[2]",
+        standby_replicas=1,
+        commit_interval=0.5,
+        control="0",
+        loglevel="INFO",
+    )
+    app.dataframe(app.topic(source)).apply(count, stateful=True).to_topic(app.topic(target))
+    with running(app):
+        meters = app._state.progress.meters
+        wait_until(lambda: len(kafka.admin.group_members(group, 30)) == 4, what="the members of both instances")
+        produce(kafka, source)
+        kafka.receive(target, PARTITIONS * KEYS)
+        wait_until(lambda: is_followed(meters.snapshot().standbys), what="copies of the other instance's state")
+        kill_tree(other)
+        produce(kafka, source)
+        again = [one.value for one in kafka.receive(target, 2 * PARTITIONS * KEYS) if one.value != b"1"]
+    # At least once, records that are repeated count once more.
+    assert set(again) <= ({b"2"} if guarantee == "exactly-once" else {b"2", b"3"})
+    printed = capfd.readouterr().err
+    assert "refuses connections: removing its members from the group" in printed
+    # What was committed between the last look and the kill, at most.
+    assert sum(map(int, re.findall(r"restored (\d+) records of changelog", printed))) < KEYS
+
+
+def is_followed(left: Mapping[TaskId, int]) -> bool:
+    """Return whether both slots have complete copies of a task each."""
+    return len(left) == 2 and not any(left.values())
