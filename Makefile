@@ -146,6 +146,7 @@ bench: jars  ## Measure latency and throughput against an embedded broker.
 	@$(BIN)/python -m bench.scale
 	@$(BIN)/python -m bench.serializers
 	@$(BIN)/python -m bench.processors
+	@$(BIN)/python -m bench.driver
 	@$(BIN)/python -m bench.tables
 
 docs: $(VENV)/.installed  ## Build the documentation site into build/docs, and serve it at http://127.0.0.1:8000.

@@ -4,17 +4,18 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from streamrt.testing.driver import TestRecord, TopologyTestDriver
+    from streamrt.testing.driver import InputRecord, TestRecord, TopologyTestDriver
     from streamrt.testing.kafka import EmbeddedKafka
 
 # Imported at first use: pytest loads the plugin in this package at every start.
 _HOMES = {
     "EmbeddedKafka": "streamrt.testing.kafka",
+    "InputRecord": "streamrt.testing.driver",
     "TestRecord": "streamrt.testing.driver",
     "TopologyTestDriver": "streamrt.testing.driver",
 }
 
-__all__ = ["EmbeddedKafka", "TestRecord", "TopologyTestDriver"]
+__all__ = ["EmbeddedKafka", "InputRecord", "TestRecord", "TopologyTestDriver"]
 
 
 def __getattr__(name: str) -> Any:

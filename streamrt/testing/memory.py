@@ -2,10 +2,13 @@
 
 import contextlib
 import uuid
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from operator import itemgetter
+from typing import Any, NamedTuple
 
+from streamrt.context import current_provider
 from streamrt.errors import ProducerError, TransactionError
 from streamrt.kafka.client import OffsetMetadata
 from streamrt.kafka.cluster.committed import CommittedOffset
@@ -13,14 +16,17 @@ from streamrt.kafka.wire import CLIENT_MAX_BYTES, client_headers, client_timesta
 from streamrt.records import Headers, TopicPartition
 from streamrt.records.headers import EPOCH_HEADER
 from streamrt.runtime.chunk import Chunk
+from streamrt.runtime.tasks.chain.operator_chain import OperatorChain
 from streamrt.runtime.tasks.task_clients import RecordWriter, TransactionalRecordWriter
 from streamrt.topology import TaskId
 
-__all__ = ["MemoryClients", "WrittenRecord"]
+__all__ = ["MemoryClients", "Origin", "WrittenRecord"]
+
+Origin = tuple[str, int, int]
+"""Topic, partition and offset of the input record from which a produced one comes."""
 
 
-@dataclass(frozen=True)
-class WrittenRecord:
+class WrittenRecord(NamedTuple):
     """A produced record.
 
     Attributes:
@@ -54,6 +60,16 @@ class _Log:
     records: list[WrittenRecord] = field(default_factory=list)
     partitions: dict[int, list[WrittenRecord | None]] = field(default_factory=dict)
 
+    def ends(self) -> tuple[int, dict[int, int]]:
+        """Return the number of records, and the end of each partition."""
+        return len(self.records), {number: len(records) for number, records in self.partitions.items()}
+
+    def cut(self, count: int, ends: Mapping[int, int]) -> None:
+        """Remove what came after `ends` was called."""
+        del self.records[count:]
+        for number, records in self.partitions.items():
+            del records[ends.get(number, 0) :]
+
     def append(self, record: WrittenRecord) -> None:
         self.records.append(record)
         if record.partition >= 0:
@@ -69,6 +85,11 @@ class MemoryClients:
         now: returns the wall clock in milliseconds since the Unix epoch.
         max_record_bytes: size of the largest record that the client accepts, in bytes.
         settings: returns the settings of a topic.
+
+    Attributes:
+        offsets: the committed offsets.
+        metadata: their metadata.
+        writes_through: whether records of transactions are in their topics before the commit.
     """
 
     def __init__(
@@ -83,6 +104,8 @@ class MemoryClients:
         self._lost: list[Exception] = []
         self._worker = uuid.uuid4().hex
         self._logs: dict[str, _Log] = {}
+        self.writes_through = False
+        self._origins: dict[str, list[Origin]] | None = None
         self.offsets: dict[TopicPartition, int] = {}
         self.metadata: dict[TopicPartition, str | None] = {}
 
@@ -205,6 +228,8 @@ class MemoryClients:
         error = self.undeliverable(topic, record)
         if error is None:
             self._logs.setdefault(topic, _Log()).append(record)
+            if self._origins is not None:
+                self._origins.setdefault(topic, []).append(_current_origin())
         else:
             self._lost.append(error)
 
@@ -212,6 +237,54 @@ class MemoryClients:
         """Return the errors of the records that were lost since the last call."""
         lost, self._lost = self._lost, []
         return lost
+
+    @contextlib.contextmanager
+    def reversible(self, *, ordered: bool) -> Iterator[None]:
+        """Keep records when they are produced, also those of transactions; an error takes back all of it.
+
+        Args:
+            ordered: whether to note from which input record each comes, for `fresh` and `put_in_order`.
+        """
+        ends = {topic: log.ends() for topic, log in self._logs.items()}
+        offsets, metadata = dict(self.offsets), dict(self.metadata)
+        self.writes_through, self._origins = True, {} if ordered else None
+        try:
+            yield
+        except BaseException:
+            for topic, log in self._logs.items():
+                log.cut(*ends.get(topic, (0, {})))
+            self.offsets, self.metadata, self._lost = offsets, metadata, []
+            raise
+        finally:
+            self.writes_through, self._origins = False, None
+
+    def fresh(self, topic: str, start: int) -> list[tuple[Origin, WrittenRecord]]:
+        """Return the last records of a topic, with the input records from which they come.
+
+        Args:
+            topic: the topic.
+            start: index of the first record, none of which was there before `reversible`.
+        """
+        records = self.written(topic)[start:]
+        origins = (self._origins or {}).get(topic, [])
+        return list(zip(origins[len(origins) - len(records) :], records, strict=True))
+
+    def put_in_order(self, rank: Callable[[Origin], Any]) -> None:
+        """Sort what was produced since `reversible` by the rank of the input records."""
+        for topic, origins in (self._origins or {}).items():
+            log = self._logs[topic]
+            start = len(log.records) - len(origins)
+            ranked = sorted(zip(map(rank, origins), log.records[start:], strict=True), key=itemgetter(0))
+            moved: dict[int, int] = Counter(record.partition for _, record in ranked)
+            log.cut(start, {number: len(records) - moved.get(number, 0) for number, records in log.partitions.items()})
+            for _, record in ranked:
+                log.append(record)
+        self._origins = None
+
+    @property
+    def has_lost(self) -> bool:
+        """Whether brokers would have refused a record since the last `flush`."""
+        return bool(self._lost)
 
     def end_transaction(
         self, topics: set[TopicPartition], offsets: Mapping[TopicPartition, int], metadata: OffsetMetadata = None
@@ -249,7 +322,10 @@ class _MemoryTransaction:
         headers: Headers | None,
         partition: int = -1,
     ) -> None:
-        self._held.append((topic, self._clients.accepted(topic, value, key, timestamp, headers, partition)))
+        record = self._clients.accepted(topic, value, key, timestamp, headers, partition)
+        self._held.append((topic, record))
+        if self._clients.writes_through:
+            self._clients.keep(topic, record)
 
     def flush(self) -> list[Exception]:
         return list(filter(None, (self._clients.undeliverable(*held) for held in self._held)))
@@ -257,7 +333,7 @@ class _MemoryTransaction:
     def commit(self, offsets: Mapping[TopicPartition, int], metadata: OffsetMetadata = None) -> None:
         for error in self.flush():
             raise TransactionError(f"the transaction of the test driver failed: {error}", False) from error
-        for topic, record in self._held:
+        for topic, record in () if self._clients.writes_through else self._held:
             self._clients.keep(topic, record)
         touched = {TopicPartition(topic, record.partition) for topic, record in self._held if record.partition >= 0}
         self._held = []
@@ -265,3 +341,11 @@ class _MemoryTransaction:
 
     def abort(self) -> None:
         self._held = []
+
+
+def _current_origin() -> Origin:
+    provider = current_provider.get()
+    if not isinstance(provider, OperatorChain):
+        raise RuntimeError("a record was produced while no input record is processed")
+    chunk, index, *_ = provider.place().where
+    return chunk.topic, chunk.partition, chunk.offsets[index]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from streamrt.testing import TopologyTestDriver
+from streamrt.testing import InputRecord, TopologyTestDriver
 from tests.matrix import KEY, OPERATORS, build
 from tests.unit.apps import application
 
@@ -21,7 +21,9 @@ def test_each_operator_works_behind_each_other(first: str, partitions: int) -> N
         app.topic("out", key_serializer="str", key_deserializer="str"),
     )
     with TopologyTestDriver(app) as driver:
-        for topic, value, timestamp in matrix.records():
-            driver.pipe(topic, value, key=KEY, timestamp=timestamp, partition=matrix.partition)
+        driver.pipe_many(
+            InputRecord(topic, value, KEY, timestamp, partition=matrix.partition)
+            for topic, value, timestamp in matrix.records()
+        )
         found = driver.read(matrix.out)
     assert {record.key for record in found} == {f"matrix: {first}, {second}" for second in OPERATORS}

@@ -8,6 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from streamrt import TopicConfig
+from streamrt.testing import InputRecord
 from tests.support import LONG
 from tests.unit.apps import Stage
 from tests.unit.window_model import (
@@ -93,12 +94,10 @@ def test_the_driver_puts_out_what_the_model_says(several: list[Window], records:
     side_by_side(stage.sdf, several, [note(number) for number in range(len(several))])
     models = [Model(window) for window in several]
     with stage.drive() as driver:
-        for number, record in enumerate(records):
-            driver.pipe(stage.source, record.value, key=record.key, timestamp=record.timestamp)
-            found = sort_out(driver.outputs(), len(several))
-            for window, model, outputs in zip(several, models, found, strict=True):
-                assert shown(outputs) == shown(follow(model, record)), (window, number)
-    for window, model, calls in zip(several, models, late, strict=True):
+        driver.pipe_many(InputRecord(stage.source, record.value, record.key, record.timestamp) for record in records)
+        found = sort_out(driver.outputs(), len(several))
+    for window, model, outputs, calls in zip(several, models, found, late, strict=True):
+        assert shown(outputs) == shown([output for record in records for output in follow(model, record)]), window
         assert calls == model.late, window
 
 
@@ -144,10 +143,9 @@ def test_triggers(
     stage, model = Stage(), Model(window())
     on_frame(stage.sdf, window())
     with stage.drive() as driver:
-        for number, record in enumerate(records):
-            driver.pipe(stage.source, record.value, key=record.key, timestamp=record.timestamp)
-            found = [Output(*output[:3]) for output in driver.outputs()]
-            assert shown(found) == shown(model.record(record)), number
+        driver.pipe_many(InputRecord(stage.source, record.value, record.key, record.timestamp) for record in records)
+        found = [Output(*output[:3]) for output in driver.outputs()]
+    assert shown(found) == shown([output for record in records for output in model.record(record)])
 
 
 # -- Watermarks --------------------------------------------------------------------------------------------------------
@@ -163,10 +161,11 @@ def test_a_watermark_is_the_lowest_time_of_all_partitions(window: Window, record
     models = [Model(window) for _ in range(3)]
     wanted: list[Output] = []
     with stage.drive() as driver:
+        driver.pipe_many(
+            InputRecord(stage.source, record.value, record.key, record.timestamp, partition=record.partition)
+            for record in records
+        )
         for record in records:
-            driver.pipe(
-                stage.source, record.value, key=record.key, timestamp=record.timestamp, partition=record.partition
-            )
             wanted += models[record.partition].record(record)
             if (watermark := min(model.observed for model in models)) >= 0:
                 # The partition of the record closes its windows with the record, the others afterwards.

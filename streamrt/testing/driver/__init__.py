@@ -1,5 +1,6 @@
 """The test driver: an application in this process, without Kafka, Spark or Java."""
 
-from streamrt.testing.driver.topology_driver import TestRecord, TopologyTestDriver
+from streamrt.testing.driver.records import InputRecord, TestRecord
+from streamrt.testing.driver.topology_driver import TopologyTestDriver
 
-__all__ = ["TestRecord", "TopologyTestDriver"]
+__all__ = ["InputRecord", "TestRecord", "TopologyTestDriver"]

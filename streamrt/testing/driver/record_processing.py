@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import threading
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from graphlib import CycleError, TopologicalSorter
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
 from streamrt.application.run_state import RunState
-from streamrt.errors import ApplicationStateError, ArgumentValueError, RunnerError, SinkBackpressureError
+from streamrt.errors import ApplicationStateError, ArgumentValueError, RunnerError, SinkBackpressureError, StreamRTError
 from streamrt.event_time.event_time import EventTime
 from streamrt.kafka.partitioner import partition_for
 from streamrt.kafka.wire import client_headers, exceeds_topic
-from streamrt.records import Headers, TimestampType, TopicPartition
+from streamrt.records import Headers, Positions, TimestampType, TopicPartition
 from streamrt.records.timestamps import LATEST_TIMESTAMP_MS
 from streamrt.runtime.batch_context import BatchContext
 from streamrt.runtime.chunk import Chunk
@@ -27,18 +31,20 @@ from streamrt.runtime.driver.observation.function_metrics import FunctionMetrics
 from streamrt.runtime.driver.starting.definition import ApplicationDefinition
 from streamrt.runtime.placement import StateSettings
 from streamrt.runtime.report import Output, Report
-from streamrt.runtime.tasks.chain.task_sinks import DriverSinks
+from streamrt.runtime.tasks.chain.task_sinks import DriverSinks, TaskSinks
 from streamrt.runtime.tasks.task_executor import TaskExecutor
 from streamrt.runtime.tasks.watchdog import Watchdog
 from streamrt.tables.descriptions.home import TableHome
 from streamrt.tables.descriptions.topics import TableTopic
 from streamrt.testing.cluster import MemoryCluster
-from streamrt.testing.driver.feeding import feeding_of
+from streamrt.testing.driver.chunks import ChunkFailedError, ChunkFeeding, Sent, Times
+from streamrt.testing.driver.feeding import Feeding, feeding_of
 from streamrt.testing.driver.offsets import DriverOffsets
 from streamrt.testing.driver.views import ReadableStores
-from streamrt.testing.memory import MemoryClients, WrittenRecord
+from streamrt.testing.memory import MemoryClients, Origin, WrittenRecord
 from streamrt.testing.tables import Arrived, DriverTables
 from streamrt.topics import Topic
+from streamrt.topology import Topology
 
 __all__ = ["DriverExecution"]
 
@@ -61,6 +67,33 @@ class _Arrival:
     offset: int
     records: tuple[WrittenRecord, ...]
     kept: bool = False
+
+
+Piped = tuple[TopicPartition, WrittenRecord]
+"""A record that was piped, with its partition."""
+
+_Rank = tuple[int, tuple[int, ...]]
+"""Place of a record in a chunk: the number of the piped record that it comes from, and how it comes from there.
+
+The second part begins with its length, so that records that have passed fewer exchanges come first.
+"""
+
+
+@dataclass(frozen=True)
+class _Memory:
+    """What is known before a chunk, to take back its effects.
+
+    Attributes:
+        ends: the ends of input partitions.
+        positions: the positions in them.
+        repartitioned: the number of records that were taken from each exchange.
+        event_time: the event time of the application.
+    """
+
+    ends: dict[TopicPartition, int]
+    positions: dict[TopicPartition, int]
+    repartitioned: dict[str, int]
+    event_time: EventTime
 
 
 class DriverExecution:
@@ -115,6 +148,9 @@ class DriverExecution:
         self.stores = ReadableStores(settings)
         self.watchdog = None if spec.processing_timeout is None else Watchdog(spec.processing_timeout)
         self.tasks = TaskExecutor(spec, clients, self.stores, watchdog=self.watchdog)
+        self._slice_s = _SLICE_S
+        self._exclusive = TaskSinks(topology).exclusive
+        self._streams = _downstream(topology)
         self._sinks = DriverSinks(topology)
         self._sinks.start()
         self._pause = threading.Event()
@@ -123,7 +159,7 @@ class DriverExecution:
         self._event_time.assign({topology.task(partition) for partition in partitions})
         self._event_time.begin(dict.fromkeys(partitions, 0))
         mode = definition.config.processing_mode
-        self._feeding = feeding_of(mode, self.tasks, clients, partitions, self._handle_report)
+        self._feeding: Feeding = feeding_of(mode, self.tasks, clients, partitions, self._handle_report)
         self._display = Display(topology)
         self.functions = FunctionMetrics()
         self._arrivals: list[_Arrival] = []
@@ -166,7 +202,7 @@ class DriverExecution:
     def accept_records(self, partition: TopicPartition, *records: WrittenRecord) -> None:
         """Process records that were piped, or keep them if their topic is paused."""
         self._require_started("process records")
-        offset = self.tables.end_of(partition, self.offsets.ends.get(partition, 0))
+        offset = self._end_of(partition)
         arrival = _Arrival(partition, offset, records, kept=partition.topic in self._waiting_topics)
         if records:
             self._arrivals.append(arrival)
@@ -179,6 +215,18 @@ class DriverExecution:
         finally:
             # After an error before its turn it is not accepted: the next record gets its offset.
             self._arrivals = [each for each in self._arrivals if each is not arrival or each.kept]
+
+    def accept_chunk(self, records: Sequence[Piped]) -> None:
+        """Process records that were piped, with one commit for all of them if none of them fails.
+
+        Args:
+            records: the records, each with its partition, in the order in which they came.
+        """
+        self._require_started("process records")
+        for part in self._chunks_of(records):
+            if not self._commits_together(part):
+                for partition, record in part:
+                    self.accept_records(partition, record)
 
     def drain(self) -> None:
         """Process the records that have come, except those of paused topics, and let time pass."""
@@ -216,6 +264,121 @@ class DriverExecution:
         outputs, self._outputs = self._outputs, []
         return outputs
 
+    def _chunks_of(self, records: Sequence[Piped]) -> Iterator[Sequence[Piped]]:
+        """Divide records so that a sink that cannot separate tasks gets those of one task at a time."""
+        if not self._exclusive:
+            yield records
+        else:
+            for _, part in groupby(records, lambda each: self.topology.task(each[0])):
+                yield list(part)
+
+    def _commits_together(self, records: Sequence[Piped]) -> bool:
+        """Process and commit records together; return False if it is not possible, and nothing was done."""
+        relayed = bool(self.topology.exchanges)
+        if len(records) < 2 or self._arrivals or self._waiting_topics or (relayed and self._exclusive):
+            return False
+        # Ticks may come between any two records. Otherwise, tasks work independently of each other.
+        streams = None if self._event_time.wanted else self._streams
+        ordered = streams is not None and (relayed or len({partition for partition, _ in records}) > 1)
+        former, before = self._feeding, self._remember()
+        former.close()
+        # The end of a slice would divide a chunk at a place that depends on the speed of the machine.
+        self._slice_s = float("inf")
+        context = self._make_context()
+        self._feeding = feeding = ChunkFeeding(self.tasks, self.clients, context, self._note_progress, whole=ordered)
+        try:
+            with self.clients.reversible(ordered=ordered):
+                if streams is not None and ordered:
+                    ranks = self._process_by_stream(records, streams)
+                    report = feeding.commit()
+                    report.collected.sort(key=lambda output: ranks[output.topic, output.partition, output.offset])
+                else:
+                    self._process_in_order(records, one_by_one=streams is None)
+                    report = feeding.commit()
+                    report.collected = feeding.outputs(report)
+        except BaseException as error:
+            self._restore(before)
+            if isinstance(error, ChunkFailedError | StreamRTError):
+                return False
+            self._state.life.end(error)
+            raise
+        finally:
+            self._feeding, self._slice_s = former, _SLICE_S
+            feeding.close()
+        with self._end_on_error():
+            self._handle_report(report)
+        for partition, record in records:
+            self.tables.arrived(partition, (record,))
+        return True
+
+    def _process_in_order(self, records: Sequence[Piped], *, one_by_one: bool) -> None:
+        """Process records of one partition, or one by one with all that follows from each."""
+        if not one_by_one:
+            self._process_run(records)
+            return
+        for each in records:
+            self._process_run([each])
+            self._process_all(self._take_repartitioned())
+            self._tick_tasks()
+
+    def _process_by_stream(self, records: Iterable[Piped], streams: Iterable[str]) -> Mapping[Origin, _Rank]:
+        """Process records task by task: each stream after those that send into its inputs.
+
+        What tasks write is sorted afterwards, by the order in which the records would be processed one by one.
+
+        Returns:
+            The places of the records in that order.
+        """
+        topology, ranks = self.topology, dict[Origin, _Rank]()
+        waiting: dict[str, list[tuple[_Rank, TopicPartition, WrittenRecord]]] = {name: [] for name in topology.streams}
+        for number, (partition, record) in enumerate(records):
+            waiting[topology.task(partition).stream].append(((number, ()), partition, record))
+        for stream in streams:
+            ends: dict[TopicPartition, int] = {}
+            tasks: dict[int, list[Piped]] = {}
+            for rank, partition, record in sorted(waiting.pop(stream), key=itemgetter(0)):
+                end = ends[partition] if partition in ends else self._end_of(partition)
+                ends[partition] = end + 1
+                ranks[partition.topic, partition.partition, end] = rank
+                tasks.setdefault(partition.partition, []).append((partition, record))
+            for own in tasks.values():
+                for _, run in groupby(own, itemgetter(0)):
+                    self._process_run(list(run))
+            for number, (name, node) in enumerate(topology.exchanges.items()):
+                if topology.stream_of(node) != stream:
+                    continue
+                start = self._repartitioned.get(name, 0)
+                fresh = self.clients.fresh(name, start)
+                self._repartitioned[name] = start + len(fresh)
+                for index, (origin, record) in enumerate(fresh):
+                    root, path = ranks[origin]
+                    rank = root, (len(path) + 1, *path[1:], number, index)
+                    waiting[topology.stream_of_topic[name]].append((rank, self._target(name, record), record))
+        self.clients.put_in_order(ranks.__getitem__)
+        return ranks
+
+    def _process_run(self, records: Sequence[Piped]) -> None:
+        """Process records of one partition."""
+        partition = records[0][0]
+        self._process_at(self._end_of(partition), partition, *(record for _, record in records))
+
+    def _end_of(self, partition: TopicPartition) -> int:
+        return self.tables.end_of(partition, self.offsets.ends.get(partition, 0))
+
+    def _note_progress(self, times: Times, sent: Sent, positions: Mapping[TopicPartition, int]) -> None:
+        self._event_time.report(times, sent)
+        self._event_time.processed(positions)
+        self.offsets.positions.advance(positions)
+
+    def _remember(self) -> _Memory:
+        kept = {id(each): each for each in (self.topology, self._event_time.end)}
+        event_time = copy.deepcopy(self._event_time, kept) if self._event_time.wanted else self._event_time
+        return _Memory(dict(self.offsets.ends), dict(self.offsets.positions), dict(self._repartitioned), event_time)
+
+    def _restore(self, memory: _Memory) -> None:
+        self.offsets.ends, self.offsets.positions = memory.ends, Positions(memory.positions)
+        self._repartitioned, self._event_time = memory.repartitioned, memory.event_time
+
     def _process_all(self, records: Iterable[tuple[TopicPartition, WrittenRecord]]) -> None:
         waiting = deque(records)
         while waiting:
@@ -243,7 +406,7 @@ class DriverExecution:
     def _make_context(self) -> BatchContext:
         return BatchContext(
             defaultdict(int, self.offsets.positions),
-            _SLICE_S,
+            self._slice_s,
             now=self.now,
             watermarks=self._event_time.watermarks(),
             others=self._event_time.others(),
@@ -302,11 +465,15 @@ class DriverExecution:
             fresh = written[self._repartitioned.get(name, 0) :]
             self._repartitioned[name] = len(written)
             for record in fresh:
-                number = record.partition
-                if number < 0:
-                    number = 0 if record.key is None else partition_for(record.key, self.offsets.counts[name])
-                found.append((TopicPartition(name, number), record))
+                found.append((self._target(name, record), record))
         return found
+
+    def _target(self, exchange: str, record: WrittenRecord) -> TopicPartition:
+        """Return the partition of a record in an exchange."""
+        number = record.partition
+        if number < 0:
+            number = 0 if record.key is None else partition_for(record.key, self.offsets.counts[exchange])
+        return TopicPartition(exchange, number)
 
     def _handle_report(self, report: Report) -> None:
         self._sinks.write(report.sunk, self._pause)
@@ -389,3 +556,14 @@ class DriverExecution:
             self.watchdog.close()
         self.tasks.close()
         self._sinks.close()
+
+
+def _downstream(topology: Topology) -> tuple[str, ...] | None:
+    """Return the streams, each behind those that send into its inputs; None if one sends to itself."""
+    sorter = TopologicalSorter[str](dict.fromkeys(topology.streams, ()))
+    for topic, node in topology.exchanges.items():
+        sorter.add(topology.stream_of_topic[topic], topology.stream_of(node))
+    try:
+        return tuple(sorter.static_order())
+    except CycleError:
+        return None

@@ -9,9 +9,9 @@ from __future__ import annotations
 import shutil
 import tempfile
 import weakref
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
 from datetime import timedelta
+from itertools import islice
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -28,48 +28,23 @@ from streamrt.errors import (
 from streamrt.kafka.completion_token import Offsets
 from streamrt.queries.routing import MOST_ENTRIES
 from streamrt.queries.stored_state import StateAnswer, no_state_key
-from streamrt.records import Headers
+from streamrt.records import Headers, TopicPartition
 from streamrt.runtime.driver.life.checkpoints import Checkpoint
 from streamrt.runtime.driver.life.lifecycle import ApplicationStatus
-from streamrt.serializers import MessageField
+from streamrt.serializers import BoundSerializer, MessageField
 from streamrt.state.store import DEFAULT_STORE
 from streamrt.tables.table import Table
 from streamrt.testing.driver.life import DriverOperations
-from streamrt.testing.driver.record_processing import DriverExecution
+from streamrt.testing.driver.record_processing import DriverExecution, Piped
+from streamrt.testing.driver.records import InputRecord, TestRecord, read_record
 from streamrt.testing.driver.store_reads import DriverStores
 from streamrt.testing.driver.views import StateView
-from streamrt.testing.memory import WrittenRecord
 from streamrt.testing.tables import DriverTables
 from streamrt.topics import Topic
 from streamrt.topics.durations import milliseconds
 from streamrt.topology import Measured
 
 _ALL = no_state_key()
-
-
-@dataclass(frozen=True)
-class TestRecord:
-    """A record in a topic of the test driver, deserialized with the topic's deserializers.
-
-    Attributes:
-        key: the key.
-        value: the value.
-        timestamp: milliseconds since the Unix epoch.
-        headers: the headers, or None if there are none.
-        raw_key: the key's bytes.
-        raw_value: the value's bytes, or None for a tombstone.
-        partition: the partition that a partitioner has chosen; -1 if the key determines it.
-    """
-
-    __test__ = False  # pytest must not collect the class as a test
-
-    key: Any
-    value: Any
-    timestamp: int
-    headers: Headers | None
-    raw_key: bytes | None
-    raw_value: bytes | None
-    partition: int = -1
 
 
 class TopologyTestDriver:
@@ -267,6 +242,57 @@ class TopologyTestDriver:
         records = [self._execution.make_record(known.name, each, raw_key, timestamp, headers) for each in data]
         self._execution.accept_records(self._execution.input_partition(known, partition), *records)
 
+    def pipe_many(self, records: Iterable[InputRecord], *, chunk: int = 1_000) -> None:
+        """Send many records through the application, with one commit for each chunk of them.
+
+        Outputs, state, late records, closed windows and timers are those of one `pipe` after the other, at a fraction of
+        the time. If anything in a chunk fails, nothing of the chunk is committed, and its records are piped one by one: the
+        error names the record, those before it are processed, and those behind it are not. Functions then get the records
+        of the chunk before it twice.
+
+        Args:
+            records: the records, in their order. They are taken chunk by chunk, so they need not be in memory at once.
+            chunk: maximum number of records of one commit; at least 1.
+
+        Raises:
+            ArgumentValueError: if `chunk` is below 1, or no dataframe reads a topic.
+            ProcessingError: as for `pipe`, with the other errors that are listed there.
+
+        Example:
+            ```python
+            driver.pipe_many(InputRecord(orders, {"total": 1}, key="ann", timestamp=1_000 * n) for n in range(100_000))
+            ```
+        """
+        if chunk < 1:
+            raise ArgumentValueError(f"chunk={chunk}: a chunk has at least one record")
+        piped, waiting = self._serialized(records), True
+        while waiting:
+            gathered: list[Piped] = []
+            try:
+                gathered.extend(islice(piped, chunk))
+                waiting = len(gathered) == chunk
+            finally:
+                # Also those before an error of the iterable or of a serializer.
+                self._execution.accept_chunk(gathered)
+
+    def _serialized(self, records: Iterable[InputRecord]) -> Iterator[Piped]:
+        targets: dict[tuple[str | int, int], tuple[Topic, TopicPartition, BoundSerializer, BoundSerializer]] = {}
+        for name, value, key, timestamp, headers, partition in records:
+            # The hash of a topic is one of all its settings.
+            target = targets.get(number := (name if isinstance(name, str) else id(name), partition))
+            if target is None:
+                topic = self._find_topic(name)
+                target = targets[number] = (
+                    topic,
+                    self._execution.input_partition(topic, partition),
+                    topic.value_serializer.bind(topic.name, MessageField.VALUE),
+                    topic.key_serializer.bind(topic.name, MessageField.KEY),
+                )
+            _, place, to_value, to_key = target
+            value = None if value is None else to_value(value, headers)
+            key = None if key is None else to_key(key, headers)
+            yield place, self._execution.make_record(place.topic, value, key, timestamp, headers)
+
     def read(self, topic: Topic | str) -> list[TestRecord]:
         """Return the records produced to a topic since the last call.
 
@@ -277,7 +303,7 @@ class TopologyTestDriver:
         written = self._execution.clients.written(known.name)
         start = self._read.get(known.name, 0)
         self._read[known.name] = len(written)
-        return [_test_record(known, record) for record in written[start:]]
+        return [read_record(known, record) for record in written[start:]]
 
     def outputs(self) -> list[tuple[Any, Any, int, Any]]:
         """Return value, key, timestamp and headers of the results of all branches since the last call."""
@@ -576,17 +602,3 @@ class TopologyTestDriver:
         if known is None:
             raise ArgumentValueError(f"the application has no topic {topic!r}")
         return known
-
-
-def _test_record(topic: Topic, written: WrittenRecord) -> TestRecord:
-    load_value = topic.value_deserializer.bind(topic.name, MessageField.VALUE)
-    load_key = topic.key_deserializer.bind(topic.name, MessageField.KEY)
-    return TestRecord(
-        key=None if written.key is None else load_key(written.key, written.headers),
-        value=None if written.value is None else load_value(written.value, written.headers),
-        timestamp=written.timestamp,
-        headers=written.headers,
-        raw_key=written.key,
-        raw_value=written.value,
-        partition=written.partition,
-    )
