@@ -5,6 +5,8 @@ import sys
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from streamrt.common.collection import collection_paused
+
 if TYPE_CHECKING:
     from streamrt.app import Application
     from streamrt.context import message_context, set_message_context
@@ -115,7 +117,9 @@ def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'streamrt' has no attribute {name!r}")
     try:
-        value = getattr(importlib.import_module(_HOMES[name]), name)
+        # Modules are no garbage, and there are hundreds of them.
+        with collection_paused():
+            value = getattr(importlib.import_module(_HOMES[name]), name)
     except KeyboardInterrupt:
         if sys.excepthook is sys.__excepthook__ and not hasattr(sys, "ps1"):
             sys.excepthook = _say_interrupted

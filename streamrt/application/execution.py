@@ -18,7 +18,7 @@ from streamrt.runtime.driver.life.restart import Failures
 from streamrt.runtime.driver.observation.lag import LagSampler
 from streamrt.runtime.driver.starting.definition import ApplicationDefinition, Environment
 from streamrt.runtime.report import Output
-from streamrt.slots.fork_client import ForkServer
+from streamrt.slots.fork_client import ForkServer, take_fork_server
 
 __all__ = ["Execution"]
 
@@ -115,7 +115,7 @@ class Execution:
         It imports what tasks need while this one imports what a run needs.
         """
         processes = count_processes(self._definition.config.spark_master)
-        return contextlib.nullcontext() if processes is None else contextlib.closing(ForkServer())
+        return contextlib.nullcontext() if processes is None else contextlib.closing(take_fork_server())
 
     def _run_sources(self) -> None:
         """Run sources without dataframes until they end or the application is stopped."""

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 __all__ = ["collect_on_request", "collection_paused"]
 
 _THRESHOLD = (100_000, 50, 1_000)
+_requested = False
 
 
 def collect_on_request() -> None:
@@ -21,9 +22,13 @@ def collect_on_request() -> None:
         assert gc.get_threshold()[0] == 100_000
         ```
     """
-    # Objects that were frozen for another application may have become garbage.
-    gc.unfreeze()
-    gc.collect()
+    global _requested
+    if _requested:
+        # Objects that were frozen for another application may have become garbage. The first one spares the scan, which would
+        # copy all memory that a forked process shares.
+        gc.unfreeze()
+        gc.collect()
+    _requested = True
     gc.freeze()
     gc.set_threshold(*_THRESHOLD)
 

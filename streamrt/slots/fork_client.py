@@ -5,14 +5,16 @@ import logging
 import os
 import queue
 import subprocess
+import sys
 import threading
 from collections.abc import Callable
+from pathlib import Path
 
 from streamrt.common.child_process import shut_down, start_child
 from streamrt.errors import RunnerError
-from streamrt.slots.fork_server import EndedProcess, KillProcesses, StartJob, StartProcess
+from streamrt.slots.fork_server import EndedProcess, KillProcesses, StartJob, StartProcess, TakeOver
 
-__all__ = ["KILLED", "ForkServer", "ProcessJob"]
+__all__ = ["KILLED", "ForkServer", "ProcessJob", "prepare_fork_server", "take_fork_server"]
 
 logger = logging.getLogger("streamrt")
 
@@ -29,6 +31,8 @@ _END_S = 8.0
 """Longer than the fork server waits for its processes."""
 _HASHES = {"PYTHONHASHSEED": os.environ.get("PYTHONHASHSEED", "0")}
 """All processes of tasks have the same hashes, as on Spark."""
+_FIXED = ("LD_", "MALLOC_", "PYTHON")
+"""Beginnings of the names of variables that count only when a process starts."""
 
 
 class ProcessJob:
@@ -110,6 +114,7 @@ class ForkServer:
 
     def __init__(self) -> None:
         self._job: ProcessJob | None = None
+        self._begun_with = _fixed_variables()
         # Neither the thread that receives nor a caller may wait for a pipe that is full.
         self._orders: queue.SimpleQueue[object] = queue.SimpleQueue()
         self.alive = True
@@ -121,6 +126,14 @@ class ForkServer:
             raise RunnerError(f"the processes of tasks cannot be started: {error}") from error
         for work in (self._receive_reports, self._send_orders):
             threading.Thread(target=work, name="streamrt-fork-server", daemon=True).start()
+
+    def take_over(self) -> bool:
+        """Give it the environment of this process; return whether it can have that, and is there."""
+        if self.alive and self._begun_with == _fixed_variables():
+            path = [str(entry) for entry in sys.path]
+            self._orders.put(TakeOver({**os.environ, **_HASHES}, path, _working_directory()))
+            return True
+        return False
 
     def run(self, number: int, count: int, work: bytes) -> ProcessJob:
         """Start a job; the one before is over.
@@ -169,3 +182,39 @@ class ForkServer:
         self.alive = False
         if self._job is not None:
             self._job.lose_server()
+
+
+_prepared: ForkServer | None = None
+
+
+def prepare_fork_server() -> None:
+    """Start a fork server before the program that needs it, for its first run."""
+    global _prepared
+    _prepared = ForkServer()
+
+
+def take_fork_server() -> ForkServer:
+    """Return the prepared fork server, with the environment that this process has now; otherwise a new one.
+
+    Raises:
+        RunnerError: if Python cannot be started.
+    """
+    global _prepared
+    server, _prepared = _prepared, None
+    if server is not None:
+        if server.take_over():
+            return server
+        server.close()
+    return ForkServer()
+
+
+def _fixed_variables() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if name.startswith(_FIXED)}
+
+
+def _working_directory() -> str:
+    """Return the working directory; it may have been deleted."""
+    try:
+        return str(Path.cwd())
+    except OSError:
+        return ""

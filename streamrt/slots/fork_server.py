@@ -16,12 +16,15 @@ import pickle
 import signal
 import sys
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from types import FrameType
 from typing import Any
 
-__all__ = ["EndedProcess", "KillProcesses", "StartJob", "StartProcess", "serve_driver"]
+from streamrt.common.collection import collection_paused
+
+__all__ = ["EndedProcess", "KillProcesses", "StartJob", "StartProcess", "TakeOver", "serve_driver"]
 
 logger = logging.getLogger("streamrt")
 
@@ -45,6 +48,30 @@ class StartJob:
 
     job: int
     work: bytes = field(repr=False)
+
+
+@dataclass(frozen=True)
+class TakeOver:
+    """Order to have the environment that the driver has now, after a time in which both waited for a program.
+
+    Attributes:
+        environment: the variables. They may contain secrets.
+        path: the module search path.
+        directory: the working directory.
+    """
+
+    environment: Mapping[str, str] = field(repr=False)
+    path: Sequence[str]
+    directory: str
+
+    def apply(self) -> None:
+        """Change this process."""
+        os.environ.clear()
+        os.environ.update(self.environment)
+        sys.path[:] = self.path
+        # One that is gone cannot be entered, and the driver is in it.
+        with contextlib.suppress(OSError):
+            os.chdir(self.directory)
 
 
 @dataclass(frozen=True)
@@ -126,6 +153,8 @@ class _ForkServer:
                     self._works = {order.job: order.work}
                 elif isinstance(order, StartProcess):
                     self._start(order)
+                elif isinstance(order, TakeOver):
+                    order.apply()
                 else:
                     self._kill(order.job)
 
@@ -231,12 +260,13 @@ def _end_with_parent(parent: int) -> None:
 
 
 def _import_modules() -> None:
-    import streamrt.joins.lookup
-    import streamrt.slots.resident_task
-    import streamrt.windows  # noqa: F401 - loaded for the tasks
-    from streamrt.state.rocksdb import load_rocksdb
+    with collection_paused():
+        import streamrt.joins.lookup
+        import streamrt.slots.resident_task
+        import streamrt.windows  # noqa: F401 - loaded for the tasks
+        from streamrt.state.rocksdb import load_rocksdb
 
-    load_rocksdb()
+        load_rocksdb()
     # Garbage collections would touch these objects and so copy their memory pages.
     gc.freeze()
 

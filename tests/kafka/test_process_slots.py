@@ -1,5 +1,6 @@
 """Resident tasks in processes of this machine, without Spark: what they do, and what happens when processes die."""
 
+import json
 import os
 import signal
 import subprocess
@@ -15,6 +16,7 @@ import pytest
 
 from streamrt import Application, State
 from streamrt.errors import ProcessingError, RunnerError
+from streamrt.slots.fork_client import prepare_fork_server
 from tests.support import GROUP_PROTOCOLS, Kafka, Program, program_environment, running, unique, wait_until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
@@ -78,6 +80,29 @@ def test_state_is_kept_from_run_to_run(kafka: Kafka, guarantee: str) -> None:
         app.run(timeout=0.5)
         assert counted(kafka, target, 6 * run) == expected(3 * run)
         assert servers_of(psutil.Process()) == []
+
+
+@pytest.mark.parametrize("variable", ["ANSWER", "MALLOC_ANSWER"])
+def test_a_prepared_fork_server_has_the_environment_of_the_run(
+    kafka: Kafka, monkeypatch: pytest.MonkeyPatch, variable: str
+) -> None:
+    source, target = kafka.topic("in"), kafka.topic("out")
+    kafka.produce(source, ["x"])
+    prepare_fork_server()
+    # It has its name once it runs Python.
+    wait_until(lambda: servers_of(psutil.Process()) != [])
+    [prepared] = servers_of(psutil.Process())
+    monkeypatch.setenv(variable, "7")
+    app = app_without_spark(kafka)
+    sdf = app.dataframe(app.topic(source)).apply(lambda _: [os.environ[variable], os.getppid()])
+    sdf.to_topic(app.topic(target))
+    app.run(count=1)
+    [record] = kafka.receive(target, 1)
+    answer, server = json.loads(record.value)
+    assert answer == "7"
+    # What counts only when a process starts needs another one.
+    assert (server == prepared.pid) is (variable == "ANSWER")
+    assert servers_of(psutil.Process()) == []
 
 
 @pytest.mark.parametrize("guarantee", GUARANTEES)

@@ -11,6 +11,7 @@ import psutil
 import pytest
 
 from streamrt.kafka import Producer
+from streamrt.testing.plugin import KafkaBroker
 from tests.spark_cluster import free_port
 from tests.support import Program, unique, wait_until
 
@@ -35,7 +36,7 @@ from streamrt import Application
 
 os.environ["ANSWER"] = "version 1"
 arguments = sys.argv[1:]
-app = Application(consumer_group={group!r}, auto_offset_reset="earliest")
+app = Application(consumer_group={group!r}, auto_offset_reset="earliest"{options})
 sdf = app.dataframe(app.topic({topic!r}, value_deserializer="str"))
 sdf = sdf.apply(lambda word: [shout(word), os.environ["ANSWER"], *arguments])
 sdf.apply(lambda words, state: [*words, state.get("n", 0), state.set("n", state.get("n", 0) + 1)], stateful=True).print()
@@ -88,7 +89,7 @@ def test_a_change_is_at_work_on_the_same_jvm_and_broker(program: Start, words: P
     """Resident tasks run without a JVM. How it ends by Ctrl+C, with a broker that is given, is shown with a new project."""
     topic, port = "texts", free_port()
     address = f"127.0.0.1:{port}"
-    text = textwrap.dedent(WORDS).format(group=unique("group"), topic=topic)
+    text = textwrap.dedent(WORDS).format(group=unique("group"), topic=topic, options="")
     write(words, text)
     running = program(dev("run", "--port", port, "--topic", f"{topic}:1", words, "--loud"))
     running.wait_for(f"Kafka is ready at {address}; topics and state are deleted at the end")
@@ -126,3 +127,18 @@ def test_a_change_is_at_work_on_the_same_jvm_and_broker(program: Start, words: P
     # Nothing outlives it, not even where it is killed.
     running.process.kill()
     wait_until(lambda: not any(child.is_running() for child in children), what="all of its processes end")
+
+
+def test_a_program_that_names_processes_starts_no_jvm(program: Start, words: Path, kafka_broker: KafkaBroker) -> None:
+    topic, address = unique("texts"), kafka_broker.bootstrap_servers
+    options = ', processing_mode="resident", spark_master="processes[1]"'
+    text = textwrap.dedent(WORDS).format(group=unique("group"), topic=topic, options=options)
+    write(words, text)
+    running = program(dev("run", "--broker-address", address, "--topic", f"{topic}:1", words))
+    send(address, topic, "a")
+    running.wait_for("{'value': ['A', 'version 1', 0, None]}")
+    write(words, text.replace("version 1", "version 2"))
+    running.wait_for("stopped after 1 records")
+    send(address, topic, "b")
+    running.wait_for("{'value': ['B', 'version 2', 1, None]}")
+    assert jvms(running) == set()

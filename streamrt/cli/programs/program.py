@@ -2,53 +2,62 @@
 
 import json
 import os
+import queue
 import runpy
 import signal
 import sys
 import threading
 from collections.abc import Iterator
-from concurrent.futures import Future
 from pathlib import Path
+from typing import Any
 
-from streamrt.config import names_processes
 from streamrt.errors import RunnerError, end_readably
+from streamrt.slots.fork_client import prepare_fork_server
+from streamrt.spark.sessions.lender import LentJvm, accept_lender
 
 
-def main(orders: Iterator[str]) -> None:
+def main(orders: Iterator[str], requests: int, expected: str) -> None:
     """Wait for an order, and run a program as Python does.
 
     Args:
-        orders: two lines of JSON: the program and its arguments; then, when Spark's JVM has booted, its address.
+        orders: lines of JSON: the program and its arguments; then the address of Spark's JVM for each request.
             If there is no line, this process is not needed and returns. The end of the lines ends the program.
+        requests: file descriptor for requests of the JVM, each of which is a line.
+        expected: what runs the tasks of the program, as far as it is known: "spark", "processes" or "".
     """
     # Until the order, Ctrl+C is for the program in another process.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    import streamrt.spark.application  # so that the program need not wait for it
+    # So that the program need not wait for them.
+    if expected == "processes":
+        prepare_fork_server()
+    import streamrt.app
+    import streamrt.spark.application
 
-    uses_spark = not names_processes(os.environ)
-    if uses_spark:
-        import streamrt.spark.runner  # noqa: F401 - as above
-        from streamrt.spark.sessions.lending import LentJvm, accept_lender
+    if expected == "spark":
+        import streamrt.spark.runner  # noqa: F401
 
     line = next(orders, None)
     if line is None:
         return
     signal.signal(signal.SIGINT, signal.default_int_handler)
     order = json.loads(line)
-    jvm: Future[LentJvm] = Future()
+    answers: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
 
     def listen() -> None:
         for told in map(json.loads, orders):
-            if "error" in told:
-                jvm.set_exception(RunnerError(told["error"]))
-            else:
-                jvm.set_result(LentJvm(**told))
+            answers.put(told)
         # The parent process, which gave the order, has ended.
         os.kill(os.getpid(), signal.SIGTERM)
 
+    def ask() -> LentJvm:
+        os.write(requests, b"\n")
+        told = answers.get()
+        if "error" in told:
+            raise RunnerError(told["error"])
+        return LentJvm(**told)
+
     threading.Thread(target=listen, name="streamrt-orders", daemon=True).start()
-    if uses_spark:
-        accept_lender(jvm.result)
+    accept_lender(ask)
     run_program(order["program"], order["arguments"])
 
 
@@ -83,4 +92,4 @@ def _read_lines(descriptor: int) -> Iterator[str]:
 
 
 if __name__ == "__main__":
-    main(_read_lines(int(sys.argv[1])))
+    main(_read_lines(int(sys.argv[1])), int(sys.argv[2]), sys.argv[3])

@@ -18,12 +18,14 @@ from streamrt.cli.output import echo
 from streamrt.config import names_processes
 from streamrt.errors import ConfigurationError, StreamRTError
 from streamrt.extras import install_command
-from streamrt.runtime.driver.life.exits import in_background
 from streamrt.spark.sessions.lending import LentSpark
 
 _LOOK_MS = 200
+_SETTLE_MS = 20
+"""Milliseconds without a change after which a file is taken to be written."""
 _BUSY_S = 8.0
 """Seconds before the next process is prepared, so that it does not compete with the starting program."""
+_BUSY_WITHOUT_SPARK_S = 2.0
 _STOP_S = 15.0
 """Seconds that a program has to stop at a boundary before it is killed."""
 
@@ -33,22 +35,27 @@ class Attempt:
 
     Args:
         environment: environment of the process.
+        spark: lends its JVM to the program.
+        expected: what runs the tasks of the program, as far as it is known: "spark", "processes" or "".
     """
 
-    def __init__(self, environment: dict[str, str]) -> None:
+    def __init__(self, environment: dict[str, str], spark: LentSpark, expected: str) -> None:
+        self._spark = spark
         reading, writing = os.pipe()
+        asked, asking = os.pipe()
         self._orders: IO[str] = os.fdopen(writing, "w")
+        self._requests: IO[str] = os.fdopen(asked)
         self._begun = False
-        command = [sys.executable, "-m", "streamrt.cli.programs.program", str(reading)]
-        self.process = subprocess.Popen(command, env=environment, pass_fds=(reading,))  # noqa: S603 - our own module
+        command = [sys.executable, "-m", "streamrt.cli.programs.program", str(reading), str(asking), expected]
+        self.process = subprocess.Popen(command, env=environment, pass_fds=(reading, asking))  # noqa: S603 - our own module
         os.close(reading)
+        os.close(asking)
+        threading.Thread(target=self._lend_spark, name="streamrt-lend", daemon=True).start()
 
-    def run(self, program: Path, arguments: Sequence[str], spark: LentSpark | None) -> None:
+    def run(self, program: Path, arguments: Sequence[str]) -> None:
         """Run a program in the process. A program that needs the JVM waits until it has booted."""
         self._begun = True
         self._send_document({"program": str(program), "arguments": list(arguments)})
-        if spark is not None:
-            in_background("streamrt-lend", lambda: self._lend_spark(spark))
 
     def stop(self) -> None:
         """Stop the program at a boundary; kill it if it does not stop."""
@@ -65,12 +72,14 @@ class Attempt:
         with contextlib.suppress(OSError):
             self._orders.close()
 
-    def _lend_spark(self, spark: LentSpark) -> None:
-        try:
-            told = dataclasses.asdict(spark.jvm())
-        except StreamRTError as error:
-            told = {"error": str(error)}
-        self._send_document(told)
+    def _lend_spark(self) -> None:
+        with self._requests:
+            for _ in self._requests:
+                try:
+                    told = dataclasses.asdict(self._spark.jvm())
+                except StreamRTError as error:
+                    told = {"error": str(error)}
+                self._send_document(told)
 
     def _send_document(self, document: dict[str, Any]) -> None:
         # The process may have ended; the reloader notices this by itself.
@@ -112,20 +121,19 @@ class Reloader:
         """Run the program until SIGINT or SIGTERM."""
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, self._handle_end)
-        if names_processes(self._environment):
-            self._run_attempts(None)
-            return
         with contextlib.closing(LentSpark(self._environment.get("STREAMRT_PROCESSING_MODE", "micro-batch"))) as spark:
             self._run_attempts(spark)
 
-    def _run_attempts(self, spark: LentSpark | None) -> None:
-        current = self._begin_attempt(spark)
+    def _run_attempts(self, spark: LentSpark) -> None:
+        known = "processes" if names_processes(self._environment) else ""
+        current = self._begin_attempt(Attempt(self._environment, spark, known), spark)
         begun, told = time.monotonic(), False
         try:
             changes = self._watch(
                 *self._watched,
                 watch_filter=self._filter,
                 stop_event=self._ends,
+                step=_SETTLE_MS,
                 rust_timeout=_LOOK_MS,
                 yield_on_timeout=True,
                 raise_interrupt=False,
@@ -133,34 +141,34 @@ class Reloader:
             for changed in changes:
                 if changed:
                     self._print_message(f"{_format_names(changed)} changed: restarting {self._program.name}")
-                    self._mute_spark(spark, True)
+                    spark.mute(True)
                     current.stop()
-                    current = self._begin_attempt(spark)
+                    prepared, self._next = self._next, None
+                    current = self._begin_attempt(prepared or self._prepare_attempt(spark), spark)
                     begun, told = time.monotonic(), False
                 elif not told and current.process.poll() is not None:
                     self._print_message(
                         f"{self._program.name} {_describe_end(current.process.returncode)}; it restarts when a file changes"
                     )
                     told = True
-                if self._next is None and (told or time.monotonic() - begun > _BUSY_S):
-                    self._next = Attempt(self._environment)
-                    if spark is not None:
-                        spark.prepare_workers()
+                busy_s = _BUSY_S if spark.is_needed else _BUSY_WITHOUT_SPARK_S
+                if self._next is None and (told or time.monotonic() - begun > busy_s):
+                    self._next = self._prepare_attempt(spark)
+                    spark.prepare_workers()
         finally:
-            self._mute_spark(spark, True)
+            spark.mute(True)
             current.stop()
             if self._next is not None:
                 self._next.stop()
 
-    def _begin_attempt(self, spark: LentSpark | None) -> Attempt:
-        attempt, self._next = self._next or Attempt(self._environment), None
-        self._mute_spark(spark, False)
-        attempt.run(self._program, self._arguments, spark)
-        return attempt
+    def _prepare_attempt(self, spark: LentSpark) -> Attempt:
+        """Start a process for the next attempt, which is taken to need what the former one needed."""
+        return Attempt(self._environment, spark, "spark" if spark.is_needed else "processes")
 
-    def _mute_spark(self, spark: LentSpark | None, muted: bool) -> None:
-        if spark is not None:
-            spark.mute(muted)
+    def _begin_attempt(self, attempt: Attempt, spark: LentSpark) -> Attempt:
+        spark.mute(False)
+        attempt.run(self._program, self._arguments)
+        return attempt
 
     def _handle_end(self, _signal: int, _frame: FrameType | None) -> None:
         self._ends.set()

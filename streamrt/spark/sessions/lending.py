@@ -2,7 +2,8 @@
 
 import os
 import sys
-from collections.abc import Callable, Mapping
+import threading
+from collections.abc import Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,32 +13,16 @@ from streamrt.jvm.jars import fetch_jars
 from streamrt.runtime.driver.life.exits import in_background
 from streamrt.slots.runtime_dir import make_runtime_dir, remove_runtime_dir
 from streamrt.spark.sessions.gateway import Boot, Jvm, archive_kind, connect, start_jvm
+from streamrt.spark.sessions.lender import LentJvm, current_lender
 
-__all__ = ["Borrowed", "LentJvm", "LentSpark", "accept_lender", "borrow"]
+__all__ = ["Borrowed", "LentSpark", "borrow"]
 
 _SHAPING = ("spark.driver.memory", "spark.driver.extraJavaOptions")
 """Spark settings that a running JVM can no longer apply."""
 
 
-@dataclass(frozen=True)
-class LentJvm:
-    """Access of a program to the JVM.
-
-    Attributes:
-        port: port of its py4j gateway.
-        secret: secret of the gateway.
-        environment: the environment of its Python workers, unless the program sets another one.
-        directory: directory of its sockets; Spark reads this setting once in the life of a JVM.
-    """
-
-    port: int
-    secret: str = field(repr=False)
-    environment: Mapping[str, str] = field(repr=False)
-    directory: str
-
-
 class LentSpark:
-    """A JVM that boots in the background, for the use of one program after another.
+    """A JVM for the use of one program after another, which boots when the first one asks for it.
 
     Args:
         mode: the processing mode, which selects the class archive.
@@ -47,37 +32,46 @@ class LentSpark:
         self._kind = archive_kind(mode)
         self._runtime_dir = make_runtime_dir()
         self._boot = Boot()
-        self._starting = self._start_jvm()
+        self._lock = threading.Lock()
+        self._starting: Future[Jvm] | None = None
+
+    @property
+    def is_needed(self) -> bool:
+        """Whether a program has asked for it."""
+        return self._starting is not None
 
     def jvm(self) -> LentJvm:
-        """Return access to the JVM when it has booted; a JVM that has died is booted again.
+        """Boot the JVM, and return access to it when it has booted; one that has died is booted again.
 
         Raises:
             RunnerError: if it cannot be started.
             JavaNotFoundError: if there is no Java.
             JarError: if its libraries are missing and cannot be downloaded.
         """
-        if self._starting.done() and (self._starting.exception() or self._starting.result().process.poll() is not None):
-            self._starting = self._start_jvm()
-        jvm = self._starting.result()
+        with self._lock:
+            starting = self._starting
+            if starting is None or (
+                starting.done() and (starting.exception() or starting.result().process.poll() is not None)
+            ):
+                starting = self._starting = self._start_jvm()
+        jvm = starting.result()
         return LentJvm(jvm.port, jvm.secret, dict(os.environ), str(self._runtime_dir))
 
     def mute(self, muted: bool) -> None:
         """Set whether the output of the JVM and its workers is discarded, because a program has ended."""
-        if self._is_ready():
-            flag = self._starting.result().muted
-            flag.set() if muted else flag.clear()
+        if (jvm := self._booted()) is not None:
+            jvm.muted.set() if muted else jvm.muted.clear()
 
     def prepare_workers(self) -> None:
         """Prepare a process from which the workers of the next program are forked."""
-        if self._is_ready():
-            self._starting.result().prepare_workers()
+        if (jvm := self._booted()) is not None:
+            jvm.prepare_workers()
 
     def close(self) -> None:
         """End the JVM."""
         self._boot.give_up()
-        if self._is_ready():
-            self._starting.result().end()
+        if (jvm := self._booted()) is not None:
+            jvm.end()
         remove_runtime_dir(self._runtime_dir)
 
     def _start_jvm(self) -> "Future[Jvm]":
@@ -89,21 +83,11 @@ class LentSpark:
 
         return in_background("streamrt-jvm", start)
 
-    def _is_ready(self) -> bool:
-        return self._starting.done() and self._starting.exception() is None
-
-
-_lender: Callable[[], LentJvm] | None = None
-
-
-def accept_lender(lender: Callable[[], LentJvm] | None) -> None:
-    """Let this process use the JVM of another one.
-
-    Args:
-        lender: waits for the JVM and returns access to it; None for a separate JVM.
-    """
-    global _lender
-    _lender = lender
+    def _booted(self) -> Jvm | None:
+        starting = self._starting
+        if starting is None or not starting.done() or starting.exception() is not None:
+            return None
+        return starting.result()
 
 
 @dataclass(frozen=True)
@@ -127,9 +111,10 @@ def borrow(settings: Mapping[str, str]) -> Borrowed | None:
     Args:
         settings: Spark's settings. If they shape the JVM, the process needs a separate one.
     """
-    if _lender is None or any(name in settings for name in _SHAPING):
+    ask = current_lender()
+    if ask is None or any(name in settings for name in _SHAPING):
         return None
-    lent = _lender()
+    lent = ask()
     gateway = connect(lent.port, lent.secret)
     left = getattr(getattr(gateway.jvm.org.apache.spark, "SparkContext$"), "MODULE$").getActive()
     if left.isDefined():
