@@ -98,7 +98,7 @@ def test_a_prepared_fork_server_has_the_environment_of_the_run(
     sdf.to_topic(app.topic(target))
     app.run(count=1)
     [record] = kafka.receive(target, 1)
-    answer, server = json.loads(record.value)
+    answer, server = json.loads(record.value or b"")
     assert answer == "7"
     # What counts only when a process starts needs another one.
     assert (server == prepared.pid) is (variable == "ANSWER")

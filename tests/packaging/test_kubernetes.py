@@ -226,6 +226,15 @@ def test_numbers_and_flags_arrive_as_they_are(tmp_path: Path, monkeypatch: pytes
 
 @uses_helm
 @pytest.mark.slow
+def test_slots_can_be_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in rendered(tmp_path, processes=True, slots=4)["ConfigMap"]["data"].items():
+        monkeypatch.setenv(name, value)
+    settings = ApplicationConfig.create()
+    assert (settings.spark_master, settings.processing_mode) == ("processes[4]", "resident")
+
+
+@uses_helm
+@pytest.mark.slow
 def test_new_settings_need_new_pods(tmp_path: Path) -> None:
     annotations = [
         pod(rendered(tmp_path, config={"commit_interval": seconds}))["metadata"]["annotations"] for seconds in (1, 1, 2)

@@ -20,7 +20,10 @@ app.kubernetes.io/instance: {{ include "streamrt.fullname" . }}
 STREAMRT_BROKER_ADDRESS: {{ .Values.broker | quote }}
 STREAMRT_CONSUMER_GROUP: {{ .Values.consumerGroup | quote }}
 STREAMRT_CONTROL: {{ printf "0.0.0.0:%d" (int .Values.control.port) | quote }}
-STREAMRT_SPARK_MASTER: {{ printf "local[%d]" (int .Values.slots) | quote }}
+STREAMRT_SPARK_MASTER: {{ printf "%s[%d]" (ternary "processes" "local" .Values.processes) (int .Values.slots) | quote }}
+{{- if and .Values.processes (not (hasKey .Values.config "processing_mode")) }}
+STREAMRT_PROCESSING_MODE: "resident"
+{{- end }}
 {{- range $name, $value := .Values.config }}
 {{- /* JSON writes numbers as they are; otherwise a million would become 1e+06. */}}
 STREAMRT_{{ upper $name }}: {{ kindIs "string" $value | ternary $value (toJson $value) | quote }}
