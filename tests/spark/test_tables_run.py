@@ -71,9 +71,7 @@ def test_tables_in_and_out_and_again_in_the_other_mode(
         }
 
 
-def test_example_of_endpoints_as_a_program(
-    kafka: Kafka, aws: AWSServer, program: Callable[..., RunningProgram], hosted: Callable[..., RunningProgram]
-) -> None:
+def test_example_of_endpoints_as_a_program(kafka: Kafka, aws: AWSServer, hosted: Callable[..., RunningProgram]) -> None:
     queue, topic = f"{unique('jobs')}.fifo", "source__city.rides"
     aws.client("sqs").create_queue(QueueName=queue, Attributes={"FifoQueue": "true"})
     reader, path = Reader(aws, queue), ROOT / "examples" / "endpoints_sse.py"
@@ -90,7 +88,7 @@ def test_example_of_endpoints_as_a_program(
         }
         server.first = "retry: 100\n\n: a comment\n\n"
         server.add('{"id": 1}', '{"id": 2}')
-        first = program(path, **environment)
+        first = hosted(path, **environment)
         wait_until(lambda: kafka.admin.inspect_topics([topic])[topic] is not None, 120, "the topic")
         wait_until(lambda: kafka.end(topic) == 2, 120, "two rows")
         server.drop()
@@ -99,7 +97,7 @@ def test_example_of_endpoints_as_a_program(
         assert first.end()[0] == 0, first.err
         assert [request.headers.get("last-event-id") for request in server.http.requests] == [None, "2"]
 
-        # The application starts again, in a process that has a Spark already.
+        # The application starts again.
         again = hosted(path, **environment)
         wait_until(lambda: len(server.http.requests) == 3 or again.process.poll() is not None, 120, "a connection")
         assert again.end()[0] == 0, again.err
