@@ -15,7 +15,7 @@ from streamrt.joins import BaseField, BaseLookup, LookupBuffer
 from streamrt.kafka import TopicConfig
 from streamrt.operators import endings
 from streamrt.runtime.tasks.chain import collector
-from streamrt.testing import TopologyTestDriver, memory
+from streamrt.testing import InputRecord, TopologyTestDriver, memory
 from streamrt.topology import TaskId
 from tests.unit.apps import Stage, application
 
@@ -56,8 +56,7 @@ class Windowed:
         self.driver = self.stage.drive()
 
     def pipe(self, *records: tuple[str, int, int]) -> None:
-        for key, value, timestamp in records:
-            self.driver.pipe("in", value, key=key, timestamp=timestamp)
+        self.driver.pipe_many(InputRecord("in", value, key, timestamp) for key, value, timestamp in records)
 
     def found(self) -> list[Any]:
         return sorted((key, value["start"], value["end"], value["value"]) for value, key, *_ in self.driver.outputs())

@@ -9,6 +9,7 @@ import pytest
 
 from streamrt import StreamingDataFrame
 from streamrt.errors import ArgumentValueError, ProcessingError
+from streamrt.testing import InputRecord
 from streamrt.windows import Window
 from tests.unit.apps import Stage
 
@@ -24,9 +25,9 @@ def outputs(build: Callable[[StreamingDataFrame], StreamingDataFrame], records: 
     stage = Stage()
     found: list[Any] = []
     build(stage.sdf).update(lambda value, key, time, headers: found.append((value, time)), metadata=True)
-    driver = stage.drive()
-    for value, timestamp in records:
-        driver.pipe(stage.source, value, key=b"%d" % (value % 2), timestamp=timestamp)
+    stage.drive().pipe_many(
+        InputRecord(stage.source, value, b"%d" % (value % 2), timestamp) for value, timestamp in records
+    )
     return found
 
 

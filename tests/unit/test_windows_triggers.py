@@ -9,7 +9,7 @@ import pytest
 from streamrt import StreamingDataFrame
 from streamrt.errors import ArgumentValueError, ProcessingError
 from streamrt.kafka import TopicConfig
-from streamrt.testing import TopologyTestDriver
+from streamrt.testing import InputRecord, TopologyTestDriver
 from streamrt.windows import (
     Collect,
     ContinuousEventTimeTrigger,
@@ -60,12 +60,12 @@ class Play:
         self.side = {tag: self._gathered(frame.side_output(tag)) for tag in sides}
         self.driver = TopologyTestDriver(self.app, start=start)
 
-    def pipe(self, *records: Record, partition: int | None = None) -> list[Any]:
+    def pipe(self, *records: Record, partition: int = 0) -> list[Any]:
         """Send records (key, value, timestamp) through it; return the new results, except those of the last key."""
         before = len(self.results)
-        for key, value, timestamp in records:
-            where: dict[str, Any] = {} if partition is None else {"partition": partition}
-            self.driver.pipe(self.topic, value, key=key, timestamp=timestamp, **where)
+        self.driver.pipe_many(
+            InputRecord(self.topic, value, key, timestamp, partition=partition) for key, value, timestamp in records
+        )
         return [result for result in self.results[before:] if result[0] != END[0]]
 
     def advance(self, by: int) -> list[Any]:
