@@ -58,7 +58,7 @@ class ProcessorTimes:
             if looks or len(self._known) > 1:
                 self._look()
             total_s = self._sum()
-            # Where nobody waits for the children of a process, as Spark's daemon of workers, their time goes with it.
+            # Where no one waits for the children of a process, as Spark's daemon of workers, their time goes with it.
             self._gone_s += max(0.0, self._total_s - total_s)
             self._total_s = max(self._total_s, total_s)
             return self._total_s
