@@ -46,7 +46,7 @@ class StoredFile:
 
     Attributes:
         size: its size in bytes.
-        digest: BLAKE2b digest of its content, in 64 hexadecimal digits. It is the name of the object, too.
+        digest: BLAKE2b digest of its content, in 64 hexadecimal digits. The object has this name.
     """
 
     size: int

@@ -110,7 +110,7 @@ class StateSnapshots:
 
 
 def _hold(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return options with all texts as secrets: each file system names its credentials in its own way."""
+    """Return options with each text as a secret: each file system names its credentials in its own way."""
     return {
         name: Secret(value) if isinstance(value, str) else _hold(value) if isinstance(value, Mapping) else value
         for name, value in options.items()

@@ -34,7 +34,8 @@ app = Application(
     processing_mode="resident",
     spark_master="processes[2]",
     commit_interval=0.5,
-    state_snapshots=StateSnapshots({url!r}, interval_s=1, least_replay=100),
+    # Options reach the processes as secrets.
+    state_snapshots=StateSnapshots({url!r}, interval_s=1, least_replay=100, storage_options={{"note": "sesame-open"}}),
 )
 app.dataframe(app.topic({source!r})).apply(count, stateful=True).to_topic(app.topic({target!r}))
 

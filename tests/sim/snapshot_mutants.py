@@ -47,7 +47,9 @@ def _take_before_the_commit(self: TaskStores, writer: Any, ends: Any) -> None:
         snapshots.sim.upload(store.identity, (entries, stamp))
 
 
-def _stamp_too_high(self: SimSnapshots, identity: StoreIdentity, partition: StorePartition) -> None:
+def _stamp_too_high(
+    self: SimSnapshots, identity: StoreIdentity, partition: StorePartition, *, after_commit: bool = True
+) -> None:
     _REAL_OFFER(self, identity, partition)
     for folder in self.sim.index.get(identity, ())[-1:]:
         entries, stamp = self.sim.objects[folder]

@@ -60,7 +60,7 @@ class SimSnapshots(Snapshots):
         self.sim = sim
         self._process = process
 
-    def offer(self, identity: StoreIdentity, partition: StorePartition) -> None:
+    def offer(self, identity: StoreIdentity, partition: StorePartition, *, after_commit: bool = True) -> None:
         self.sim.step(self._process, "snapshot")
         if self.sim.own.random() < 0.4:
             assert isinstance(partition, SimPartition)

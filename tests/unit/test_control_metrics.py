@@ -17,12 +17,17 @@ from streamrt.topology import Measured, MetricId, Tally, TaskId
 from streamrt.topology.tallies import (
     CACHE_HITS,
     CACHE_MISSES,
+    CHANGELOG_RESTORES,
     LATE_RECORDS,
     LOOKUP_HITS,
     OPERATOR_RECORDS,
     OPERATOR_SECONDS,
     SINK_RETRIES,
     SINK_RETRY_SECONDS,
+    SNAPSHOT_BYTES,
+    SNAPSHOT_FAILURES,
+    SNAPSHOT_RESTORES,
+    SNAPSHOT_UPLOADS,
     TIMERS,
 )
 from tests.unit.played import PARTITION, Played
@@ -55,7 +60,7 @@ def busy(app: Played) -> None:
             produced_bytes=80,
             memory={"machine:7": 4096},
             block_cache={"machine:7": 1024},
-            sizes={store: StoreSize(5_000, 40), (task, "own"): StoreSize(70, None)},
+            sizes={store: StoreSize(5_000, 40, 1_500, 900), (task, "own"): StoreSize(70, None)},
             tallies={
                 Tally(CACHE_HITS, "orders", "default"): 9,
                 Tally(CACHE_MISSES, "orders", "default"): 1,
@@ -64,6 +69,11 @@ def busy(app: Played) -> None:
                 Tally(OPERATOR_RECORDS, "orders", "apply-1"): 2,
                 Tally(TIMERS, "orders", "process_Check"): 6,
                 Tally(LATE_RECORDS, "orders", "default"): 7,
+                Tally(SNAPSHOT_UPLOADS, "orders", "default"): 4,
+                Tally(SNAPSHOT_BYTES, "orders", "default"): 1_200,
+                Tally(SNAPSHOT_FAILURES, "orders", "default"): 2,
+                Tally(SNAPSHOT_RESTORES, "orders", "default"): 1,
+                Tally(CHANGELOG_RESTORES, "orders", "default"): 3,
                 Tally(SINK_RETRIES): 3,
                 Tally(SINK_RETRY_SECONDS): 0.5,
             },
@@ -123,6 +133,14 @@ def test_metrics_are_what_the_driver_knows(app: Played, client: Client) -> None:
     assert found["streamrt_state_entries", ("0", "default", "orders")] == 40
     assert found["streamrt_state_size_bytes", ("0", "own", "orders")] == 70
     assert ("streamrt_state_entries", ("0", "own", "orders")) not in found
+    assert found["streamrt_state_snapshot_timestamp_seconds", ("0", "default", "orders")] == 1.5
+    assert found["streamrt_state_snapshot_size_bytes", ("0", "default", "orders")] == 900
+    assert ("streamrt_state_snapshot_size_bytes", ("0", "own", "orders")) not in found
+    assert found["streamrt_state_snapshot_uploads_total", ("default", "orders")] == 4
+    assert found["streamrt_state_snapshot_upload_bytes_total", ("default", "orders")] == 1_200
+    assert found["streamrt_state_snapshot_failures_total", ("default", "orders")] == 2
+    assert found["streamrt_state_complete_restores_total", ("snapshot", "default", "orders")] == 1
+    assert found["streamrt_state_complete_restores_total", ("changelog", "default", "orders")] == 3
     assert found["streamrt_worker_block_cache_bytes", ("machine:7",)] == 1_024
     assert found["streamrt_cache_hits_total", ("state", "default", "orders")] == 9
     assert found["streamrt_cache_misses_total", ("state", "default", "orders")] == 1
@@ -151,7 +169,8 @@ def test_metrics_are_what_the_driver_knows(app: Played, client: Client) -> None:
     assert found["streamrt_starts_total", ()] == 2
     assert found["streamrt_records_total", ()] == 5
     assert found["streamrt_topic_paused", ("orders",)] == 1, "a restart leaves topics paused"
-    assert not any(name.startswith(("streamrt_state", "streamrt_worker")) for name, _ in found)
+    gauges = ("streamrt_state_size", "streamrt_state_entries", "streamrt_state_snapshot_timestamp", "streamrt_worker")
+    assert not any(name.startswith(gauges) for name, _ in found)
     assert found["streamrt_timers_total", ("process_Check", "orders")] == 6
     assert not any("memory" in name or "jvm" in name for name, _ in found if name.startswith("streamrt"))
 

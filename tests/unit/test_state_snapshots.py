@@ -30,6 +30,7 @@ from streamrt.state.snapshots import (
     StoredFile,
     UnusableSnapshotError,
 )
+from streamrt.testing import TopologyTestDriver
 from tests.unit.apps import application
 from tests.unit.snapshots import ABSENCE_MS, IDENTITY, World, wait_for
 
@@ -106,6 +107,36 @@ def test_a_store_without_changes_has_no_second_snapshot(tmp_path: Path) -> None:
     world.commit(a=8)
     world.await_uploads()
     assert len(world.repository.names()) == 3, "the time of the last snapshot outlives the process"
+
+
+def test_the_last_commit_of_an_idle_task_has_a_snapshot_too(tmp_path: Path) -> None:
+    world = World(tmp_path, commits=0, interval_s=0.2)
+    world.open()
+    world.commit(a=1)
+    world.commit(a=2)
+    last = world.stamp.changelog_offset
+
+    def is_taken() -> bool:
+        assert world.stores is not None
+        world.stores.take_due_snapshots()
+        return any(world.repository.read(name).stamp.changelog_offset == last for name in world.repository.names())
+
+    wait_for(is_taken)
+    world.await_uploads()
+    count = len(world.repository.names())
+    time.sleep(0.3)
+    assert is_taken()
+    world.await_uploads()
+    assert len(world.repository.names()) == count, "an idle store has no further ones"
+
+
+def test_the_test_driver_takes_none(tmp_path: Path) -> None:
+    app = application(state_snapshots=tmp_path.as_uri())
+    sdf = app.dataframe(app.topic("orders"))
+    sdf.apply(lambda value, state: state.set("n", value) or value, stateful=True).to_topic(app.topic("out"))
+    with TopologyTestDriver(app) as driver:
+        driver.pipe("orders", 1, key="a")
+    assert not list(tmp_path.iterdir())
 
 
 def test_files_that_are_there_are_not_sent_again(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Maintenance of a resident task between two time slices: flushes of stores and garbage collection.
+"""Maintenance of a resident task between two time slices: flushes and snapshots of stores, and garbage collection.
 
 Stores write without a log. Data reaches the disk when a buffer is full, or when `Upkeep` flushes a store that has held
 back changes for too long. Garbage is collected here, because the thresholds of Python's collector are set so that it
@@ -63,6 +63,9 @@ class Upkeep:
         if now - self._looked_at < _LOOK_S:
             return
         self._looked_at = now
+        tasks = list(tasks)
+        for task in tasks:
+            task.stores.take_due_snapshots()
         for task in tasks:
             # A store error is handled when the store is used next.
             with contextlib.suppress(StateError):

@@ -1,5 +1,6 @@
 """The search for the newest snapshot that fits, and its download, in a thread: a restore has a deadline."""
 
+import contextlib
 import logging
 import os
 import shutil
@@ -25,6 +26,8 @@ logger = logging.getLogger("streamrt")
 _PATIENCE_S: Final = 60.0
 """How long a restore waits for the next bytes."""
 _POLL_S: Final = 0.05
+_PAUSES_S: Final = (0.5, 2.0)
+"""Pauses before the attempts after an error of the object store."""
 
 
 class _AbandonedError(Exception):
@@ -139,10 +142,19 @@ class SnapshotDownload:
     def _run(self) -> None:
         try:
             with self._acquire_lock():
-                self._find(self._repository())
+                for pause_s in (*_PAUSES_S, None):
+                    try:
+                        self._find(self._repository())
+                        return
+                    except _AbandonedError:
+                        raise
+                    except Exception:
+                        # Object stores have exceptions of their own. Files that are here stay.
+                        if pause_s is None or self._abandoned.wait(pause_s):
+                            raise
         except _AbandonedError:
             pass
-        except Exception as error:  # noqa: BLE001 - object stores have exceptions of their own
+        except Exception as error:  # noqa: BLE001 - `wait` reports it
             self._error = error
         finally:
             self._ended.set()
@@ -152,9 +164,11 @@ class SnapshotDownload:
         make_private(self._folder)
         before = -1
         while (lock := self._try_lock()) is None:
-            size = sum(path.stat().st_size for path in self._folder.glob("*/*"))
-            self._note_bytes(0 if size != before else None)
-            before = size
+            # The other process renames and deletes files meanwhile.
+            with contextlib.suppress(OSError):
+                size = sum(path.stat().st_size for path in self._folder.glob("*/*"))
+                self._note_bytes(0 if size != before else None)
+                before = size
             time.sleep(_POLL_S)
         return lock
 

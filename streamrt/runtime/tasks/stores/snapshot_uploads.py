@@ -31,6 +31,7 @@ class _Schedule:
 
     due_at: float
     commits: int = 0
+    taken: Stamp | None = None
 
 
 class _Upload(NamedTuple):
@@ -66,21 +67,28 @@ class SnapshotUploads:
         self._thread: threading.Thread | None = None
         self._failing = False
 
-    def offer(self, identity: StoreIdentity, partition: StorePartition, folder: Path) -> None:
+    def offer(
+        self, identity: StoreIdentity, partition: StorePartition, folder: Path, *, after_commit: bool = True
+    ) -> None:
         """Take a snapshot of a store partition if it is due, unless the last one is still being uploaded.
 
         Args:
             identity: its identity.
             partition: the store partition, which contains nothing but commits.
             folder: the local folder for its uploads.
+            after_commit: whether this follows a commit; otherwise the last commit of this process has no snapshot.
         """
         now, stamp = time.monotonic(), partition.stamp
         schedule = self._schedules.get(identity)
         if schedule is None:
+            if not after_commit:
+                return
             schedule = self._schedules[identity] = _Schedule(now + self._pause_s(folder / "taken"))
-        schedule.commits += 1
+        schedule.commits += after_commit
         by_commits = 0 < self._settings.commits <= schedule.commits
         if stamp is None or stamp.changelog_offset is None or not (by_commits or now >= schedule.due_at):
+            return
+        if stamp == schedule.taken:
             return
         try:
             lock = self._take(partition, folder)
@@ -91,6 +99,7 @@ class SnapshotUploads:
                 schedule.due_at = max(schedule.due_at, now + _RETRY_LOCK_S)
                 return
             created_at = time.time_ns() // 1_000_000
+            schedule.taken = stamp
             self._waiting.put(_Upload(identity, stamp, created_at, folder / "checkpoint", lock))
             self._start_thread()
         schedule.due_at, schedule.commits = now + self._settings.interval_s, 0

@@ -78,17 +78,19 @@ class Snapshots:
         self._lock = threading.Lock()
         self._uploads: SnapshotUploads | None = None
 
-    def offer(self, identity: StoreIdentity, partition: StorePartition) -> None:
+    def offer(self, identity: StoreIdentity, partition: StorePartition, *, after_commit: bool = True) -> None:
         """Take a snapshot if it is due. Call this after each commit, once its changes are in the store.
 
         Args:
             identity: the identity of the store partition.
             partition: the store partition.
+            after_commit: False for calls in between, for commits that were not followed by others.
         """
         if self._uploads is None:
             self._delete_leftovers()
             self._uploads = SnapshotUploads(self._settings, self._repository, self._note_upload)
-        self._uploads.offer(identity, partition, self._folder(identity) / "upload")
+        folder = self._folder(identity) / "upload"
+        self._uploads.offer(identity, partition, folder, after_commit=after_commit)
 
     def find(
         self,

@@ -278,6 +278,13 @@ class TaskStores:
                 # The store has what is committed, and nothing else.
                 self._snapshots.offer(store.identity, store.partition)
 
+    def take_due_snapshots(self) -> None:
+        """Take the snapshots that are due although no commit follows the last one."""
+        if self._snapshots is not None:
+            for store in self._open.values():
+                if store.changelog is not None:
+                    self._snapshots.offer(store.identity, store.partition, after_commit=False)
+
     def flush_held_back(self) -> bool:
         """Start writing to disk the overdue changes of one store at most, without waiting.
 
