@@ -172,7 +172,10 @@ class ResidentFeeding:
             self._places.update(inputs)
         self._processing = True
         try:
-            self.get_ready(context)
+            self._context = context
+            # What open tasks know of event time came with their last commit.
+            if self._running is None or not self._feed.reading:
+                self.get_ready(context)
             self._feed.hold(chunk)
             self._work_until_done(
                 Time(context.watermarks, frozenset(), context.final, context.others), {partition: end}
