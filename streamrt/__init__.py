@@ -117,7 +117,7 @@ def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'streamrt' has no attribute {name!r}")
     try:
-        # Modules are no garbage, and there are hundreds of them.
+        # Modules are never garbage, and there are hundreds of them.
         with collection_paused():
             value = getattr(importlib.import_module(_HOMES[name]), name)
     except KeyboardInterrupt:

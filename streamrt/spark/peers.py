@@ -1,7 +1,7 @@
 """Finds out that another instance has died before its session in the group is over.
 
 An instance with a control server announces the server's address, see `url_of_member`. If a connection is refused, the
-machine is there and the process is not. An instance that does not answer at all may be cut off from here alone: it is
+machine is there and the process is not. An instance that does not answer at all may only be cut off from here, so it is
 left to the group's coordinator.
 """
 
@@ -42,7 +42,7 @@ class StaticMember(NamedTuple):
 
 
 def parse_member(member: ListedMember) -> StaticMember | None:
-    """Return the slot and the instance of a member; None if it is no slot of an instance.
+    """Return the slot and the instance of a member; None if it is not a slot of an instance.
 
     Example:
         >>> uuid = "5f0c1a52-8d1f-4a9c-9a53-6a8a5d6f3c11"
@@ -95,7 +95,7 @@ class Peers:
         self._peers: dict[str, _Peer] = {}
 
     def see(self, members: Iterable[ListedMember]) -> None:
-        """Note the members of the group. An instance that has joined again has to answer again, too."""
+        """Note the members of the group. An instance that has joined again also has to answer again."""
         former, self._peers = self._peers, {}
         listed: dict[str, list[tuple[str, ListedMember]]] = {}
         for member in members:

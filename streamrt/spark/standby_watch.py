@@ -60,7 +60,7 @@ def plan_standbys(
     """Return the partitions that each slot of an instance would take over.
 
     Args:
-        members: the members of the group. One that is no slot of an instance counts as an instance.
+        members: the members of the group. One that is not a slot of an instance counts as an instance.
         topics: number of partitions by topic.
         instance: id of the instance.
     """

@@ -208,7 +208,7 @@ class Meters:
             self._event_times = {name: time for name, time in self._event_times.items() if name[0] in own}
             self._sizes = {name: size for name, size in self._sizes.items() if name[0] in own}
             self._functions.keep(own)
-            # With the assignment, all copies begin anew.
+            # All copies begin again with the assignment.
             self._standbys.clear()
 
     def report(self, report: Report, *, finished: bool) -> None:
