@@ -10,9 +10,16 @@ from typing import Any, ClassVar
 from streamrt.common.copies import deep_copy
 from streamrt.errors import ColumnTypeError, MissingColumnError
 from streamrt.operators.expression import Expression, without_columns
-from streamrt.records import Headers
 from streamrt.state.spec import StoreSpec
 from streamrt.topology import Node, Operator, OperatorContext, RecordHandler
+
+_SET_COLUMN = """
+try:
+    value[column] = result
+except TypeError as error:
+    raise explain_type(value) from error
+child(value, key, timestamp, headers)
+"""
 
 
 @dataclass(frozen=True)
@@ -26,18 +33,14 @@ class Assign(Operator):
     expression: Expression
 
     def build(self, child: RecordHandler, node: Node, context: OperatorContext) -> RecordHandler:  # noqa: D102
-        evaluate = self.expression.compile(context)
-        column = self.column
-
-        def run(value: Any, key: Any, timestamp: int, headers: Headers | None, *, _node: Node = node) -> None:
-            result = evaluate(value, key, timestamp, headers)
-            try:
-                value[column] = result
-            except TypeError as error:
-                raise _not_columnar(value, f"set column {column!r}") from error
-            child(value, key, timestamp, headers)
-
-        return run
+        return self.expression.compile_handler(
+            _SET_COLUMN,
+            node,
+            child,
+            context,
+            column=self.column,
+            explain_type=lambda value: _not_columnar(value, f"set column {self.column!r}"),
+        )
 
     def describe(self) -> str:  # noqa: D102
         return f"{self.column} = {self.expression}"
@@ -55,13 +58,7 @@ class Where(Operator):
     expression: Expression
 
     def build(self, child: RecordHandler, node: Node, context: OperatorContext) -> RecordHandler:  # noqa: D102
-        evaluate = self.expression.compile(context)
-
-        def run(value: Any, key: Any, timestamp: int, headers: Headers | None, *, _node: Node = node) -> None:
-            if evaluate(value, key, timestamp, headers):
-                child(value, key, timestamp, headers)
-
-        return run
+        return self.expression.compile_handler("if result: child(value, key, timestamp, headers)", node, child, context)
 
     def describe(self) -> str:  # noqa: D102
         return str(self.expression)

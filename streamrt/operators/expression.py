@@ -8,7 +8,8 @@ generated code as variables, never as text.
 
 import abc
 import ast
-from collections.abc import Callable, Iterator
+import textwrap
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any
@@ -17,7 +18,7 @@ from streamrt.errors import ColumnTypeError, MissingColumnError
 from streamrt.operators.functions import function_name, with_state
 from streamrt.records import Headers
 from streamrt.state.spec import StoreSpec
-from streamrt.topology import OperatorContext
+from streamrt.topology import Node, OperatorContext, RecordHandler
 
 Evaluator = Callable[[Any, Any, int, "Headers | None"], Any]
 _FILE = "<streamrt expression>"
@@ -43,6 +44,17 @@ _COMPARISONS: dict[str, type[ast.cmpop]] = {
     "is not": ast.IsNot,
 }
 _PREFIXES: dict[str, type[ast.unaryop]] = {"-": ast.USub, "not": ast.Not}
+_HANDLER = """
+def run(value, key, timestamp, headers, *, _node={node}):
+    try:
+        result = evaluation
+    except failures as error:
+        better = explain(error, value)
+        if better is None:
+            raise
+        raise better from error
+{then}
+"""
 _PLAIN_TYPES = frozenset((str, bytes, int, float, bool, type(None)))
 
 
@@ -57,6 +69,16 @@ class _Code:
         name = f"x{len(self.names)}"
         self.names[name] = item
         return _load_name(name)
+
+
+class _Evaluation(ast.NodeTransformer):
+    """Puts the syntax tree of an expression into the function that evaluates it."""
+
+    def __init__(self, tree: ast.expr) -> None:
+        self._tree = tree
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        return self._tree if node.id == "evaluation" else node
 
 
 class Expression(abc.ABC):
@@ -86,28 +108,32 @@ class Expression(abc.ABC):
         Args:
             context: gives state to stateful functions; not needed without them.
         """
-        code = _Code(context)
-        parameters = ast.arguments(
-            posonlyargs=[],
-            args=[ast.arg(name) for name in ("value", "key", "timestamp", "headers")],
-            kwonlyargs=[],
-            kw_defaults=[],
-            defaults=[],
-        )
-        tree = ast.fix_missing_locations(ast.Expression(ast.Lambda(parameters, self.code(code))))
-        # The tree contains only fixed node types and generated names.
-        evaluate: Evaluator = eval(compile(tree, _FILE, "eval"), code.names)  # noqa: S307
-
-        def run(value: Any, key: Any, timestamp: int, headers: Headers | None) -> Any:
-            try:
-                return evaluate(value, key, timestamp, headers)
-            except (KeyError, TypeError, IndexError) as error:
-                better = self._explain_error(error, value)
-                if better is None:
-                    raise
-                raise better from error
-
+        run: Evaluator = self._compile("return result", context, {})
         return run
+
+    def compile_handler(
+        self, then: str, node: Node, child: RecordHandler, context: OperatorContext, **names: Any
+    ) -> RecordHandler:
+        """Return the closure of an operator, which evaluates this expression without another call.
+
+        Args:
+            then: Python statements after the evaluation: they see value, key, timestamp, headers, `result` and `child`. This
+                is code of operators, never text of users.
+            node: the node of the operator.
+            child: takes the results.
+            context: gives state to stateful functions.
+            names: further objects that the statements use.
+        """
+        run: RecordHandler = self._compile(then, context, {**names, "child": child, "node": node})
+        return run
+
+    def _compile(self, then: str, context: OperatorContext | None, names: Mapping[str, Any]) -> Any:
+        code = _Code(context, {**names, "failures": (KeyError, TypeError, IndexError), "explain": self._explain_error})
+        tree = ast.parse(_HANDLER.format(node="node" if "node" in names else None, then=textwrap.indent(then, "    ")))
+        # The tree contains only text of operators, fixed node types and generated names.
+        evaluation = _Evaluation(self.code(code)).visit(tree)
+        exec(compile(ast.fix_missing_locations(evaluation), _FILE, "exec"), code.names)  # noqa: S102
+        return code.names["run"]
 
     def _explain_error(self, error: Exception, value: Any) -> Exception | None:
         if not _raised_in_expression(error.__traceback__):

@@ -62,6 +62,7 @@ from streamrt.kafka.writing.record_writer import (
 )
 from streamrt.kafka.writing.stuck_calls import StuckCallError, call_within
 from streamrt.records import Headers, TopicPartition
+from streamrt.records.timestamps import LATEST_TIMESTAMP_MS
 
 __all__ = ["TRANSACTIONAL_ID_PREFIX", "KafkaTransactionalWriter", "WriterState", "transactional_id"]
 
@@ -328,14 +329,17 @@ class KafkaTransactionalWriter:
             ProducerError: if the record is refused at once, for example because it is too large.
             TransactionError: if the transaction cannot be committed any more.
         """
-        stamp = client_timestamp(timestamp, topic)
+        # `client_timestamp` inlined for most records.
+        usual = timestamp is not None and 0 < timestamp <= LATEST_TIMESTAMP_MS
+        stamp = timestamp if usual else client_timestamp(timestamp, topic)
         if self._state is not _OPEN:
             self._begin_transaction()
         # The client calls one function for a record.
-        options = {} if on_delivery is None else {"on_delivery": functools.partial(self._report_delivery, on_delivery)}
+        report = None if on_delivery is None else functools.partial(self._report_delivery, on_delivery)
         while True:
             try:
-                self._producer.produce(topic, value, key, partition, timestamp=stamp, headers=headers, **options)
+                # Arguments by position take two thirds of the time.
+                self._producer.produce(topic, value, key, partition, None, report, stamp, headers)
             except BufferError:
                 self._poll_events(_FULL_QUEUE_WAIT_S)
             except KafkaException as error:
