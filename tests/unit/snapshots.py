@@ -17,7 +17,7 @@ from streamrt.state.snapshots import SnapshotRepository, SnapshotStorage, StateS
 from streamrt.state.spec import StoreSpec
 from streamrt.state.transactions.keyed import state_of
 from streamrt.testing.memory import MemoryClients
-from streamrt.topology import Tally, TaskId, TaskStore
+from streamrt.topology import TaskId, TaskStore
 
 IN, LOG, TASK = TopicPartition("orders", 0), TopicPartition("log", 0), TaskId("orders", 0)
 ABSENCE_MS = 60_000
@@ -161,8 +161,3 @@ def wait_for(condition: Callable[[], object]) -> None:
     while not condition():
         assert time.monotonic() < deadline, "it took too long"
         time.sleep(0.005)
-
-
-def tally(kind: str) -> Tally:
-    """Return the tally of the store."""
-    return Tally(kind, "orders", "default")

@@ -74,8 +74,10 @@ class Snapshots:
         self._settled: dict[StoreIdentity, tuple[float, int]] = {}
         self._newest: dict[StoreIdentity, SnapshotAge] = {}
         self._tallies: dict[Tally, float] = {}
-        # Guards what the threads of uploads and downloads use as well.
+        # Guards what the threads of uploads and downloads count and note.
         self._lock = threading.Lock()
+        # Another one for the repositories: the first use of an object store may wait for credentials.
+        self._opening = threading.Lock()
         self._uploads: SnapshotUploads | None = None
 
     def offer(self, identity: StoreIdentity, partition: StorePartition, *, after_commit: bool = True) -> None:
@@ -153,7 +155,7 @@ class Snapshots:
 
     def _repository(self, identity: StoreIdentity) -> SnapshotRepository:
         """Return the repository of a store partition; called in the threads that use it."""
-        with self._lock:
+        with self._opening:
             found = self._repositories.get(identity)
             if found is None:
                 self._storage = self._storage or SnapshotStorage(self._settings)
