@@ -137,6 +137,7 @@ def test_the_names_of_the_front_page_are_exported() -> None:
             "State",
             "StateAnswer",
             "StateEntry",
+            "StateSnapshots",
             "StreamingDataFrame",
         ),
         *("TaskContext", "TimeDomain", "TimerContext", "WatermarkStrategy"),
