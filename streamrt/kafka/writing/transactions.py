@@ -338,8 +338,9 @@ class KafkaTransactionalWriter:
         report = None if on_delivery is None else functools.partial(self._report_delivery, on_delivery)
         while True:
             try:
-                # Arguments by position take two thirds of the time.
-                self._producer.produce(topic, value, key, partition, None, report, stamp, headers)
+                # Arguments by position take two thirds of the time. The client has two names for the callback, and does
+                # not look at the second one if the first one is given, even as None.
+                self._producer.produce(topic, value, key, partition, report, None, stamp, headers)
             except BufferError:
                 self._poll_events(_FULL_QUEUE_WAIT_S)
             except KafkaException as error:
