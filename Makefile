@@ -15,7 +15,7 @@ BUILD_TOOLS := setuptools|wheel|packaging
 # `rest` has what the others do not name.
 # `unit` and `models` take the same processor time, and together a quarter of that of all lanes: they are the last to end, and
 # keep both of two cores busy until then.
-LANES := chaos programs rest kafka connectors models unit
+LANES := chaos programs state rest kafka connectors models unit
 MODELS := tests/conformance tests/migration tests/packaging tests/sim
 LAST_UNITS := $(wildcard tests/unit/test_st*.py tests/unit/test_[t-z]*.py)
 LANE_models := $(MODELS) $(LAST_UNITS)
@@ -29,7 +29,10 @@ CHAOS := tests/spark/test_chaos.py tests/spark/test_crash_points.py
 # It ends first, so it has tests without Spark as well.
 LANE_chaos := $(CHAOS) $(LAST_KAFKA) -m "programs or not spark"
 LANE_programs := $(OTHERS) $(CHAOS:%=--ignore=%) -m programs
-LANE_rest := $(OTHERS) -m "not programs"
+# Two lanes, since applications in one process wait most of the time: `rest` with these tests would end last.
+STATE := $(wildcard tests/spark/test_state_*.py tests/spark/test_run.py)
+LANE_state := $(STATE) -m "not programs"
+LANE_rest := $(OTHERS) $(STATE:%=--ignore=%) -m "not programs"
 SLOWEST := 10
 # With TIMES=1, lanes measure the processor time of each test and its programs, which takes some itself.
 TIMED := $(if $(TIMES),-p tests.processor_time)
