@@ -370,7 +370,8 @@ class TaskStores:
         partition = self._open_partition(placement)
         try:
             end, epoch = 0, self._changelog_epoch(placement)
-            if placement.changelog is None:
+            log = placement.changelog_partition
+            if log is None:
                 refuse_without_changelog(
                     partition.stamp, placement.scope, placement.spec.name, has_committed_state=has_committed_state
                 )
@@ -379,11 +380,14 @@ class TaskStores:
                     check_owner(stamp.identity, identity)
                     self._check_position(placement, stamp, stamp.identity.topic_id, committed, identity)
             else:
+                bounds = self._clients.bounds(log)
                 if self._snapshots is not None and self._store_of(placement).adopts:
-                    partition = self._adopt_snapshot(
-                        self._snapshots, name, placement, partition, identity, committed, deadline
+                    partition, bounds = self._adopt_snapshot(
+                        self._snapshots, name, placement, partition, identity, bounds, committed, deadline
                     )
-                partition, end, found = self._restore_store(name, placement, partition, identity, committed, deadline)
+                partition, end, found = self._restore_store(
+                    name, placement, partition, identity, bounds, committed, deadline
+                )
                 epoch = epoch or found
             transaction = self._begin_transaction(placement, partition)
         except BaseException:
@@ -451,6 +455,7 @@ class TaskStores:
         placement: StorePlacement,
         partition: StorePartition,
         identity: StoreIdentity,
+        bounds: tuple[int, int],
         committed: Mapping[TopicPartition, int],
         deadline: float | None,
     ) -> tuple[StorePartition, int, bytes | None]:
@@ -458,7 +463,6 @@ class TaskStores:
         changelog, log = placement.changelog, placement.changelog_partition
         if changelog is None or log is None:
             raise ValueError(f"store {placement.spec.name!r} of {placement.scope} has no changelog")
-        bounds = self._clients.bounds(log)
         stamp = partition.stamp
         if stamp is not None:
             check_owner(stamp.identity, identity)
@@ -507,14 +511,19 @@ class TaskStores:
         placement: StorePlacement,
         partition: StorePartition,
         identity: StoreIdentity,
+        bounds: tuple[int, int],
         committed: Mapping[TopicPartition, int],
         deadline: float | None,
-    ) -> StorePartition:
-        """Replace the data of a store by its newest snapshot, if that saves a long replay; return the open data."""
+    ) -> tuple[StorePartition, tuple[int, int]]:
+        """Replace the data of a store by its newest snapshot, if that saves a long replay.
+
+        Returns:
+            The open data, and the bounds of the changelog, which may have changed during a search.
+        """
         changelog, log = placement.changelog, placement.changelog_partition
         if changelog is None or log is None:
-            return partition
-        bounds, now, total = self._clients.bounds(log), self._clients.now(), placement.total(committed)
+            return partition, bounds
+        now, total = self._clients.now(), placement.total(committed)
         stamp = partition.stamp
         if stamp is not None:
             check_owner(stamp.identity, identity)
@@ -529,10 +538,12 @@ class TaskStores:
                 progress.done = int(share * (offset - plan.start))
 
             found = snapshots.find(identity, rules, deadline, advance)
+            if found is None:
+                bounds = self._clients.bounds(log)
         if found is None:
             if plan.start < bounds[1] and (stamp is None or plan.action is RestoreAction.WIPE):
                 snapshots.note_restore(identity, from_snapshot=False)
-            return partition
+            return partition, bounds
         store, number = self._store_of(placement), placement.scope.partition
         try:
             partition.close()
@@ -547,7 +558,7 @@ class TaskStores:
                 "a snapshot of store %r of %s is passed over: %s", placement.spec.name, placement.scope, damage
             )
             store.destroy(number)
-            return store.open(number)
+            return store.open(number), self._clients.bounds(log)
         finally:
             found.release()
         snapshots.note_restore(identity, from_snapshot=True)
@@ -558,7 +569,7 @@ class TaskStores:
             found.manifest.stamp.changelog_offset,
             found.manifest.size / 1e6,
         )
-        return partition
+        return partition, self._clients.bounds(log)
 
     def _set_right(self, placement: StorePlacement, partition: StorePartition, found: Restored, end: int) -> int:
         """Rewrite the keys whose last records in the changelog were skipped; return the new end of the changelog."""
