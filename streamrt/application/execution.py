@@ -95,8 +95,8 @@ class Execution:
         """Process records on Spark, or in processes, once."""
         with self._fork_server() as server:
             # Imported here so that programs that use streamrt for tests or topics do not wait for it.
-            from streamrt.spark.application import ApplicationRun
-            from streamrt.spark.runner_settings import StopConditions
+            from streamrt.application.application_run import ApplicationRun
+            from streamrt.runs.runner_settings import StopConditions
 
             state = self._state
             state.progress = state.progress.next_run()

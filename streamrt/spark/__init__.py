@@ -1,1 +1,1 @@
-"""The runner for production: Spark Structured Streaming."""
+"""Spark: sessions, their slots, and the micro-batch runner."""

@@ -11,6 +11,8 @@ from streamrt.kafka.cluster.topic_ids import DOUBTFUL
 from streamrt.kafka.membership.group_member import GroupMember
 from streamrt.kafka.membership.group_state import GroupFencedError
 from streamrt.records import Positions, TopicPartition
+from streamrt.runs.repartition_purge import RepartitionPurge
+from streamrt.runs.start_positions import Start
 from streamrt.runtime.driver.life.schedule import CommitSchedule
 from streamrt.runtime.driver.observation.progress import Progress
 from streamrt.runtime.report import Report
@@ -18,8 +20,6 @@ from streamrt.runtime.sent import SentTimes
 from streamrt.runtime.spec import TaskSpec
 from streamrt.runtime.topic_identity import InputIdentity
 from streamrt.spark.query import MicroBatchQuery
-from streamrt.spark.repartition_purge import RepartitionPurge
-from streamrt.spark.start_positions import Start
 
 logger = logging.getLogger("streamrt")
 

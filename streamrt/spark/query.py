@@ -20,6 +20,9 @@ from pyspark.sql.streaming import StreamingQuery
 
 from streamrt.event_time.event_time import EventTime, StepClock
 from streamrt.records import Positions, TopicPartition
+from streamrt.runs.driver_reads import BatchReads
+from streamrt.runs.start_positions import Start
+from streamrt.runs.time_requests import TimeRequests
 from streamrt.runtime.batch_context import BatchContext
 from streamrt.runtime.driver.life.exits import in_background
 from streamrt.runtime.driver.life.unfinished import Unfinished
@@ -27,12 +30,9 @@ from streamrt.runtime.read_messages import TaskRead, TaskRows
 from streamrt.runtime.report import Pause, Report
 from streamrt.slots.reports import merge_reports
 from streamrt.slots.worker_process import SpecReference
-from streamrt.spark.driver_reads import BatchReads
 from streamrt.spark.row_routing import route, waves
 from streamrt.spark.sessions.job import run_on_numbers
 from streamrt.spark.sessions.spark_session import SparkEnvironment
-from streamrt.spark.start_positions import Start
-from streamrt.spark.time_requests import TimeRequests
 from streamrt.spark.workers.arrow import INPUT_COLUMNS, REPORT_SCHEMA, RunTasks
 from streamrt.spark.workers.executor import TickTasks
 from streamrt.spark.workers.state_reads import ReadStores, in_order

@@ -2,11 +2,11 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+from streamrt.runs.restore_display import RestoreDisplay
 from streamrt.runtime.batch_context import BatchContext
 from streamrt.runtime.report import Report, RestoredPart
 from streamrt.slots.reports import merge_reports
 from streamrt.slots.worker_process import SpecReference
-from streamrt.spark.restore_display import RestoreDisplay
 from streamrt.spark.sessions.job import run_on_numbers
 from streamrt.spark.sessions.spark_session import SparkEnvironment
 from streamrt.spark.workers.executor import RestoreStores

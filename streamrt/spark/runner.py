@@ -24,6 +24,12 @@ from streamrt.kafka import KafkaRequestError
 from streamrt.kafka.membership.group_member import GroupMember
 from streamrt.kafka.membership.group_state import GroupFencedError
 from streamrt.records import TopicPartition
+from streamrt.runs.driver_reads import BatchReads, Owned
+from streamrt.runs.launch import discard_reference, make_reference
+from streamrt.runs.runner_settings import RunContext
+from streamrt.runs.services import DriverServices
+from streamrt.runs.start_positions import HeldStart, Start
+from streamrt.runs.whole_tasks import WholeTasks
 from streamrt.runtime.batch_context import BatchContext
 from streamrt.runtime.driver.life.exits import in_background, unless_stopped
 from streamrt.runtime.driver.life.lifecycle import RunRequest
@@ -37,17 +43,11 @@ from streamrt.runtime.tasks.stores.task_stores import TaskStores
 from streamrt.slots.resident_task import member_of_slot
 from streamrt.slots.worker_process import SpecReference
 from streamrt.spark.commits import Commits
-from streamrt.spark.driver_reads import BatchReads, Owned
-from streamrt.spark.launch import discard_reference, make_reference
 from streamrt.spark.query import MicroBatchQuery, QuerySettings, run_reads
 from streamrt.spark.restore_job import SLICE_S, restore
-from streamrt.spark.runner_settings import RunContext
-from streamrt.spark.services import DriverServices
 from streamrt.spark.sessions.job import run_on_numbers
 from streamrt.spark.sessions.spark_session import SparkEnvironment, ends_with_process, local_slots
 from streamrt.spark.spark_errors import spark_cause
-from streamrt.spark.start_positions import HeldStart, Start
-from streamrt.spark.whole_tasks import WholeTasks
 from streamrt.spark.workers.arrow import WarmUp
 from streamrt.state.rocksdb import load_rocksdb
 from streamrt.topology import TaskId

@@ -17,6 +17,9 @@ from streamrt.kafka import ConnectionConfig, TopicConfig
 from streamrt.kafka.client import partition_offsets
 from streamrt.kafka.writing.transactions import KafkaTransactionalWriter, transactional_id
 from streamrt.models import TopicPartition
+from streamrt.runs.launch import client_settings, fence
+from streamrt.runs.runner_settings import RunSettings
+from streamrt.runs.start_positions import Start, StartOffsets
 from streamrt.runtime.batch_context import BatchContext
 from streamrt.runtime.driver.starting.group_layout import begin_layout
 from streamrt.runtime.driver.starting.state_setup import complete_spec
@@ -27,9 +30,6 @@ from streamrt.runtime.tasks.kafka_clients import KafkaTaskClients
 from streamrt.runtime.tasks.task_executor import TaskExecutor
 from streamrt.runtime.tasks.work_cycle import WorkCycle
 from streamrt.savepoints.create import create_savepoint
-from streamrt.spark.launch import client_settings, fence
-from streamrt.spark.runner_settings import RunSettings
-from streamrt.spark.start_positions import Start, StartOffsets
 from streamrt.state.transactions.keyed import state_of
 from streamrt.topics import Topic
 from streamrt.topology import TaskId

@@ -13,6 +13,7 @@ from confluent_kafka.admin import AdminClient
 
 from streamrt import Application
 from streamrt.app import definition_of, environment_of
+from streamrt.application.startup_plan import plan_deployment
 from streamrt.config import AutoOffsetReset, ProcessingGuarantee
 from streamrt.errors import (
     ChangelogError,
@@ -31,7 +32,6 @@ from streamrt.runtime.driver.starting.layout_changes import Kind
 from streamrt.runtime.driver.starting.state_setup import complete_spec
 from streamrt.runtime.layout_record import LAYOUT_KEY
 from streamrt.savepoints.repartition import Repartitioning
-from streamrt.spark.startup_plan import plan_deployment
 from streamrt.topics import repartition_topic_name
 from streamrt.topics.internal import layout_topic_name
 from streamrt.windows import Count, Sum

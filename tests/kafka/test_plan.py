@@ -10,9 +10,9 @@ from confluent_kafka.admin import AdminClient, NewPartitions
 
 from streamrt import Application, BroadcastContext, BroadcastProcessFunction
 from streamrt.app import definition_of, environment_of
+from streamrt.application.startup_plan import DeploymentPlan, plan_deployment
 from streamrt.kafka import TopicConfig
 from streamrt.runtime.driver.starting.layout_changes import Kind
-from streamrt.spark.startup_plan import DeploymentPlan, plan_deployment
 from streamrt.topics import Topic
 from tests.command_line import streamrt
 from tests.kafka.test_deployments import Version, World, alone, count

@@ -6,9 +6,9 @@ from streamrt.event_time.event_time import EventTime, Peer
 from streamrt.kafka import ConnectionConfig, TopicAdmin
 from streamrt.models import TopicPartition
 from streamrt.operators.group_by import ColumnKey, Repartition
+from streamrt.runs.time_requests import TimeRequests
 from streamrt.runtime.metadata import CommitMetadata
 from streamrt.runtime.sent import Sent
-from streamrt.spark.time_requests import TimeRequests
 from streamrt.topics import Topic
 from streamrt.topology import SourceOperator, TaskId, TopologyBuilder
 from tests.support import Kafka, unique, wait_until

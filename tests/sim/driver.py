@@ -12,6 +12,7 @@ from streamrt.kafka.client import OffsetMetadata
 from streamrt.kafka.cluster.committed import CommittedOffset
 from streamrt.kafka.cluster.topic_ids import DOUBTFUL, confirmed_ids
 from streamrt.models import TopicPartition
+from streamrt.runs.start_positions import Start
 from streamrt.runtime.batch_context import BatchContext
 from streamrt.runtime.chunk import Chunk
 from streamrt.runtime.driver.life.unfinished import Unfinished
@@ -22,7 +23,6 @@ from streamrt.runtime.report import Report
 from streamrt.runtime.skipped import refuse_skipped_stores
 from streamrt.runtime.tasks.faults import InjectedFaultError
 from streamrt.runtime.topic_identity import InputIdentity, refuse_recreated
-from streamrt.spark.start_positions import Start
 from streamrt.state.changelog import POSITION_KEY, Position
 from streamrt.topology import TaskId
 from tests.sim.broker import LAYOUT, Log

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from streamrt.errors import StreamRTError
 from streamrt.event_time.cut_requests import CutRequests
 from streamrt.models import TopicPartition
+from streamrt.runs.start_positions import Start
 from streamrt.runtime.link_messages import (
     Ack,
     AssignmentRequest,
@@ -33,7 +34,6 @@ from streamrt.runtime.link_messages import (
 from streamrt.runtime.resident.loop import ResidentLoop, ResidentSettings
 from streamrt.runtime.tasks.faults import InjectedFaultError
 from streamrt.runtime.topic_identity import InputIdentity
-from streamrt.spark.start_positions import Start
 from tests.sim.app import OTHER, SOURCE
 from tests.sim.clients import Crash
 from tests.sim.cuts import merge_cuts

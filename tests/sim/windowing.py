@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-import streamrt.spark.time_requests as requests_module
+import streamrt.runs.time_requests as requests_module
 from streamrt.event_time.event_time import EventTime, StepClock
 from streamrt.kafka import KafkaRequestError
 from streamrt.kafka.cluster.committed import CommittedOffset
 from streamrt.models import TopicPartition
+from streamrt.runs.start_positions import Start
+from streamrt.runs.time_requests import TimeRequests
 from streamrt.runtime.link_messages import AssignmentRequest, BatchDone, FromTask, ProgressUpdate, Time
 from streamrt.runtime.report import Report
 from streamrt.runtime.sent import sent_times
-from streamrt.spark.start_positions import Start
-from streamrt.spark.time_requests import TimeRequests
 from streamrt.topology import TaskId
 from tests.sim.app import COPY, GROUP, OUT, SOURCE, Setup
 from tests.sim.checks import Checks

@@ -53,13 +53,13 @@ def test_a_task_whose_process_is_killed_goes_on(
         # Without an id, the group waits until the session of the dead member is over.
         text = text.replace(
             "from streamrt import Application",
-            "from streamrt.spark import application\nfrom streamrt import Application",
+            "from streamrt.application import application_run\nfrom streamrt import Application",
         )
         text = text.replace(
-            "\napp = ", "\nreal, application.instance_id = application.instance_id, lambda *_: None\napp = "
+            "\napp = ", "\nreal, application_run.instance_id = application_run.instance_id, lambda *_: None\napp = "
         )
         text = text.replace(
-            "    app.run()", "    try:\n        app.run()\n    finally:\n        application.instance_id = real"
+            "    app.run()", "    try:\n        app.run()\n    finally:\n        application_run.instance_id = real"
         )
     seconds: list[float] = []
     try:

@@ -70,7 +70,7 @@ def test_after_a_second_interrupt_no_job_goes_on(kafka: Kafka, program: Start, t
 def test_tasks_that_have_no_slot_hold_up_neither_the_time_out_nor_the_others(
     kafka: Kafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("streamrt.spark.resident_run._PATIENCE", 0.3)
+    monkeypatch.setattr("streamrt.runs.resident_run._PATIENCE", 0.3)
     source = kafka.topic("in", 2)
     session = open_session(MASTER).session
     held, free = tmp_path / "held", tmp_path / "free"

@@ -19,8 +19,8 @@ from streamrt import Application
 from streamrt.errors import ProcessingError, ProducerError, StoreCorruptedError
 from streamrt.kafka import Producer
 from streamrt.models import TopicPartition
+from streamrt.runs.repartition_purge import RepartitionPurge
 from streamrt.runtime.driver.housekeeping.state_directory import group_directory
-from streamrt.spark.repartition_purge import RepartitionPurge
 from streamrt.state import MemoryStore, RocksDBOptions, RocksDBStore, State
 from tests.spark.stateful import (
     GUARANTEES,

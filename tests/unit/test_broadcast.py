@@ -29,9 +29,9 @@ from streamrt.errors import (
 from streamrt.kafka import ConnectionConfig, TopicConfig
 from streamrt.kafka.cluster.committed import CommittedOffset
 from streamrt.models import TopicPartition
+from streamrt.runs.start_positions import StartOffsets
 from streamrt.runtime.driver.observation.outline import Outline
 from streamrt.runtime.driver.starting.state_setup import refuse_grown
-from streamrt.spark.start_positions import StartOffsets
 from streamrt.testing import TopologyTestDriver
 from streamrt.topology import Topology
 from tests.unit.apps import application

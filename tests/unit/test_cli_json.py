@@ -9,6 +9,7 @@ import orjson
 import pytest
 from typer.testing import CliRunner
 
+from streamrt.application.startup_plan import DeploymentPlan, StartOffset
 from streamrt.cli import app as commands
 from streamrt.control.state_answers import dict_of_answer
 from streamrt.kafka.cluster.groups import GroupListing
@@ -19,7 +20,6 @@ from streamrt.runtime.driver.housekeeping.application_reset import ResetReport
 from streamrt.runtime.driver.starting.layout_changes import Change, Kind
 from streamrt.savepoints.format import SavedInput, SavedLog, SavedStore, Savepoint
 from streamrt.savepoints.repartition import OtherGroup, Repartitioned
-from streamrt.spark.startup_plan import DeploymentPlan, StartOffset
 from streamrt.topics.dead_letter_queue import Handled
 from tests.cli_json import FIELDS, check, find_differences, run
 from tests.command_line import every_command, streamrt

@@ -1,7 +1,7 @@
 """Start offsets that are used again while merges wait for other instances."""
 
 from streamrt.records import TopicPartition
-from streamrt.spark.start_positions import HeldStart, Start
+from streamrt.runs.start_positions import HeldStart, Start
 
 PLACES = frozenset({TopicPartition("orders", 0)})
 

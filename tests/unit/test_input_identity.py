@@ -11,13 +11,13 @@ from streamrt.kafka import KafkaError, KafkaRequestError
 from streamrt.kafka.membership.group_member import GroupMember
 from streamrt.models import TopicPartition
 from streamrt.records import OffsetRange
+from streamrt.runs.repartition_purge import RepartitionPurge
+from streamrt.runs.start_positions import Start
 from streamrt.runtime.driver.observation.progress import Progress
 from streamrt.runtime.link_messages import TopicsDoubted
 from streamrt.runtime.report import Report
 from streamrt.runtime.topic_identity import InputIdentity
 from streamrt.spark.commits import Commits
-from streamrt.spark.repartition_purge import RepartitionPurge
-from streamrt.spark.start_positions import Start
 from tests.unit.apps import Stage, completed
 from tests.unit.resident_world import World, counting
 

@@ -11,8 +11,8 @@ from streamrt.errors import ConfigurationError, InvalidOperationError, SourceErr
 from streamrt.kafka import ConnectionConfig
 from streamrt.kafka.cluster.committed import CommittedOffset
 from streamrt.records import TopicPartition
+from streamrt.runs.start_positions import StartOffsets
 from streamrt.runtime.sources.manager import SourceManager, name_of
-from streamrt.spark.start_positions import StartOffsets
 from streamrt.topics import Topic
 from tests.unit.apps import application
 

@@ -22,6 +22,13 @@ from streamrt.event_time.merge_cuts import MergeCuts
 from streamrt.kafka import ConnectionConfig, KafkaRequestError, TopicAdmin
 from streamrt.kafka.cluster.committed import CommittedOffset
 from streamrt.models import OffsetRange, TopicPartition
+from streamrt.runs.coordinator import ResidentCoordinator
+from streamrt.runs.formation import Formation
+from streamrt.runs.repartition_purge import RepartitionPurge
+from streamrt.runs.report_handler import ReportHandler
+from streamrt.runs.runner_settings import StopConditions
+from streamrt.runs.start_positions import Start, StartOffsets
+from streamrt.runs.time_requests import TimeRequests
 from streamrt.runtime.driver.observation.display import Display
 from streamrt.runtime.driver.observation.progress import Progress
 from streamrt.runtime.link_messages import (
@@ -48,13 +55,6 @@ from streamrt.runtime.read_messages import TaskRead, TaskRows
 from streamrt.runtime.report import Report, RestoredPart, StoreTime
 from streamrt.runtime.spec import TaskSpec
 from streamrt.slots.worker_link import DriverLink, LinkListener
-from streamrt.spark.coordinator import ResidentCoordinator
-from streamrt.spark.formation import Formation
-from streamrt.spark.repartition_purge import RepartitionPurge
-from streamrt.spark.report_handler import ReportHandler
-from streamrt.spark.runner_settings import StopConditions
-from streamrt.spark.start_positions import Start, StartOffsets
-from streamrt.spark.time_requests import TimeRequests
 from streamrt.state.reading import StoreRead
 from streamrt.topics import Topic
 from streamrt.topology import SourceOperator, TaskId, TopologyBuilder
@@ -206,7 +206,7 @@ def test_a20_a_task_that_lost_its_partition_does_not_speak_for_it_any_more(
     make: Callable[..., Driver], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # The former owner is suspended for longer.
-    monkeypatch.setattr("streamrt.spark.coordinator.HANDOVER_S", 0.0)
+    monkeypatch.setattr("streamrt.runs.coordinator.HANDOVER_S", 0.0)
     driver, task = make(), TaskId("clicks", 0)
     suspended = driver.task(0, ZERO)
     link = driver.task(1, ZERO, generation=2)
@@ -222,7 +222,7 @@ def test_a20_a_task_that_lost_its_partition_does_not_speak_for_it_any_more(
 
 
 def test_a20_a_task_that_is_gone_owns_nothing(make: Callable[..., Driver], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("streamrt.spark.coordinator.HANDOVER_S", 0.0)
+    monkeypatch.setattr("streamrt.runs.coordinator.HANDOVER_S", 0.0)
     driver, task = make(), TaskId("clicks", 0)
     owner = driver.task(1, ZERO, generation=2)
     # The request of a former owner that was suspended comes late, and then its machine is lost.

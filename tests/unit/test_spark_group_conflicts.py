@@ -4,7 +4,7 @@ import pytest
 
 from streamrt.kafka.cluster.groups import ListedMember
 from streamrt.models import TopicPartition
-from streamrt.spark.strangers import strangers, watch_strangers
+from streamrt.runs.strangers import strangers, watch_strangers
 
 OWN = ["orders", "repartition__shop--orders--customer"]
 

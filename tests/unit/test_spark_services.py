@@ -9,13 +9,13 @@ import pytest
 from streamrt import ConnectionConfig
 from streamrt.errors import RunnerError, SinkBackpressureError, SinkError
 from streamrt.kafka import TopicAdmin
+from streamrt.runs.resident_run import ResidentRunner
+from streamrt.runs.runner_settings import RunContext, RunSettings, StopConditions
+from streamrt.runs.services import DriverServices
 from streamrt.runtime.driver.life.lifecycle import LifeCycle, RunControl
 from streamrt.runtime.driver.observation.display import Display
 from streamrt.runtime.driver.observation.progress import Progress
-from streamrt.spark.resident_run import ResidentRunner
 from streamrt.spark.runner import SparkRunner
-from streamrt.spark.runner_settings import RunContext, RunSettings, StopConditions
-from streamrt.spark.services import DriverServices
 from streamrt.spark.sessions.parallel_start import SparkStart
 from streamrt.spark.sessions.spark_session import SparkEnvironment
 from tests.unit.apps import Stage, completed

@@ -10,11 +10,11 @@ from streamrt.errors import ConfigurationError, StateError
 from streamrt.kafka import KafkaRequestError
 from streamrt.kafka.cluster.groups import ListedMember
 from streamrt.records import TopicPartition
+from streamrt.runs.peers import Peers, connection_is_refused
+from streamrt.runs.standby_watch import plan_standbys
 from streamrt.runtime.driver.life.takeovers import predict_takeovers, share_out
 from streamrt.runtime.resident.standbys import Standbys
 from streamrt.slots.resident_task import member_of_slot
-from streamrt.spark.peers import Peers, connection_is_refused
-from streamrt.spark.standby_watch import plan_standbys
 from streamrt.topology import TaskId
 from tests.servers import free_port
 from tests.unit.apps import application

@@ -8,11 +8,11 @@ import pytest
 from streamrt.errors import StateNotOwnedError, StateUnavailableError
 from streamrt.kafka.membership.group_state import GroupAssignment
 from streamrt.records import TopicPartition
+from streamrt.runs.driver_reads import BatchReads, Owned, SlotReads
 from streamrt.runtime.batch_context import BatchContext
 from streamrt.runtime.link_messages import Settle, StateRead, StateRows
 from streamrt.runtime.read_messages import TaskRead, TaskRows
 from streamrt.runtime.tasks.task_executor import TaskExecutor
-from streamrt.spark.driver_reads import BatchReads, Owned, SlotReads
 from streamrt.state.layout import BYTES_KEY, after_prefix, record_prefix
 from streamrt.state.reading import StoredRows, StoreRead
 from streamrt.topology import TaskId

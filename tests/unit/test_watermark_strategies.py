@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamrt import Context, ProcessFunction, TimerContext, WatermarkStrategy
+from streamrt.application.application_run import runner_for
 from streamrt.config import ProcessingMode
 from streamrt.dataframe import StreamingDataFrame
 from streamrt.errors import (
@@ -24,10 +25,9 @@ from streamrt.errors import (
 from streamrt.event_time.event_time import EventTime
 from streamrt.event_time.watermark_bounds import NO_OTHER
 from streamrt.kafka import TopicConfig
+from streamrt.runs.resident_run import ResidentRunner
 from streamrt.runtime.link_messages import Time
 from streamrt.runtime.report import StoreTime
-from streamrt.spark.application import runner_for
-from streamrt.spark.resident_run import ResidentRunner
 from streamrt.topology import TaskId
 from tests.unit.apps import Stage
 from tests.unit.resident_world import FIRST, SECOND, plain

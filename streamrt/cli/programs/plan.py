@@ -11,7 +11,7 @@ from streamrt.cli.programs.loading import ApplicationArgument
 from streamrt.cli.programs.run_settings import SettingsOption, TokenFileOption, configured_application
 
 if TYPE_CHECKING:
-    from streamrt.spark.startup_plan import DeploymentPlan
+    from streamrt.application.startup_plan import DeploymentPlan
 
 __all__ = ["app"]
 
@@ -120,7 +120,7 @@ def diff(
 
     with configured_application(context, application, settings, token_file) as loaded:
         # After the application, which may name an error in less time.
-        from streamrt.spark.startup_plan import plan_deployment
+        from streamrt.application.startup_plan import plan_deployment
 
         plan = plan_deployment(definition_of(loaded), environment_of(loaded), timeout)
     if as_json:

@@ -31,7 +31,7 @@ def main(orders: Iterator[str], requests: int, expected: str) -> None:
     if expected == "processes":
         prepare_fork_server()
     import streamrt.app
-    import streamrt.spark.application
+    import streamrt.application.application_run
 
     if expected == "spark":
         import streamrt.spark.runner  # noqa: F401

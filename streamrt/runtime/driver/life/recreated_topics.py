@@ -2,7 +2,7 @@
 
 Positions are offsets of one topic. A new topic of the same name has other records at them, and clients go on with it as if
 nothing had happened. A thread therefore compares Kafka's ids of all topics of the application every few seconds; start
-offsets are compared each time that they are found (see `streamrt.spark.start_positions`). An answer that differs counts only
+offsets are compared each time that they are found (see `streamrt.runs.start_positions`). An answer that differs counts only
 if brokers repeat it (see `streamrt.kafka.cluster.topic_ids`).
 """
 

@@ -8,8 +8,8 @@ from streamrt.errors import ConfigurationError
 from streamrt.kafka import KafkaRequestError
 from streamrt.kafka.cluster.groups import ListedMember
 from streamrt.records import TopicPartition
+from streamrt.runs.peers import Peers, parse_member
 from streamrt.runtime.driver.life.takeovers import predict_takeovers
-from streamrt.spark.peers import Peers, parse_member
 
 __all__ = ["plan_standbys", "watch_standbys"]
 

@@ -15,6 +15,8 @@ from streamrt.errors import ConfigurationError
 from streamrt.event_time.end_of_time import EndOfTime
 from streamrt.kafka.checks import require_consumer_protocol
 from streamrt.queries.routing import StateQueries
+from streamrt.runs.resident_run import ResidentRunner
+from streamrt.runs.runner_settings import EnvironmentStart, RunContext, RunSettings, StopConditions
 from streamrt.runtime.driver.housekeeping.cleanup import StoreCleanup
 from streamrt.runtime.driver.housekeeping.state_directory import StateDirectory, instance_id, part_of_state_dir
 from streamrt.runtime.driver.life.exits import unless_stopped
@@ -33,8 +35,6 @@ from streamrt.runtime.topic_identity import InputIdentity
 from streamrt.slots.environment import SlotEnvironment
 from streamrt.slots.fork_client import ForkServer
 from streamrt.slots.process_start import ProcessStart
-from streamrt.spark.resident_run import ResidentRunner
-from streamrt.spark.runner_settings import EnvironmentStart, RunContext, RunSettings, StopConditions
 from streamrt.topology import Topology
 
 logger = logging.getLogger("streamrt")

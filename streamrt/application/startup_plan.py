@@ -15,11 +15,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from streamrt.application.application_run import runner_for
 from streamrt.errors import KafkaBrokerUnavailableError, StreamRTError
 from streamrt.kafka import KafkaRequestError, TopicConfig
 from streamrt.kafka.cluster.committed import CommittedOffset
 from streamrt.kafka.reading.changelog_reader import ChangelogReader
 from streamrt.records import TopicPartition
+from streamrt.runs.start_positions import StartOffsets
 from streamrt.runtime.driver.starting.definition import ApplicationDefinition, Environment
 from streamrt.runtime.driver.starting.group_layout import compare_layout
 from streamrt.runtime.driver.starting.layout_changes import (
@@ -36,8 +38,6 @@ from streamrt.runtime.driver.starting.planned import PlannedAdmin
 from streamrt.runtime.driver.starting.state_setup import complete_spec, set_up_topics
 from streamrt.runtime.metadata import first_counts
 from streamrt.runtime.spec import TaskSpec
-from streamrt.spark.application import runner_for
-from streamrt.spark.start_positions import StartOffsets
 from streamrt.state.changelog import Position, is_position
 from streamrt.topics.internal import (
     changelog_config,

@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping
 
 from streamrt.connectors.sinks.spark import DataFrameFactory
 from streamrt.records import TopicPartition
+from streamrt.runs.runner_settings import StopConditions
 from streamrt.runtime.driver.observation.display import Display
 from streamrt.runtime.driver.observation.progress import Progress
 from streamrt.runtime.report import Failure, Output, Report
 from streamrt.runtime.tasks.chain.task_sinks import DriverSinks
-from streamrt.spark.runner_settings import StopConditions
 from streamrt.topology import TaskId, Topology
 
 logger = logging.getLogger("streamrt")

@@ -14,6 +14,14 @@ from streamrt.event_time.merge_cuts import MergeCuts
 from streamrt.kafka import KafkaRequestError
 from streamrt.kafka.membership.group_state import GroupFencedError
 from streamrt.records import TopicPartition
+from streamrt.runs.driver_reads import SlotReads, not_owned
+from streamrt.runs.formation import HANDOVER_S, Formation
+from streamrt.runs.repartition_purge import RepartitionPurge
+from streamrt.runs.report_handler import ReportHandler
+from streamrt.runs.restore_display import RestoreDisplay
+from streamrt.runs.start_positions import Start, StartOffsets
+from streamrt.runs.time_requests import TimeRequests
+from streamrt.runs.whole_tasks import WholeTasks
 from streamrt.runtime.driver.life.lifecycle import RunRequest
 from streamrt.runtime.link_messages import (
     Ack,
@@ -44,14 +52,6 @@ from streamrt.runtime.read_messages import TaskRead, TaskRows
 from streamrt.runtime.report import Report
 from streamrt.runtime.sent import sent_times
 from streamrt.slots.worker_link import TaskLink
-from streamrt.spark.driver_reads import SlotReads, not_owned
-from streamrt.spark.formation import HANDOVER_S, Formation
-from streamrt.spark.repartition_purge import RepartitionPurge
-from streamrt.spark.report_handler import ReportHandler
-from streamrt.spark.restore_display import RestoreDisplay
-from streamrt.spark.start_positions import Start, StartOffsets
-from streamrt.spark.time_requests import TimeRequests
-from streamrt.spark.whole_tasks import WholeTasks
 from streamrt.topology import TaskId, Topology
 
 __all__ = ["ResidentCoordinator"]

@@ -7,7 +7,7 @@ Life cycle::
                                         +----+  (the job failed)
 
 The tasks are members of the consumer group, read records and commit (`runtime.resident`). The driver reads nothing: it
-starts the job, serves the tasks (`spark.coordinator`), and ends the job. The thread that calls `run` looks at them every
+starts the job, serves the tasks (`runs.coordinator`), and ends the job. The thread that calls `run` looks at them every
 0.1 to 0.25 s.
 """
 
@@ -19,16 +19,16 @@ from concurrent.futures import Future
 
 from streamrt.common.throttle import Throttle
 from streamrt.kafka.group_protocol import is_incremental
+from streamrt.runs.coordinator import ResidentCoordinator
+from streamrt.runs.formation import Formation
+from streamrt.runs.launch import discard_reference, make_reference
+from streamrt.runs.runner_settings import RunContext
+from streamrt.runs.services import DriverServices
 from streamrt.runtime.driver.life.exits import in_background
 from streamrt.runtime.report import Output
 from streamrt.slots.environment import SlotEnvironment, SlotJob
 from streamrt.slots.resident_task import ResidentOptions, RunResident, member_of_slot, session_timeout_s
 from streamrt.slots.worker_process import SpecReference
-from streamrt.spark.coordinator import ResidentCoordinator
-from streamrt.spark.formation import Formation
-from streamrt.spark.launch import discard_reference, make_reference
-from streamrt.spark.runner_settings import RunContext
-from streamrt.spark.services import DriverServices
 
 logger = logging.getLogger("streamrt")
 

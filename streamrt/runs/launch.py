@@ -14,6 +14,8 @@ from streamrt.errors import ConfigurationError
 from streamrt.kafka import KafkaRequestError, TopicAdmin
 from streamrt.kafka.cluster.groups import ListedMember
 from streamrt.records import TopicPartition
+from streamrt.runs.runner_settings import RunSettings
+from streamrt.runs.strangers import watch_strangers
 from streamrt.runtime.metadata import CommitMetadata
 from streamrt.runtime.spec import TaskSpec
 from streamrt.runtime.tasks.fencing import fence_owners
@@ -21,8 +23,6 @@ from streamrt.secret import collect_secrets
 from streamrt.slots.environment import SlotEnvironment
 from streamrt.slots.worker_link import LinkAddress
 from streamrt.slots.worker_process import ClientSettings, SpecReference
-from streamrt.spark.runner_settings import RunSettings
-from streamrt.spark.strangers import watch_strangers
 
 logger = logging.getLogger("streamrt")
 

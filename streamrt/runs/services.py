@@ -10,14 +10,14 @@ from streamrt.event_time.event_time import EventTime
 from streamrt.event_time.merge_cuts import MergeCuts
 from streamrt.kafka import KafkaRequestError
 from streamrt.records import TopicPartition
+from streamrt.runs.launch import client_settings, fence, look_for_strangers, remove_members
+from streamrt.runs.repartition_purge import RepartitionPurge
+from streamrt.runs.report_handler import ReportHandler
+from streamrt.runs.runner_settings import RunContext
+from streamrt.runs.standby_watch import watch_standbys
+from streamrt.runs.start_positions import StartOffsets
+from streamrt.runs.time_requests import TimeRequests
 from streamrt.slots.environment import SlotEnvironment
-from streamrt.spark.launch import client_settings, fence, look_for_strangers, remove_members
-from streamrt.spark.repartition_purge import RepartitionPurge
-from streamrt.spark.report_handler import ReportHandler
-from streamrt.spark.runner_settings import RunContext
-from streamrt.spark.standby_watch import watch_standbys
-from streamrt.spark.start_positions import StartOffsets
-from streamrt.spark.time_requests import TimeRequests
 
 __all__ = ["DriverServices"]
 
