@@ -46,8 +46,7 @@ from tests.sim.recreated_mutants import RECREATED, RECREATED_MUTANTS
 from tests.sim.recreating import RecreatedSimulation, ResidentRecreatedSimulation
 from tests.sim.resident import ResidentSimulation
 from tests.sim.simulation import Simulation, Violation, replaced
-from tests.sim.snapshot_mutants import SNAPSHOT_MUTANTS, SNAPSHOTS
-from tests.sim.snapshots import ResidentSnapshotSimulation, SnapshotSimulation
+from tests.sim.snapshot_mutants import SNAPSHOT_MUTANTS, SNAPSHOTS, snapshot_world
 from tests.sim.standby_mutants import STANDBY_MUTANTS, STANDBYS
 from tests.sim.standbys import StandbySimulation
 from tests.sim.tokens import ResidentTokenSimulation, SimOffsets, TokenSimulation
@@ -605,14 +604,14 @@ def simulation_of(name: str, seed: int) -> Simulation:
         f"resident {ASYNCHRONOUS}": ResidentSimulation,
         f"resident {BROADCAST}": ResidentSimulation,
         f"resident {JOINING}": ResidentSimulation,
-        SNAPSHOTS: SnapshotSimulation,
-        f"resident {SNAPSHOTS}": ResidentSnapshotSimulation,
         "tokens": TokenSimulation,
         "resident tokens": ResidentTokenSimulation,
     }
     if RECREATED in name.partition(",")[0]:
         world = ResidentRecreatedSimulation if name.startswith("resident") else RecreatedSimulation
         return world(seed, transactional=transactional)
+    if SNAPSHOTS in name.partition(",")[0]:
+        return snapshot_world(name)(seed, mutant=mistake, transactional=transactional, sinks=False)
     if name.startswith(STANDBYS):
         return StandbySimulation(seed, mutant=mistake, transactional=transactional, sinks=False)
     if name.startswith(WINDOWS):

@@ -4,15 +4,25 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
+import streamrt.runtime.tasks.stores.followed_stores as followed_module
 import streamrt.runtime.tasks.stores.snapshot_rules as rules_module
 import streamrt.runtime.tasks.stores.task_stores as stores_module
 from streamrt.runtime.tasks.stores.changelog_restore import plan_restore
 from streamrt.runtime.tasks.stores.task_stores import TaskStores
 from streamrt.state import Stamp, StoreIdentity, StorePartition
-from tests.sim.snapshots import SimSnapshots
+from tests.sim.snapshots import (
+    AgingSnapshotSimulation,
+    AgingStandbySimulation,
+    ResidentSnapshotSimulation,
+    SimSnapshots,
+    SnapshotSimulation,
+    StandbySnapshotSimulation,
+)
+from tests.sim.standby_mutants import STANDBY_MISTAKES
 from tests.sim.stores import SimPartition
 
 SNAPSHOTS: Final = "snapshots"
+_AGE: Final = "snapshots of any age are used"
 
 _REAL_PREPARE = TaskStores.prepare
 _REAL_OFFER = SimSnapshots.offer
@@ -60,8 +70,9 @@ def _stamp_too_high(
 
 _MISTAKES: Mapping[str, tuple[tuple[Any, str, Any], ...]] = {
     # A restore compares the stamp once more after a snapshot has taken the place of a store.
-    "snapshots of any age are used": (
+    _AGE: (
         (rules_module, "plan_restore", _plan_without_age),
+        (followed_module, "plan_restore", _plan_without_age),
         (stores_module, "plan_restore", _plan_without_age),
     ),
     "snapshots have what may be aborted": ((TaskStores, "prepare", _take_before_the_commit),),
@@ -70,11 +81,20 @@ _MISTAKES: Mapping[str, tuple[tuple[Any, str, Any], ...]] = {
 
 SNAPSHOT_MUTANTS: Final[Mapping[str, tuple[str, bool, tuple[tuple[Any, str, Any], ...]]]] = {
     **{f"{SNAPSHOTS}, {name}": ("", True, patches) for name, patches in _MISTAKES.items()},
-    # Resident tasks keep their stores open and have young snapshots, so hardly a seed shows that age counts.
-    **{
-        f"resident {SNAPSHOTS}, {name}": ("", True, patches)
-        for name, patches in _MISTAKES.items()
-        if "any age" not in name
-    },
+    **{f"resident {SNAPSHOTS}, {name}": ("", True, patches) for name, patches in _MISTAKES.items()},
     **{f"{SNAPSHOTS}, at least once, {name}": ("", False, patches) for name, patches in _MISTAKES.items()},
+    **{
+        f"standby {SNAPSHOTS}, {name}": ("", True, patches)
+        for name, patches in {**_MISTAKES, **STANDBY_MISTAKES}.items()
+    },
 }
+
+
+def snapshot_world(name: str) -> type[SnapshotSimulation]:
+    """Return the kind of world in which a mutant is looked for."""
+    if name.startswith("standby"):
+        return AgingStandbySimulation if _AGE in name else StandbySnapshotSimulation
+    if name.startswith("resident"):
+        # Resident tasks keep their stores open and have young snapshots.
+        return AgingSnapshotSimulation if _AGE in name else ResidentSnapshotSimulation
+    return SnapshotSimulation

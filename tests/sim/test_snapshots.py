@@ -4,15 +4,30 @@ import random
 
 import pytest
 
-from tests.sim.snapshots import ResidentSnapshotSimulation, SnapshotSimulation
+from tests.sim.snapshots import (
+    AgingSnapshotSimulation,
+    AgingStandbySimulation,
+    ResidentSnapshotSimulation,
+    SnapshotSimulation,
+    StandbySnapshotSimulation,
+)
 from tests.support import LONG
 
-SEEDS = 2_000 if LONG else 40
+SEEDS = 2_000 if LONG else 16
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("transactional", [True, False])
-@pytest.mark.parametrize("kind", [SnapshotSimulation, ResidentSnapshotSimulation])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        SnapshotSimulation,
+        ResidentSnapshotSimulation,
+        AgingSnapshotSimulation,
+        StandbySnapshotSimulation,
+        AgingStandbySimulation,
+    ],
+)
 def test_whatever_goes_wrong_a_restore_from_a_snapshot_is_right(
     kind: type[SnapshotSimulation], transactional: bool, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -36,6 +36,9 @@ class CountingClients(MemoryClients):
         self.read_offsets.append((start, end))
         return super().changelog(partition, start, end)
 
+    def log_end(self, partition: TopicPartition) -> int:
+        return self.bounds(partition)[1]
+
     def truncate(self, end: int) -> None:
         """Lose the end of the changelog."""
         del self._partition_log(LOG)[end:]
@@ -69,10 +72,7 @@ class World:
 
     def open(self, deadline: float | None = None) -> None:
         """Begin a process."""
-        changelog = ChangelogSettings("log", self.changelog_id, ABSENCE_MS)
-        scope = ScopeInfo("topic", self.partitions, {"default": changelog})
-        state = StateSettings("shop", self.disk, None, {"orders": scope}, snapshots=self.snapshots)
-        self.catalog = StoreCatalog(state)
+        self.catalog = self.new_catalog()
         self.epoch += 1
         stores = TaskStores(
             self.catalog,
@@ -85,6 +85,11 @@ class World:
         self.clients.read_offsets.clear()
         stores.open(self.committed, stateful=(), deadline=deadline)
         self.stores = stores
+
+    def new_catalog(self) -> StoreCatalog:
+        changelog = ChangelogSettings("log", self.changelog_id, ABSENCE_MS)
+        scope = ScopeInfo("topic", self.partitions, {"default": changelog})
+        return StoreCatalog(StateSettings("shop", self.disk, None, {"orders": scope}, snapshots=self.snapshots))
 
     def work(self, changes: Mapping[str, Any]) -> None:
         """Change state in the open transaction."""

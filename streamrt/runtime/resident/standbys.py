@@ -86,7 +86,8 @@ class Standbys:
                 logger.warning("the standby of %s does not follow any more: %s", task, error)
                 self._forget(task)
             else:
-                if not self.left[task]:
+                if not self.left[task] or self._clock() - begun < _SLICE_S:
+                    # Its snapshot is on its way, or it has everything.
                     self._waiting.pop(0)
         now = self._clock()
         self._spent += now - begun

@@ -2,22 +2,36 @@
 
 Nobody reads a copy. It is a cache as any local store: a task that takes it over compares its stamp with Kafka, and
 replays what it lacks. So a copy may be behind, and must only never be ahead of what is committed: it follows up to the
-last stable offset.
+last stable offset. One that is far behind begins with a snapshot, if there are any.
 """
 
 import contextlib
+import logging
+import time
 from collections.abc import Callable, Iterable
 
-from streamrt.errors import ChangelogError, StateError
+from streamrt.errors import StateError
 from streamrt.records import TopicPartition
 from streamrt.runtime.placement import ChangelogSettings, StateSettings, StorePlacement, identity_of, placement_of
-from streamrt.runtime.tasks.stores.changelog_restore import RestoreAction, check_owner, plan_restore, replay
+from streamrt.runtime.tasks.stores.changelog_restore import (
+    RestoreAction,
+    RestorePlan,
+    check_owner,
+    plan_restore,
+    replay,
+)
+from streamrt.runtime.tasks.stores.local_data import adopt_snapshot, open_empty, refuse_lost_records
+from streamrt.runtime.tasks.stores.open_store import RestoreInterrupted
+from streamrt.runtime.tasks.stores.snapshot_rules import SnapshotRules
+from streamrt.runtime.tasks.stores.snapshots import Snapshots
 from streamrt.runtime.tasks.stores.store_catalog import StoreCatalog
 from streamrt.runtime.tasks.task_clients import TaskClients
-from streamrt.state import Store, StorePartition
+from streamrt.state import Stamp, Store, StorePartition
 from streamrt.topology import TaskId, TaskStore
 
 __all__ = ["FollowedStores"]
+
+logger = logging.getLogger("streamrt")
 
 _ANY_OFFSET = 1 << 62
 
@@ -39,7 +53,8 @@ class FollowedStores:
             changelog, log = placement.changelog, placement.changelog_partition
             if changelog is not None and log is not None:
                 kept = catalog.store(placement.scope.topic, placement.spec)
-                self._copies.append(_Copy(kept, placement, changelog, log, catalog.settings, clients))
+                snapshots = catalog.snapshots if kept.adopts else None
+                self._copies.append(_Copy(kept, placement, changelog, log, catalog.settings, clients, snapshots))
 
     def catch_up(self, in_time: Callable[[], bool]) -> int:
         """Apply what is new in the changelogs.
@@ -48,7 +63,7 @@ class FollowedStores:
             in_time: whether there is time for more records.
 
         Returns:
-            The number of changelog offsets that are left.
+            The number of changelog offsets that are left, although there may be time: a snapshot is being downloaded.
 
         Raises:
             StateError: if a copy cannot be used; a takeover would say the same.
@@ -75,13 +90,15 @@ class _Copy:
         log: TopicPartition,
         settings: StateSettings,
         clients: TaskClients,
+        snapshots: Snapshots | None,
     ) -> None:
         self._store = store
-        self._number = placement.scope.partition
+        self._placement = placement
         self._identity = identity_of(settings, placement)
         self._longest_absence_ms = changelog.longest_absence_ms
         self._log = log
         self._clients = clients
+        self._snapshots = snapshots
         self._partition: StorePartition | None = None
         self._reached = -1
 
@@ -89,32 +106,23 @@ class _Copy:
         end = self._clients.log_end(self._log)
         if end == self._reached:
             return 0
-        if self._partition is None:
-            self._partition = self._store.open(self._number)
-        partition = self._partition
-        stamp = partition.stamp
-        if stamp is not None:
-            check_owner(stamp.identity, self._identity)
-            if stamp.identity == self._identity and stamp.changelog_offset == end + 1:
-                # The stamp of a former owner counts the marker of its last transaction, which is not written yet.
+        partition = self._partition or self._open()
+        bounds = self._clients.bounds(self._log)
+        if self._is_ahead(partition.stamp, end, bounds[1]):
+            return 0
+        plan = self._plan(partition.stamp, bounds)
+        if self._snapshots is not None and end - plan.start >= self._snapshots.least_replay:
+            try:
+                partition = self._adopt_snapshot(self._snapshots, partition, bounds, plan.start)
+            except RestoreInterrupted:
+                return end - plan.start
+            if self._is_ahead(partition.stamp, end, bounds[1]):
                 return 0
-        low, _ = self._clients.bounds(self._log)
-        plan = plan_restore(
-            stamp,
-            self._identity,
-            (low, end),
-            _ANY_OFFSET,
-            transactional=False,
-            now=self._clients.now(),
-            longest_absence_ms=self._longest_absence_ms,
-        )
-        if low > 0 and (stamp is None or plan.action is RestoreAction.WIPE):
-            raise ChangelogError(f"the records of changelog {self._log} below offset {low} were deleted")
+            plan = self._plan(partition.stamp, bounds)
+        refuse_lost_records(self._placement, self._log, bounds, partition.stamp, self._identity, plan)
         if plan.action is RestoreAction.WIPE:
-            partition.close()
             self._partition = None
-            self._store.destroy(self._number)
-            partition = self._partition = self._store.open(self._number)
+            partition = self._partition = open_empty(self._store, self._placement.scope.partition, partition)
         if plan.action is not RestoreAction.READY:
             at = plan.start
 
@@ -130,5 +138,61 @@ class _Copy:
 
     def close(self) -> None:
         partition, self._partition, self._reached = self._partition, None, -1
+        if self._snapshots is not None:
+            self._snapshots.abandon(self._identity)
         if partition is not None:
             partition.close()
+
+    def _open(self) -> StorePartition:
+        self._partition = self._store.open(self._placement.scope.partition)
+        return self._partition
+
+    def _is_ahead(self, stamp: Stamp | None, end: int, high: int) -> bool:
+        """Return whether a copy has committed records behind the last stable offset, so that only a takeover compares it.
+
+        The stamp of a former owner counts the marker of its last transaction, which may not be written yet.
+        """
+        return (
+            stamp is not None and stamp.identity == self._identity and end < (stamp.changelog_offset or 0) <= high + 1
+        )
+
+    def _plan(self, stamp: Stamp | None, bounds: tuple[int, int]) -> RestorePlan:
+        if stamp is not None:
+            check_owner(stamp.identity, self._identity)
+        return plan_restore(
+            stamp,
+            self._identity,
+            bounds,
+            _ANY_OFFSET,
+            transactional=False,
+            now=self._clients.now(),
+            longest_absence_ms=self._longest_absence_ms,
+        )
+
+    def _adopt_snapshot(
+        self, snapshots: Snapshots, partition: StorePartition, bounds: tuple[int, int], start: int
+    ) -> StorePartition:
+        """Replace a copy by the newest snapshot, if one is here.
+
+        Raises:
+            RestoreInterrupted: while it is being downloaded.
+        """
+        identity, now = self._identity, self._clients.now()
+        if not snapshots.can_find(identity):
+            raise RestoreInterrupted
+        rules = SnapshotRules(identity, bounds, _ANY_OFFSET, False, now, self._longest_absence_ms, start)
+        found = snapshots.find(identity, rules, time.monotonic(), lambda _share, _offset: None)
+        if found is None:
+            return partition
+        self._partition = None
+        partition, adopted = adopt_snapshot(self._store, self._placement, partition, found)
+        self._partition = partition
+        if adopted:
+            logger.info(
+                "the standby of store %r of %s begins at changelog offset %d, with a snapshot of %.1f MB",
+                self._placement.spec.name,
+                self._placement.scope,
+                found.manifest.stamp.changelog_offset,
+                found.manifest.size / 1e6,
+            )
+        return partition

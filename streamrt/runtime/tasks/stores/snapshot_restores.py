@@ -88,6 +88,10 @@ class SnapshotDownload:
         self._ended, self._abandoned = threading.Event(), threading.Event()
         threading.Thread(target=self._run, name="streamrt-snapshot-restore", daemon=True).start()
 
+    def abandon(self) -> None:
+        """End the download soon."""
+        self._abandoned.set()
+
     def wait(
         self, rules: SnapshotRules, deadline: float | None, on_progress: Callable[[float, int], None]
     ) -> FoundSnapshot | None:
@@ -105,7 +109,7 @@ class SnapshotDownload:
             RestoreInterrupted: at the deadline.
         """
         while True:
-            if self._ended.wait(_POLL_S):
+            if self._ended.wait(_POLL_S if deadline is None else min(_POLL_S, max(0.0, deadline - time.monotonic()))):
                 if self._found is None:
                     break
                 # Another process may use the files meanwhile, or have taken them.
@@ -133,6 +137,8 @@ class SnapshotDownload:
         reason = rules.refusal(manifest.stamp)
         if not all((self._files / name).is_file() for name in manifest.files):
             reason = "another process has taken its files"
+        elif (manifest.stamp.changelog_offset or 0) <= rules.after:
+            reason = "the store has more meanwhile"
         if not reason:
             return found
         found.release()

@@ -94,6 +94,16 @@ class Snapshots:
         folder = self._folder(identity) / "upload"
         self._uploads.offer(identity, partition, folder, after_commit=after_commit)
 
+    def can_find(self, identity: StoreIdentity) -> bool:
+        """Return whether no other download of this process is going on: standbys download one after the other."""
+        return self._downloads.keys() <= {identity}
+
+    def abandon(self, identity: StoreIdentity) -> None:
+        """Wait for no download of a snapshot any more. Files that are complete stay for the next one."""
+        download = self._downloads.pop(identity, None)
+        if download is not None:
+            download.abandon()
+
     def find(
         self,
         identity: StoreIdentity,

@@ -6,7 +6,7 @@ import time
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 
-from streamrt.errors import ChangelogError, StateError, StoreCorruptedError
+from streamrt.errors import StateError, StoreCorruptedError
 from streamrt.records import TopicPartition
 from streamrt.runtime.placement import ChangelogSettings, StorePlacement, identity_of, placement_of, topic_ids
 from streamrt.runtime.read_messages import TaskRows
@@ -28,6 +28,7 @@ from streamrt.runtime.tasks.stores.foreign import (
     refuse_later_owner,
     restore_overwritten_keys,
 )
+from streamrt.runtime.tasks.stores.local_data import adopt_snapshot, open_empty, refuse_lost_records
 from streamrt.runtime.tasks.stores.open_store import OpenStore, RestoreInterrupted, RestoreProgress
 from streamrt.runtime.tasks.stores.snapshot_rules import SnapshotRules
 from streamrt.runtime.tasks.stores.snapshots import Snapshots
@@ -467,31 +468,17 @@ class TaskStores:
         if stamp is not None:
             check_owner(stamp.identity, identity)
         plan = self._plan_restore(stamp, identity, bounds, placement.total(committed), changelog)
-        if bounds[0] > 0 and (stamp is None or plan.action is RestoreAction.WIPE):
-            raise ChangelogError(
-                f"the records of changelog {log} below offset {bounds[0]} were deleted, so the state of {placement.scope} "
-                "cannot be restored; compaction never does this, so check the topic's cleanup.policy: start over with "
-                "another consumer_group"
-            )
+        refuse_lost_records(placement, log, bounds, stamp, identity, plan)
         if plan.action is RestoreAction.READY:
             epoch = None if stamp is None else stamp.epoch
             refuse_later_owner(placement.scope, epoch, self._changelog_epoch(placement))
             self._check_position(placement, stamp, None, committed, identity)
             return partition, plan.start, epoch
         if plan.action is RestoreAction.WIPE:
-            taken = 0 if stamp is None or stamp.identity != identity else stamp.changelog_offset or 0
-            if taken > bounds[1] == 0:
-                raise ChangelogError(
-                    f"changelog {log} is empty, but store {placement.spec.name!r} of {placement.scope} has its records up to "
-                    f"offset {taken}: the brokers have lost them; start over with another consumer_group"
-                )
             logger.warning(
                 "store %r of %s is restored completely: %s", placement.spec.name, placement.scope, plan.reason
             )
-            partition.close()
-            store = self._store_of(placement)
-            store.destroy(placement.scope.partition)
-            partition = store.open(placement.scope.partition)
+            partition = open_empty(self._store_of(placement), placement.scope.partition, partition)
         try:
             found = self._replay_changelog(
                 name, placement, partition, identity, (plan.start, bounds[1]), committed, deadline
@@ -544,23 +531,9 @@ class TaskStores:
             if plan.start < bounds[1] and (stamp is None or plan.action is RestoreAction.WIPE):
                 snapshots.note_restore(identity, from_snapshot=False)
             return partition, bounds
-        store, number = self._store_of(placement), placement.scope.partition
-        try:
-            partition.close()
-            store.destroy(number)
-            store.adopt(number, found.folder)
-            partition = store.open(number)
-            if partition.stamp != found.manifest.stamp:
-                partition.close()
-                raise StoreCorruptedError("its data has another stamp than its manifest")
-        except StoreCorruptedError as damage:
-            logger.warning(
-                "a snapshot of store %r of %s is passed over: %s", placement.spec.name, placement.scope, damage
-            )
-            store.destroy(number)
-            return store.open(number), self._clients.bounds(log)
-        finally:
-            found.release()
+        partition, adopted = adopt_snapshot(self._store_of(placement), placement, partition, found)
+        if not adopted:
+            return partition, self._clients.bounds(log)
         snapshots.note_restore(identity, from_snapshot=True)
         logger.info(
             "restored store %r of %s up to changelog offset %d from a snapshot of %.1f MB",
