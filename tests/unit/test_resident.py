@@ -24,6 +24,8 @@ from streamrt.runtime.link_messages import (
     Joined,
     LinkClosed,
     ProgressUpdate,
+    Settle,
+    Settled,
     StartPositions,
     Stop,
     Time,
@@ -644,3 +646,52 @@ def test_a_limit_is_exact_also_if_work_is_taken_back() -> None:
     assert world.counts() == [(1, 1), (2, 2), (3, 3)]
     assert committed(world) == {FIRST: 3}
     assert seen(world) + sum(report.records for report in world.reports) == 3
+
+
+# -- Rest --------------------------------------------------------------------------------------------------------------
+
+
+def resting() -> World:
+    """Return a task that has had nothing to do for so long that it only waits."""
+    world = World(plain)
+    world.put(FIRST, 1)
+    world.begin()
+    world.commit()
+    world.until(lambda: world.task._rests_until > world.clock())
+    world.steps()
+    return world
+
+
+def test_a_record_ends_the_rest_of_a_task() -> None:
+    world = resting()
+    world.put(FIRST, 2)
+    world.steps()
+    assert world.outputs() == [1, 2]
+
+
+def test_a_message_ends_the_rest_of_a_task() -> None:
+    world = resting()
+    world.link.inbox.append(Settle(7))
+    world.steps()
+    assert world.link.told(Settled) == [Settled(7)]
+
+
+def test_a_revocation_ends_the_rest_of_a_task() -> None:
+    world = resting()
+    with world.member.revoking():
+        world.steps()
+        assert not world.task._membership.revocation_pending
+
+
+def test_an_error_ends_the_rest_of_a_task() -> None:
+    world = resting()
+    world.feed.troubles += [KafkaRequestError("the leader moves", retriable=True)] * 2
+    world.steps()
+    assert len(world.link.told(AssignmentRequest)) == 2
+
+
+def test_a_new_end_of_a_partition_ends_the_rest_of_a_task() -> None:
+    world = resting()
+    world.put(FIRST, None)
+    world.steps()
+    assert world.task._rests_until < world.clock()

@@ -19,6 +19,7 @@ from streamrt.common.throttle import Throttle
 from streamrt.errors import OffsetOutOfRangeError, StreamRTError
 from streamrt.kafka import KafkaRequestError
 from streamrt.kafka.membership.group_state import GroupAssignment
+from streamrt.kafka.reading.input_reader import InputBatch
 from streamrt.records import TopicPartition
 from streamrt.runtime.batch_context import BatchContext
 from streamrt.runtime.chunk import Chunk
@@ -71,8 +72,10 @@ __all__ = ["ResidentLoop", "ResidentSettings"]
 logger = logging.getLogger("streamrt")
 
 _WAIT_S = 0.1
-_IDLE_WAIT_S = 0.25
+# confluent-kafka wakes its thread every 0.2 s, however long it is to wait.
+_IDLE_WAIT_S = 0.2
 _IDLE_AFTER_S = 1.0
+_REST_S = 2.0
 _JOIN_S = 0.02
 _SLICE_S = 0.2
 _RESTORE_S = 1.0
@@ -142,6 +145,8 @@ class ResidentLoop:
         self._markers = EndMarkers(self._feed, self._membership, tasks, self._sent_for, clock)
         self._halted = False
         self._passed_at = self._worked_at = 0.0
+        # Until then, only records and news end the rest of an idle task.
+        self._rests_until = float("-inf")
         self._patience_s = _SHORTEST_PATIENCE_S
         self._outbox = Outbox(link, tasks, clock)
         self._deliveries = Deliveries(link, tasks, clock)
@@ -187,7 +192,7 @@ class ResidentLoop:
         """Run the loop once; wait a moment if there is nothing to do."""
         self._receive_messages(0.0)
         self._apply_run_request()
-        if self._stop is not None:
+        if self._stop is not None or self._rests():
             return
         follows = self._follow_assignment()
         self._follow_others()
@@ -213,6 +218,7 @@ class ResidentLoop:
 
     def _receive_messages(self, timeout_s: float) -> None:
         for message in self._link.receive(timeout_s):
+            self._rests_until = float("-inf")
             self._handle_message(message)
 
     def _handle_message(self, message: ToTask) -> None:
@@ -462,6 +468,10 @@ class ResidentLoop:
     def _open_tasks(self) -> list[StreamTask]:
         return [task for task in self._tasks.assigned.values() if task.is_open]
 
+    @property
+    def _all_open(self) -> bool:
+        return all(task.is_open for task in self._tasks.assigned.values())
+
     def _input_partitions(self) -> set[TopicPartition]:
         """Return the input partitions of the assigned tasks."""
         return {partition for task in self._tasks.assigned.values() for partition in task.inputs}
@@ -525,6 +535,26 @@ class ResidentLoop:
         self._turns.run(cycle)
         self._handle_outcomes(cycle)
 
+    def _rests(self) -> bool:
+        """Wait for records, as an idle task does most of the time; return whether there is nothing to do but to wait."""
+        group = self._membership
+        if self._clock() >= self._rests_until:
+            return False
+        if group.lost or group.revocation_pending or group.current() != group.assignment:
+            self._rests_until = float("-inf")
+            return False
+        ends = self._feed.ends()
+        try:
+            polled = self._feed.poll(_IDLE_WAIT_S, self._turns.room)
+        except (OffsetOutOfRangeError, KafkaRequestError):
+            # The next poll raises it again, and it is handled there.
+            self._rests_until = float("-inf")
+            return False
+        if polled or self._feed.ends() != ends:
+            self._rests_until = float("-inf")
+            self._turns.add(_chunks_of(polled))
+        return not polled
+
     def _poll_records(self) -> list[Chunk]:
         wait = _WAIT_S
         if self._cycle is not None or self._outbox.waiting:
@@ -562,7 +592,9 @@ class ResidentLoop:
             self._release_all()
             self._request_start_positions(self._membership.assignment)
             return []
-        return [Chunk(partition.topic, partition.partition, *batch) for partition, batch in polled]
+        if wait == _IDLE_WAIT_S and not (polled or self._standbys.following) and self._all_open:
+            self._rests_until = self._clock() + _REST_S
+        return _chunks_of(polled)
 
     def _tick_tasks(self, due: Collection[TaskId]) -> None:
         """Tick those of the due tasks that this process owns."""
@@ -711,3 +743,7 @@ class ResidentLoop:
         assigned, task_of = self._tasks.assigned, self._tasks.task_of
         found = {partition: assigned[task_of(partition)].sent_for_commit() for partition in offsets}
         return {partition: sent for partition, sent in found.items() if sent}
+
+
+def _chunks_of(polled: Iterable[tuple[TopicPartition, InputBatch]]) -> list[Chunk]:
+    return [Chunk(partition.topic, partition.partition, *batch) for partition, batch in polled]

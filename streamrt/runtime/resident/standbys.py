@@ -56,6 +56,11 @@ class Standbys:
         self._not_before = float("-inf")
         self._spent = 0.0
 
+    @property
+    def following(self) -> bool:
+        """Whether there are tasks to follow."""
+        return bool(self._copies)
+
     def follow(self, tasks: Collection[TaskId]) -> None:
         """Follow the changelogs of these tasks, and of no others."""
         for task in self._copies.keys() - tasks:
