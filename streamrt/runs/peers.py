@@ -2,12 +2,15 @@
 
 An instance with a control server announces the server's address, see `url_of_member`. If a connection is refused, the
 machine is there and the process is not. An instance that does not answer at all may only be cut off from here, so it is
-left to the group's coordinator.
+left to the group's coordinator. So is one whose address is also that of another one, such as a load balancer's: whoever
+refuses connections there may be any of them.
 """
 
+import logging
 import re
 import socket
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -17,6 +20,8 @@ from streamrt.kafka.cluster.groups import ListedMember
 from streamrt.runtime.driver.observation.owners import url_of_member
 
 __all__ = ["Peers", "StaticMember", "connection_is_refused", "parse_member"]
+
+logger = logging.getLogger("streamrt")
 
 _REFUSED_S = 1.0
 """Seconds for which connections must be refused: a server that is started again is away for a moment."""
@@ -97,19 +102,24 @@ class Peers:
     def see(self, members: Iterable[ListedMember]) -> None:
         """Note the members of the group. An instance that has joined again also has to answer again."""
         former, self._peers = self._peers, {}
-        listed: dict[str, list[tuple[str, ListedMember]]] = {}
+        listed: dict[str, list[ListedMember]] = {}
+        ids: dict[str, str] = {}
         for member in members:
-            own = parse_member(member)
-            if own is not None and own.instance != self._instance:
-                listed.setdefault(own.instance, []).append((own.id, member))
+            parts = parse_member(member)
+            if parts is not None:
+                listed.setdefault(parts.instance, []).append(member)
+                ids[member.member_id] = parts.id
+        urls = {instance: url_of_member(slots[0]) for instance, slots in listed.items()}
+        shared = Counter(urls.values())
         for instance, slots in listed.items():
-            names = frozenset(member.member_id for _, member in slots)
-            url = url_of_member(slots[0][1])
-            if instance in former and former[instance].members == names:
-                self._peers[instance] = former[instance]
-            elif url is not None:
+            names, url = frozenset(member.member_id for member in slots), urls[instance]
+            if instance == self._instance or url is None or shared[url] > 1:
+                continue
+            peer = former.get(instance)
+            if peer is None or peer.members != names:
                 address = parse_address(url.removeprefix("http://"))
-                self._peers[instance] = _Peer(names, frozenset(each for each, _ in slots), address)
+                peer = _Peer(names, frozenset(ids[name] for name in names), address)
+            self._peers[instance] = peer
 
     def find_dead(self) -> dict[str, frozenset[str]]:
         """Try to connect to all instances; return the static ids of those that have died since the last call."""
@@ -122,6 +132,10 @@ class Peers:
             if refused is None:
                 peer.refused_at, peer.silent_until = None, now + _SILENT_S
             elif not refused:
+                if not peer.answered:
+                    logger.info(
+                        "instance %s answers at %s; if it dies, others take over at once", instance, peer.address
+                    )
                 peer.answered, peer.refused_at = True, None
             elif peer.answered:
                 peer.refused_at = now if peer.refused_at is None else peer.refused_at

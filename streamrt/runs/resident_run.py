@@ -149,7 +149,7 @@ class ResidentRunner:
         reference: SpecReference | None = None
         over = threading.Event()
         try:
-            self._services.watch_standbys(slots.follow, over)
+            self._services.watch_instances(slots.follow, over)
             reference = make_reference(
                 environment,
                 self._config,

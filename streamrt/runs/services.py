@@ -14,10 +14,11 @@ from streamrt.runs.launch import client_settings, fence, look_for_strangers, rem
 from streamrt.runs.repartition_purge import RepartitionPurge
 from streamrt.runs.report_handler import ReportHandler
 from streamrt.runs.runner_settings import RunContext
-from streamrt.runs.standby_watch import watch_standbys
+from streamrt.runs.standby_watch import must_watch, watch_instances
 from streamrt.runs.start_positions import StartOffsets
 from streamrt.runs.time_requests import TimeRequests
 from streamrt.slots.environment import SlotEnvironment
+from streamrt.slots.resident_task import session_timeout_s
 
 __all__ = ["DriverServices"]
 
@@ -49,6 +50,7 @@ class DriverServices:
         self.clients = client_settings(run.config, run.settings)
         self.closing = threading.Event()
         self._environment: SlotEnvironment | None = None
+        self._warned = False
         self.event_time = EventTime(topology, run.settings.partitions, run.end)
         self.offsets = StartOffsets(run.config, run.settings.connection, run.spec, run.admin, self.fence, notes=True)
         self.purge = RepartitionPurge(run.admin, topology.exchanges)
@@ -85,25 +87,36 @@ class DriverServices:
         except KafkaRequestError:
             return True
 
-    def watch_standbys(
+    def watch_instances(
         self, follow: Callable[[Mapping[int, frozenset[TopicPartition]]], None], over: threading.Event
     ) -> None:
-        """Have the slots keep copies of what they would take over from other instances, if the application wants that.
+        """Watch the other instances: for copies of what the slots would take over, and for those that die.
 
         Args:
-            follow: called with the partitions for each slot.
+            follow: called with the partitions for each slot, if the application wants copies.
             over: set when there are no slots any more.
         """
         run = self._context
-        instance = run.settings.group_instance_id
-        if not run.config.standby_replicas or instance is None:
+        topology, instance, announced = run.spec.topology, run.settings.group_instance_id, run.settings.announced
+        standbys = bool(run.config.standby_replicas)
+        stateful = any(map(topology.stores, topology.scopes))
+        if not must_watch(standbys=standbys, stateful=stateful, announced=announced):
             return
+        if instance is None or run.config.group_protocol != "classic":
+            return
+        if not announced and not self._warned:
+            self._warned = True
+            logger.warning(
+                "standby_replicas=1 without a control server: when an instance dies, others take over after its session of "
+                "%g s; set control, such as control='0.0.0.0:7070', so that they notice within two seconds",
+                session_timeout_s(run.settings.member_options, static=True),
+            )
         topics = {topic: run.settings.partitions.get(topic, 1) for topic in run.topics}
         members = partial(
             run.admin.group_members, run.config.consumer_group, run.config.request_timeout, is_classic=True
         )
-        arguments = (members, topics, instance, follow, self.leave, over.wait)
-        threading.Thread(target=watch_standbys, args=arguments, name="streamrt-standbys", daemon=True).start()
+        arguments = (members, topics, instance, follow if standbys else None, self.leave, over.wait)
+        threading.Thread(target=watch_instances, args=arguments, name="streamrt-instances", daemon=True).start()
 
     def leave(self, instance_ids: Sequence[str]) -> None:
         """Remove static members from the group, if processes could be started, so that no instance waits for them."""

@@ -1,4 +1,4 @@
-"""Watches the consumer group for standbys: what the own slots would take over, and which instances have died."""
+"""Watches the consumer group: what the own slots would take over, and which instances have died."""
 
 import logging
 import time
@@ -11,7 +11,7 @@ from streamrt.records import TopicPartition
 from streamrt.runs.peers import Peers, parse_member
 from streamrt.runtime.driver.life.takeovers import predict_takeovers
 
-__all__ = ["plan_standbys", "watch_standbys"]
+__all__ = ["must_watch", "plan_standbys", "watch_instances"]
 
 logger = logging.getLogger("streamrt")
 
@@ -19,21 +19,41 @@ _LIST_S = 5.0
 _LOOK_S = 0.5
 
 
-def watch_standbys(
+def must_watch(*, standbys: bool, stateful: bool, announced: str) -> bool:
+    """Return whether an instance watches the others.
+
+    With state and without copies of it, it does not: a dead instance that is started again within its session finds its
+    state on its disk, and any other one would have to restore it.
+
+    Args:
+        standbys: whether instances keep copies of each other's state.
+        stateful: whether the application has state.
+        announced: what this instance says about its control server; empty if it has none.
+
+    Example:
+        >>> must_watch(standbys=False, stateful=False, announced="@:7070")
+        True
+        >>> must_watch(standbys=False, stateful=True, announced="@:7070")
+        False
+    """
+    return standbys or (bool(announced) and not stateful)
+
+
+def watch_instances(
     list_members: Callable[[], Sequence[ListedMember]],
     topics: Mapping[str, int],
     instance: str,
-    follow: Callable[[Mapping[int, frozenset[TopicPartition]]], None],
+    follow: Callable[[Mapping[int, frozenset[TopicPartition]]], None] | None,
     remove: Callable[[Sequence[str]], None],
     wait: Callable[[float], bool],
 ) -> None:
-    """Tell the slots what they would take over, and remove the members of dead instances, until the run ends.
+    """Report to the slots what they would take over, and remove the members of dead instances, until the run ends.
 
     Args:
         list_members: requests the members of the group.
         topics: number of partitions of each topic that the application reads.
         instance: id of this instance.
-        follow: called with the partitions that each slot would take over.
+        follow: called with the partitions that each slot would take over; None without standbys.
         remove: removes static members from the group.
         wait: waits for a number of seconds; returns whether to end.
     """
@@ -45,10 +65,13 @@ def watch_standbys(
             try:
                 members = list_members()
             except (ConfigurationError, KafkaRequestError) as error:
-                logger.debug("standbys stay as they are: the members of the group could not be listed: %s", error)
+                logger.debug(
+                    "what is known of other instances stays: the members of the group could not be listed: %s", error
+                )
                 continue
             peers.see(members)
-            follow(plan_standbys(members, topics, instance))
+            if follow is not None:
+                follow(plan_standbys(members, topics, instance))
         for dead, ids in peers.find_dead().items():
             logger.warning("instance %s refuses connections: removing its members from the group to take over", dead)
             remove(sorted(ids))

@@ -11,39 +11,21 @@ from streamrt import State
 from streamrt.kafka import Producer
 from streamrt.topology import TaskId
 from tests.chaos import kill_tree
-from tests.support import Kafka, Program, running, unique, wait_until
+from tests.kafka.counting import counting_program
+from tests.support import LONG, Kafka, Program, running, unique, wait_until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
 PARTITIONS = 4
 KEYS = 500
 """Of each partition."""
-PROGRAM = """
-from streamrt import Application
-
-def count(value, state):
-    state.set("n", state.get("n", 0) + 1)
-    return state.get("n")
-
-app = Application(
-    {address!r},
-    consumer_group={group!r},
-    auto_offset_reset="earliest",
-    state_dir={state_dir!r},
-    processing_guarantee={guarantee!r},
-    processing_mode="resident",
-    spark_master="processes[2]",
-    standby_replicas=1,
-    commit_interval=0.5,
-    control="0",
-)
-app.dataframe(app.topic({source!r})).apply(count, stateful=True).to_topic(app.topic({target!r}))
-app.run()
-"""
+SETTINGS = 'standby_replicas=1, control="0"'
+# Unit tests and the simulator have both.
+GUARANTEES = ["at-least-once", "exactly-once"] if LONG else ["exactly-once"]
 
 
 def count(value: Any, state: State) -> int:
-    number: int = state.get("n", 0) + 1
+    number: int = state.get("n", 0) + value
     state.set("n", number)
     return number
 
@@ -52,10 +34,10 @@ def produce(kafka: Kafka, topic: str) -> None:
     with Producer(kafka.address) as producer:
         for partition in range(PARTITIONS):
             for number in range(KEYS):
-                producer.produce(topic, b'"x"', key=b"%d %d" % (partition, number), partition=partition)
+                producer.produce(topic, b"1", key=b"%d %d" % (partition, number), partition=partition)
 
 
-@pytest.mark.parametrize("guarantee", ["at-least-once", "exactly-once"])
+@pytest.mark.parametrize("guarantee", GUARANTEES)
 def test_a_takeover_restores_only_what_the_copies_lack(
     kafka: Kafka,
     program: Callable[..., Program],
@@ -64,8 +46,9 @@ def test_a_takeover_restores_only_what_the_copies_lack(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     source, target, group = kafka.topic("in", PARTITIONS), kafka.topic("out", PARTITIONS), unique("group")
-    names = {"address": kafka.address, "group": group, "guarantee": guarantee, "source": source, "target": target}
-    other = program(PROGRAM.format(state_dir=str(tmp_path / "other"), **names))
+    other = program(
+        counting_program(kafka, group, source, target, tmp_path / "other", guarantee=guarantee, settings=SETTINGS)
+    )
     app = kafka.app(
         group,
         state_dir=tmp_path / "own",
@@ -98,3 +81,45 @@ def test_a_takeover_restores_only_what_the_copies_lack(
 def is_followed(left: Mapping[TaskId, int]) -> bool:
     """Return whether both slots have complete copies of a task each."""
     return len(left) == 2 and not any(left.values())
+
+
+def test_without_state_a_control_server_is_enough_for_an_early_takeover(
+    kafka: Kafka, program: Callable[..., Program], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    source, target, group = kafka.topic("in", PARTITIONS), kafka.topic("out", PARTITIONS), unique("group")
+    app = kafka.app(
+        group,
+        state_dir=tmp_path / "own",
+        processing_mode="resident",
+        spark_master="processes[2]",
+        control="0",
+        loglevel="INFO",
+    )
+    app.dataframe(app.topic(source)).to_topic(app.topic(target))
+    other = program(
+        counting_program(
+            kafka,
+            group,
+            source,
+            target,
+            tmp_path / "other",
+            guarantee="at-least-once",
+            settings='control="0"',
+            stateful=False,
+        )
+    )
+    with running(app):
+        wait_until(lambda: len(kafka.admin.group_members(group, 30)) == 4, what="the members of both instances")
+        produce(kafka, source)
+        kafka.receive(target, PARTITIONS * KEYS)
+        printed: list[str] = []
+
+        def is_watched() -> bool:
+            printed.append(capfd.readouterr().err)
+            return "answers at" in "".join(printed)
+
+        wait_until(is_watched, what="an answer of the other instance's control server")
+        kill_tree(other)
+        produce(kafka, source)
+        kafka.receive(target, 2 * PARTITIONS * KEYS)
+    assert "refuses connections: removing its members from the group" in capfd.readouterr().err

@@ -11,37 +11,19 @@ import psutil
 import pytest
 
 from streamrt.kafka import Producer
+from tests.kafka.counting import counting_program
 from tests.processes import process_tree
-from tests.support import Kafka, Program, Received, unique, wait_until
+from tests.support import LONG, Kafka, Program, Received, unique, wait_until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
 KEYS = 3_000
-PROGRAM = """
-from streamrt import Application, StateSnapshots
-
-def count(value, state):
-    number = state.get("n", 0) + value
-    state.set("n", number)
-    return number
-
-app = Application(
-    {address!r},
-    consumer_group={group!r},
-    auto_offset_reset="earliest",
-    state_dir={state_dir!r},
-    processing_guarantee={guarantee!r},
-    processing_mode="resident",
-    spark_master="processes[2]",
-    commit_interval=0.5,
-    # Options reach the processes as secrets.
-    state_snapshots=StateSnapshots({url!r}, interval_s=1, least_replay=100, storage_options={{"note": "sesame-open"}}),
+# Options reach the processes as secrets.
+SETTINGS = (
+    "state_snapshots=StateSnapshots({!r}, interval_s=1, least_replay=100, storage_options={{'note': 'sesame-open'}})"
 )
-app.dataframe(app.topic({source!r})).apply(count, stateful=True).to_topic(app.topic({target!r}))
-
-if __name__ == "__main__":
-    app.run()
-"""
+# Unit tests and the simulator have both.
+GUARANTEES = ["at-least-once", "exactly-once"] if LONG else ["exactly-once"]
 
 
 def produce(kafka: Kafka, topic: str, value: int, keys: range) -> None:
@@ -72,16 +54,15 @@ def newest_offsets(remote: Path) -> Counter[str]:
     return found
 
 
-@pytest.mark.parametrize("guarantee", ["at-least-once", "exactly-once"])
+@pytest.mark.parametrize("guarantee", GUARANTEES)
 def test_a_killed_application_without_its_disk_goes_on_from_a_snapshot(
     kafka: Kafka, guarantee: str, tmp_path: Path
 ) -> None:
     source, target, group = kafka.topic("in", 2), kafka.topic("out", 2), unique("group")
     remote, disk, path = tmp_path / "remote", tmp_path / "disk", tmp_path / "program.py"
-    settings = {"address": kafka.address, "group": group, "source": source, "target": target}
-    path.write_text(
-        PROGRAM.format(**settings, state_dir=str(disk), guarantee=guarantee, url=remote.as_uri()), encoding="utf-8"
-    )
+    settings = SETTINGS.format(remote.as_uri())
+    text = counting_program(kafka, group, source, target, disk, guarantee=guarantee, settings=settings)
+    path.write_text(text, encoding="utf-8")
     all_keys = [b"%d" % key for key in range(KEYS)]
     expected = {key: 3 if number < 10 else 2 for number, key in enumerate(all_keys)}
     program = Program(path)

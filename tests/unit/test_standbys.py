@@ -1,7 +1,7 @@
 """Standby replicas: who follows what, when another instance counts as dead, and how much time copies get."""
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pytest
 
@@ -22,10 +22,11 @@ from tests.unit.apps import application
 UUID = "5f0c1a52-8d1f-4a9c-9a53-6a8a5d6f3c1"
 
 
-def members_of(*instances: str, slots: int = 2, address: str = "", join: int = 0) -> list[ListedMember]:
+def members_of(*instances: str, slots: int = 2, ports: Sequence[int] = (), join: int = 0) -> list[ListedMember]:
+    announced = [f"@127.0.0.1:{port}" for port in ports] or [""] * len(instances)
     return [
         ListedMember(f"{member_of_slot(instance, slot)}-{UUID}{join}", f"{slot:03d}-streamrt{address}", "127.0.0.1", ())
-        for instance in instances
+        for instance, address in zip(instances, announced, strict=True)
         for slot in range(slots)
     ]
 
@@ -93,7 +94,7 @@ class World:
 
 def test_an_instance_that_refuses_connections_for_a_second_is_dead_once() -> None:
     world = World()
-    world.peers.see(members_of("a", "b", address="@127.0.0.1:7070"))
+    world.peers.see(members_of("a", "b", ports=(7069, 7070)))
     assert world.look(False) == world.look(True) == world.look(True) == []
     assert world.look(True) == ["000-b", "001-b"]
     assert world.look(True) == world.look(True) == world.look(True) == []
@@ -101,20 +102,20 @@ def test_an_instance_that_refuses_connections_for_a_second_is_dead_once() -> Non
 
 def test_an_instance_that_has_never_answered_is_left_alone() -> None:
     world = World()
-    world.peers.see(members_of("a", "b", address="@127.0.0.1:7070"))
+    world.peers.see(members_of("a", "b", ports=(7069, 7070)))
     assert not any(world.look(True) for _ in range(10))
 
 
 def test_a_server_that_is_back_in_time_starts_the_second_anew() -> None:
     world = World()
-    world.peers.see(members_of("a", "b", address="@127.0.0.1:7070"))
+    world.peers.see(members_of("a", "b", ports=(7069, 7070)))
     assert not any(world.look(answer) for answer in (False, True, True, False, True, True))
     assert world.look(True) == ["000-b", "001-b"]
 
 
 def test_an_instance_that_does_not_answer_is_left_to_the_coordinator() -> None:
     world = World()
-    world.peers.see(members_of("a", "b", address="@127.0.0.1:7070"))
+    world.peers.see(members_of("a", "b", ports=(7069, 7070)))
     assert not any(world.look(answer) for answer in (False, True, None, *[True] * 9))
     assert world.tried == 3
     # A look after five seconds.
@@ -123,9 +124,9 @@ def test_an_instance_that_does_not_answer_is_left_to_the_coordinator() -> None:
 
 def test_members_that_join_again_have_to_answer_again() -> None:
     world = World()
-    world.peers.see(members_of("a", "b", address="@127.0.0.1:7070"))
+    world.peers.see(members_of("a", "b", ports=(7069, 7070)))
     assert world.look(False) == world.look(True) == []
-    world.peers.see(members_of("a", "b", address="@127.0.0.1:7070", join=1))
+    world.peers.see(members_of("a", "b", ports=(7069, 7070), join=1))
     assert not any(world.look(True) for _ in range(10))
 
 
@@ -133,6 +134,15 @@ def test_instances_without_an_address_are_left_alone() -> None:
     world = World()
     world.peers.see(members_of("a", "b"))
     assert world.look(True) == []
+    assert world.tried == 0
+
+
+@pytest.mark.parametrize(("instances", "ports"), [("ab", (7070, 7070)), ("abc", (7069, 7070, 7070))])
+def test_an_address_that_several_instances_share_proves_nothing(instances: str, ports: tuple[int, ...]) -> None:
+    # A load balancer, or an address translation in front of containers.
+    world = World()
+    world.peers.see(members_of(*instances, ports=ports))
+    assert not any(world.look(answer) for answer in (False, True, True, True))
     assert world.tried == 0
 
 
@@ -154,13 +164,14 @@ class Copies:
         self.trouble: Exception | None = None
         self.looks = 0
         self.closed = False
+        self.waits = False
 
     def catch_up(self, in_time: Callable[[], bool]) -> int:
         self.looks += 1
         if self.trouble is not None:
             raise self.trouble
         self.world.now += self.took_s
-        while self.rest and in_time():
+        while self.rest and not self.waits and in_time():
             self.world.now += 0.01
             self.rest -= 1
         return self.rest
@@ -239,6 +250,21 @@ def test_brokers_that_do_not_answer_are_asked_again() -> None:
     slot.now += 1.1
     slot.standbys.step()
     assert slot.standbys.left == dict.fromkeys(slot.copies, 0)
+
+
+def test_a_copy_whose_snapshot_is_on_its_way_holds_up_no_other() -> None:
+    slot = Slot()
+    first, second = slot.follow(3, 3)
+    first.waits = True
+    slot.standbys.step()
+    slot.now += 0.5
+    assert not slot.standbys.step()
+    assert slot.standbys.left == {TaskId("orders", 0): 3, TaskId("orders", 1): 0}
+    first.waits = False
+    slot.now += 1.0
+    assert slot.standbys.step()
+    assert slot.standbys.left == dict.fromkeys(slot.copies, 0)
+    assert second.looks == 2
 
 
 def test_files_are_closed_before_partitions_move() -> None:
