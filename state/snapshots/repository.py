@@ -18,7 +18,7 @@ import contextlib
 import hashlib
 import os
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -46,6 +46,10 @@ class SnapshotStorage:
 
     Args:
         settings: where it is.
+
+    Attributes:
+        filesystem: a file system of fsspec.
+        root: the folder of all snapshots in it.
     """
 
     def __init__(self, settings: StateSnapshots) -> None:
@@ -55,12 +59,12 @@ class SnapshotStorage:
         if settings.url.startswith(("file:", "local:")):
             options.setdefault("auto_mkdir", True)
         self.filesystem, root = fsspec.core.url_to_fs(settings.url, **options)
-        self._root = root.rstrip("/")
+        self.root = root.rstrip("/")
 
     def repository(self, identity: StoreIdentity) -> "SnapshotRepository":
         """Return the snapshots of a store partition."""
         parts = (identity.group, identity.topic, identity.store, identity.changelog_id or "none")
-        folder = "/".join((self._root, *map(escaped, parts), str(identity.partition)))
+        folder = "/".join((self.root, *map(escaped, parts), str(identity.partition)))
         return SnapshotRepository(self.filesystem, folder)
 
 
@@ -167,6 +171,39 @@ class SnapshotRepository:
                 raise UnusableSnapshotError(f"its file {name} is missing") from None
             part.replace(target)
 
+    def examine(self, *, verify: bool) -> Iterator[tuple[int, SnapshotManifest | None, str]]:
+        """Yield the changelog offset of each snapshot, its manifest, and what is wrong with it; the newest first.
+
+        Args:
+            verify: whether to compare the files with their digests, and not only their sizes.
+        """
+        present = self._list(self._files)
+        damages: dict[str, str] = {}
+        for name in self.names():
+            manifest, damage = None, ""
+            try:
+                manifest = self.read(name)
+                for file_name, file in manifest.files.items():
+                    if file.digest not in damages:
+                        damages[file.digest] = self._find_damage(file, present.get(file.digest), verify=verify)
+                    if damages[file.digest]:
+                        raise UnusableSnapshotError(f"its file {file_name} is {damages[file.digest]}")
+            except UnusableSnapshotError as error:
+                damage = str(error)
+            yield offset_in_name(name) or 0, manifest, damage
+
+    def _find_damage(self, file: StoredFile, size: int | None, *, verify: bool) -> str:
+        try:
+            if size is None:
+                return "missing"
+            if size != file.size or (verify and not all(self._read_file(file))):
+                return "damaged"
+        except FileNotFoundError:
+            return "missing"
+        except UnusableSnapshotError:
+            return "damaged"
+        return ""
+
     def withdraw(self, name: str) -> None:
         """Delete a manifest."""
         self._read.pop(name, None)
@@ -208,23 +245,34 @@ class SnapshotRepository:
         return all(present.get(file.digest) == file.size for file in manifest.files.values())
 
     def _download_file(self, name: str, file: StoredFile, part: Path, on_bytes: Callable[[int], None]) -> None:
-        hashed, size = hashlib.blake2b(digest_size=32), 0
         descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-        with (
-            os.fdopen(descriptor, "wb") as written,
-            self._filesystem.open(f"{self._files}/{file.digest}", "rb", cache_type="none") as read,
-        ):
+        try:
+            with os.fdopen(descriptor, "wb") as written:
+                for chunk in self._read_file(file):
+                    written.write(chunk)
+                    on_bytes(len(chunk))
+        except UnusableSnapshotError:
+            # The next upload of this process sends the file again.
+            self._damaged.add(file.digest)
+            raise UnusableSnapshotError(f"its file {name} is damaged") from None
+
+    def _read_file(self, file: StoredFile) -> Iterator[bytes]:
+        """Yield the content of a file.
+
+        Raises:
+            FileNotFoundError: if there is none.
+            UnusableSnapshotError: at the end, if it is another content.
+        """
+        hashed, size = hashlib.blake2b(digest_size=32), 0
+        with self._filesystem.open(f"{self._files}/{file.digest}", "rb", cache_type="none") as read:
             while chunk := read.read(_CHUNK):
                 hashed.update(chunk)
                 size += len(chunk)
                 if size > file.size:
                     break
-                written.write(chunk)
-                on_bytes(len(chunk))
+                yield chunk
         if (size, hashed.hexdigest()) != (file.size, file.digest):
-            # The next upload of this process sends the file again.
-            self._damaged.add(file.digest)
-            raise UnusableSnapshotError(f"its file {name} is damaged")
+            raise UnusableSnapshotError("it is damaged")
 
     def _digest(self, path: Path) -> str:
         found = path.stat()

@@ -11,6 +11,7 @@ import psutil
 import pytest
 
 from streamrt.kafka import Producer
+from tests.cli_json import run
 from tests.kafka.counting import counting_program
 from tests.processes import process_tree
 from tests.support import LONG, Kafka, Program, Received, unique, wait_until
@@ -56,10 +57,10 @@ def newest_offsets(remote: Path) -> Counter[str]:
 
 @pytest.mark.parametrize("guarantee", GUARANTEES)
 def test_a_killed_application_without_its_disk_goes_on_from_a_snapshot(
-    kafka: Kafka, guarantee: str, tmp_path: Path
+    kafka: Kafka, guarantee: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source, target, group = kafka.topic("in", 2), kafka.topic("out", 2), unique("group")
-    remote, disk, path = tmp_path / "remote", tmp_path / "disk", tmp_path / "program.py"
+    remote, disk, path = tmp_path / "remote", tmp_path / "disk", tmp_path / f"{unique('program').replace('-', '_')}.py"
     settings = SETTINGS.format(remote.as_uri())
     text = counting_program(kafka, group, source, target, disk, guarantee=guarantee, settings=settings)
     path.write_text(text, encoding="utf-8")
@@ -93,6 +94,11 @@ def test_a_killed_application_without_its_disk_goes_on_from_a_snapshot(
     assert replayed < KEYS / 3, log
     if guarantee == "exactly-once":
         assert counts == expected
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    listed = run("state snapshots", f"{path.stem}:app", "--verify")["snapshots"]
+    assert {each["partition"] for each in listed} == {0, 1}
+    assert all(each["fits"] for each in listed)
     # At least once, records since the last commit may count again; none is lost.
 
 

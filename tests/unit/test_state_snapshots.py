@@ -31,6 +31,8 @@ from streamrt.state.snapshots import (
     UnusableSnapshotError,
 )
 from streamrt.testing import TopologyTestDriver
+from tests.cli_json import run
+from tests.command_line import streamrt
 from tests.unit.apps import application
 from tests.unit.snapshots import ABSENCE_MS, IDENTITY, World, wait_for
 
@@ -616,3 +618,44 @@ def test_a_checkpoint_is_adopted_only_by_a_store_without_data(tmp_path: Path) ->
     assert adopted.get(b"k") == b"v"
     assert adopted.stamp == Stamp(IDENTITY, 1, 2, None, 0)
     adopted.close()
+
+
+# -- The command -----------------------------------------------------------------------------------------------------
+
+
+def test_the_command_lists_what_is_there(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.open()
+    for number in range(3):
+        world.commit(a=number)
+    newest, damaged, half = (world.repository.read(name) for name in world.repository.names())
+    (world.folder / "files" / half.files["CURRENT"].digest).touch()
+    others = {each.digest for manifest in (newest, half) for each in manifest.files.values()}
+    harmed = next(each.digest for each in damaged.files.values() if each.digest not in others)
+    damage(world.folder / "files" / harmed)
+
+    def listed(*options: str) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = run("state snapshots", world.remote.as_uri(), *options, code=code)["snapshots"]
+        return found
+
+    code = 0
+    entries = listed()
+    assert [(each["store"], each["partition"], each["fits"], each["reason"]) for each in entries] == [
+        ("default", 0, None, None)
+    ] * 3
+    assert [each["offset"] for each in entries] == [int(name[:20]) for name in world.repository.names()]
+    assert entries[0]["size"] == newest.size
+    # Sizes do not show this damage, checksums do.
+    code = 1
+    assert [each["complete"] for each in listed("--verify")] == [True, False, True]
+    (world.folder / "files" / harmed).unlink()
+    assert [each["reason"] and "is missing" in each["reason"] for each in listed()] == [None, True, None]
+    shown = streamrt("state", "snapshots", world.remote.as_uri())
+    assert shown.code == 1
+    assert "default of orders[0]" in shown.out
+    assert "is missing" in shown.err
+
+
+def test_the_command_needs_a_place(tmp_path: Path) -> None:
+    assert run("state snapshots", (tmp_path / "nothing").as_uri()) == {"snapshots": []}
+    assert "cannot be listed" in streamrt("state", "snapshots", "nosuch://bucket").sentence

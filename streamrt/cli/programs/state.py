@@ -8,6 +8,7 @@ import typer
 from streamrt.cli.broker import BrokerOption, ConfigOption, TimeoutOption, open_cluster
 from streamrt.cli.output import JsonOption, echo, examples, print_json
 from streamrt.cli.programs.state_queries import register
+from streamrt.cli.programs.state_snapshots import snapshots
 from streamrt.config import DEFAULT_STATE_DIR
 
 __all__ = ["app"]
@@ -16,6 +17,10 @@ app = typer.Typer(no_args_is_help=True, help="State of applications.")
 
 
 register(app)
+app.command(
+    "snapshots",
+    epilog=examples("streamrt state snapshots shop:app", "streamrt state snapshots s3://bucket/prefix --verify"),
+)(snapshots)
 
 
 @app.callback()
