@@ -4,11 +4,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from streamrt.operators.functions import function_name, with_state
+from streamrt.operators.functions import function_name, inlined_call
 from streamrt.records import Headers
 from streamrt.state.access.keyed_state import OVER
 from streamrt.state.spec import StoreSpec
-from streamrt.topology import Node, Operator, OperatorContext, RecordHandler, StateAccess
+from streamrt.topology import InlinedCode, Node, Operator, OperatorContext, RecordHandler, StateAccess
 
 
 @dataclass(frozen=True)
@@ -32,20 +32,17 @@ class Apply(Operator):
     metadata: bool = False
     store: StoreSpec | None = None
 
+    def inline(self, code: InlinedCode) -> bool:  # noqa: D102
+        if not self.expand:
+            code.add(f"value = {inlined_call(code, self.function, self.metadata, self.store)}")
+        return not self.expand
+
     def build(self, child: RecordHandler, node: Node, context: OperatorContext) -> RecordHandler:  # noqa: D102
         function, metadata = self.function, self.metadata
-        if self.store is not None and self.expand:
-            return _make_expanding(function, metadata, context.state(self.store), child, node)
+        if not self.expand:
+            return super().build(child, node, context)
         if self.store is not None:
-            function, metadata = with_state(function, metadata, context.state(self.store)), True
-
-        def apply(value: Any, key: Any, timestamp: int, headers: Headers | None, *, _node: Node = node) -> None:
-            child(function(value), key, timestamp, headers)
-
-        def apply_metadata(
-            value: Any, key: Any, timestamp: int, headers: Headers | None, *, _node: Node = node
-        ) -> None:
-            child(function(value, key, timestamp, headers), key, timestamp, headers)
+            return _make_expanding(function, metadata, context.state(self.store), child, node)
 
         def expand(value: Any, key: Any, timestamp: int, headers: Headers | None, *, _node: Node = node) -> None:
             for item in _iterate_items(function(value)):
@@ -57,9 +54,7 @@ class Apply(Operator):
             for item in _iterate_items(function(value, key, timestamp, headers)):
                 child(item, key, timestamp, headers)
 
-        if self.expand:
-            return expand_metadata if metadata else expand
-        return apply_metadata if metadata else apply
+        return expand_metadata if metadata else expand
 
     def multiplies_records(self) -> bool:  # noqa: D102
         return self.expand

@@ -11,14 +11,13 @@ from streamrt.common.copies import deep_copy
 from streamrt.errors import ColumnTypeError, MissingColumnError
 from streamrt.operators.expression import Expression, without_columns
 from streamrt.state.spec import StoreSpec
-from streamrt.topology import Node, Operator, OperatorContext, RecordHandler
+from streamrt.topology import InlinedCode, Operator
 
 _SET_COLUMN = """
 try:
-    value[column] = result
+    value[{column}] = result
 except TypeError as error:
-    raise explain_type(value) from error
-child(value, key, timestamp, headers)
+    raise {explain}(value) from error
 """
 
 
@@ -32,15 +31,11 @@ class Assign(Operator):
     column: Any
     expression: Expression
 
-    def build(self, child: RecordHandler, node: Node, context: OperatorContext) -> RecordHandler:  # noqa: D102
-        return self.expression.compile_handler(
-            _SET_COLUMN,
-            node,
-            child,
-            context,
-            column=self.column,
-            explain_type=lambda value: _not_columnar(value, f"set column {self.column!r}"),
-        )
+    def inline(self, code: InlinedCode) -> bool:  # noqa: D102
+        self.expression.evaluate(code)
+        explain = code.name(lambda value: _not_columnar(value, f"set column {self.column!r}"))
+        code.add(_SET_COLUMN.format(column=code.name(self.column), explain=explain))
+        return True
 
     def describe(self) -> str:  # noqa: D102
         return f"{self.column} = {self.expression}"
@@ -57,8 +52,10 @@ class Where(Operator):
     passes_on_last: ClassVar[bool] = True
     expression: Expression
 
-    def build(self, child: RecordHandler, node: Node, context: OperatorContext) -> RecordHandler:  # noqa: D102
-        return self.expression.compile_handler("if result: child(value, key, timestamp, headers)", node, child, context)
+    def inline(self, code: InlinedCode) -> bool:  # noqa: D102
+        self.expression.evaluate(code)
+        code.open_block("if result:")
+        return True
 
     def describe(self) -> str:  # noqa: D102
         return str(self.expression)

@@ -1,16 +1,14 @@
 """Column expressions, such as `sdf["a"] + 1 > sdf["b"]`.
 
-An expression is a tree of frozen nodes. It is compiled to one Python syntax tree and then to one function, so a record
-costs one call, however large the tree is. The semantics are those of Python's operators: `&` and `|` become `and` and
-`or` (short-circuit, the result is an operand), `~` becomes `not`. All user input, including column names, enters the
-generated code as variables, never as text.
+An expression is a tree of frozen nodes. It becomes one line of the code of its operator, however large the tree is. The
+semantics are those of Python's operators: `&` and `|` become `and` and `or` (short-circuit, the result is an operand), `~`
+becomes `not`. All user input, including column names, enters the generated code as variables, never as text.
 """
 
 import abc
 import ast
-import textwrap
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
@@ -18,10 +16,9 @@ from streamrt.errors import ColumnTypeError, MissingColumnError
 from streamrt.operators.functions import function_name, with_state
 from streamrt.records import Headers
 from streamrt.state.spec import StoreSpec
-from streamrt.topology import Node, OperatorContext, RecordHandler
+from streamrt.topology import GENERATED_FILE, InlinedCode, OperatorContext
 
 Evaluator = Callable[[Any, Any, int, "Headers | None"], Any]
-_FILE = "<streamrt expression>"
 _ARITHMETIC: dict[str, type[ast.operator]] = {
     "+": ast.Add,
     "-": ast.Sub,
@@ -44,48 +41,29 @@ _COMPARISONS: dict[str, type[ast.cmpop]] = {
     "is not": ast.IsNot,
 }
 _PREFIXES: dict[str, type[ast.unaryop]] = {"-": ast.USub, "not": ast.Not}
-_HANDLER = """
-def run(value, key, timestamp, headers, *, _node={node}):
-    try:
-        result = evaluation
-    except failures as error:
-        better = explain(error, value)
-        if better is None:
-            raise
-        raise better from error
-{then}
+_EVALUATE = """
+try:
+    result = {evaluation}
+except {failures} as error:
+    better = {explain}(error, value)
+    if better is None:
+        raise
+    raise better from error
 """
+_EVALUATOR = """
+def run(value, key, timestamp, headers):
+{lines}
+    return result
+"""
+_FAILURES = (KeyError, TypeError, IndexError)
 _PLAIN_TYPES = frozenset((str, bytes, int, float, bool, type(None)))
-
-
-@dataclass
-class _Code:
-    """The names in the generated code, their objects, and the context that gives state."""
-
-    context: OperatorContext | None = None
-    names: dict[str, Any] = field(default_factory=dict)
-
-    def name(self, item: Any) -> ast.expr:
-        name = f"x{len(self.names)}"
-        self.names[name] = item
-        return _load_name(name)
-
-
-class _Evaluation(ast.NodeTransformer):
-    """Puts the syntax tree of an expression into the function that evaluates it."""
-
-    def __init__(self, tree: ast.expr) -> None:
-        self._tree = tree
-
-    def visit_Name(self, node: ast.Name) -> ast.expr:
-        return self._tree if node.id == "evaluation" else node
 
 
 class Expression(abc.ABC):
     """A value computed from a record."""
 
     @abc.abstractmethod
-    def code(self, code: _Code) -> ast.expr:
+    def code(self, code: InlinedCode) -> ast.expr:
         """Return a syntax tree that uses value, key, timestamp, headers and the names in `code`."""
 
     def parts(self) -> tuple["Expression", ...]:
@@ -108,32 +86,17 @@ class Expression(abc.ABC):
         Args:
             context: gives state to stateful functions; not needed without them.
         """
-        run: Evaluator = self._compile("return result", context, {})
+        code = InlinedCode(context)
+        self.evaluate(code)
+        run: Evaluator = code.run(_EVALUATOR.format(lines=code.text(1)))["run"]
         return run
 
-    def compile_handler(
-        self, then: str, node: Node, child: RecordHandler, context: OperatorContext, **names: Any
-    ) -> RecordHandler:
-        """Return the closure of an operator, which evaluates this expression without another call.
-
-        Args:
-            then: Python statements after the evaluation: they see value, key, timestamp, headers, `result` and `child`. This
-                is code of operators, never text of users.
-            node: the node of the operator.
-            child: takes the results.
-            context: gives state to stateful functions.
-            names: further objects that the statements use.
-        """
-        run: RecordHandler = self._compile(then, context, {**names, "child": child, "node": node})
-        return run
-
-    def _compile(self, then: str, context: OperatorContext | None, names: Mapping[str, Any]) -> Any:
-        code = _Code(context, {**names, "failures": (KeyError, TypeError, IndexError), "explain": self._explain_error})
-        tree = ast.parse(_HANDLER.format(node="node" if "node" in names else None, then=textwrap.indent(then, "    ")))
-        # The tree contains only text of operators, fixed node types and generated names.
-        evaluation = _Evaluation(self.code(code)).visit(tree)
-        exec(compile(ast.fix_missing_locations(evaluation), _FILE, "exec"), code.names)  # noqa: S102
-        return code.names["run"]
+    def evaluate(self, code: InlinedCode) -> None:
+        """Add the lines that bind `result` to this expression of a record."""
+        code.is_plain = code.is_plain and self.is_plain()
+        evaluation = ast.unparse(self.code(code))
+        failures, explain = code.name(_FAILURES), code.name(self._explain_error)
+        code.add(_EVALUATE.format(evaluation=evaluation, failures=failures, explain=explain))
 
     def _explain_error(self, error: Exception, value: Any) -> Exception | None:
         if not _raised_in_expression(error.__traceback__):
@@ -156,9 +119,9 @@ class Column(Expression):
     name: Any
     parent: Expression | None = None
 
-    def code(self, code: _Code) -> ast.expr:  # noqa: D102
+    def code(self, code: InlinedCode) -> ast.expr:  # noqa: D102
         parent = _load_name("value") if self.parent is None else self.parent.code(code)
-        return ast.Subscript(parent, code.name(self.name), ast.Load())
+        return ast.Subscript(parent, _name_item(code, self.name), ast.Load())
 
     def parts(self) -> tuple[Expression, ...]:  # noqa: D102
         return () if self.parent is None else (self.parent,)
@@ -204,8 +167,8 @@ class Literal(Expression):
 
     constant: Any
 
-    def code(self, code: _Code) -> ast.expr:  # noqa: D102
-        return code.name(self.constant)
+    def code(self, code: InlinedCode) -> ast.expr:  # noqa: D102
+        return _name_item(code, self.constant)
 
     def is_plain(self) -> bool:  # noqa: D102
         return type(self.constant) in _PLAIN_TYPES
@@ -222,7 +185,7 @@ class Binary(Expression):
     left: Expression
     right: Expression
 
-    def code(self, code: _Code) -> ast.expr:  # noqa: D102
+    def code(self, code: InlinedCode) -> ast.expr:  # noqa: D102
         left, right = self.left.code(code), self.right.code(code)
         if self.symbol in _ARITHMETIC:
             return ast.BinOp(left, _ARITHMETIC[self.symbol](), right)
@@ -244,7 +207,7 @@ class Unary(Expression):
     symbol: str
     operand: Expression
 
-    def code(self, code: _Code) -> ast.expr:  # noqa: D102
+    def code(self, code: InlinedCode) -> ast.expr:  # noqa: D102
         return ast.UnaryOp(_PREFIXES[self.symbol](), self.operand.code(code))
 
     def parts(self) -> tuple[Expression, ...]:  # noqa: D102
@@ -261,8 +224,8 @@ class Call(Expression):
     function: Callable[..., Any]
     arguments: tuple[Expression, ...]
 
-    def code(self, code: _Code) -> ast.expr:  # noqa: D102
-        return ast.Call(code.name(self.function), [argument.code(code) for argument in self.arguments], [])
+    def code(self, code: InlinedCode) -> ast.expr:  # noqa: D102
+        return ast.Call(_name_item(code, self.function), [argument.code(code) for argument in self.arguments], [])
 
     def parts(self) -> tuple[Expression, ...]:  # noqa: D102
         return self.arguments
@@ -280,7 +243,7 @@ class Input(Expression):
 
     name: str = "value"
 
-    def code(self, code: _Code) -> ast.expr:  # noqa: D102
+    def code(self, code: InlinedCode) -> ast.expr:  # noqa: D102
         return _load_name(self.name)
 
     def __str__(self) -> str:
@@ -299,11 +262,11 @@ class StatefulCall(Expression):
     metadata: bool
     store: StoreSpec
 
-    def code(self, code: _Code) -> ast.expr:  # noqa: D102
+    def code(self, code: InlinedCode) -> ast.expr:  # noqa: D102
         if code.context is None:
             raise ValueError(f"an expression with state in store {self.store.name!r} is compiled without a context")
         call = with_state(self.function, self.metadata, code.context.state(self.store))
-        return ast.Call(code.name(call), [each.code(code) for each in (self.argument, *METADATA)], [])
+        return ast.Call(_name_item(code, call), [each.code(code) for each in (self.argument, *METADATA)], [])
 
     def parts(self) -> tuple[Expression, ...]:  # noqa: D102
         return (self.argument, *METADATA) if self.metadata else (self.argument,)
@@ -356,10 +319,14 @@ def _load_name(name: str) -> ast.expr:
     return ast.Name(name, ast.Load())
 
 
+def _name_item(code: InlinedCode, item: Any) -> ast.expr:
+    return _load_name(code.name(item))
+
+
 def _raised_in_expression(traceback: TracebackType | None) -> bool:
     """Return whether the innermost frame is generated code, so that errors inside users' functions stay unchanged."""
     filename = ""
     while traceback is not None:
         filename = traceback.tb_frame.f_code.co_filename
         traceback = traceback.tb_next
-    return filename == _FILE
+    return filename == GENERATED_FILE

@@ -4,10 +4,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from streamrt.operators.functions import function_name, with_state
-from streamrt.records import Headers
+from streamrt.operators.functions import function_name, inlined_call
 from streamrt.state.spec import StoreSpec
-from streamrt.topology import Node, Operator, OperatorContext, RecordHandler
+from streamrt.topology import InlinedCode, Operator
 
 
 @dataclass(frozen=True)
@@ -30,20 +29,9 @@ class Filter(Operator):
     metadata: bool = False
     store: StoreSpec | None = None
 
-    def build(self, child: RecordHandler, node: Node, context: OperatorContext) -> RecordHandler:  # noqa: D102
-        function, metadata = self.function, self.metadata
-        if self.store is not None:
-            function, metadata = with_state(function, metadata, context.state(self.store)), True
-
-        def keep(value: Any, key: Any, timestamp: int, headers: Headers | None, *, _node: Node = node) -> None:
-            if function(value):
-                child(value, key, timestamp, headers)
-
-        def keep_metadata(value: Any, key: Any, timestamp: int, headers: Headers | None, *, _node: Node = node) -> None:
-            if function(value, key, timestamp, headers):
-                child(value, key, timestamp, headers)
-
-        return keep_metadata if metadata else keep
+    def inline(self, code: InlinedCode) -> bool:  # noqa: D102
+        code.open_block(f"if {inlined_call(code, self.function, self.metadata, self.store)}:")
+        return True
 
     def describe(self) -> str:  # noqa: D102
         return function_name(self.function)

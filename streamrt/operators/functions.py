@@ -10,7 +10,8 @@ from streamrt.errors import ArgumentTypeError, ArgumentValueError
 from streamrt.records import Headers
 from streamrt.state.access.keyed_state import OVER
 from streamrt.state.layout import LATEST_EXPIRY
-from streamrt.topology import RecordHandler, StateAccess
+from streamrt.state.spec import StoreSpec
+from streamrt.topology import InlinedCode, RecordHandler, StateAccess
 
 # Arguments that operators pass to a function after the value, by the options that request them.
 _PASSED = {
@@ -155,6 +156,28 @@ def with_state(function: Callable[..., Any], metadata: bool, state_of: StateAcce
             state._transaction = OVER
 
     return call_with_metadata if metadata else call
+
+
+def inlined_call(
+    code: InlinedCode, function: Callable[..., Any], metadata: bool, store: StoreSpec | None = None
+) -> str:
+    """Return the Python that calls a function of users for a record.
+
+    Args:
+        code: the lines that call it.
+        function: function of the value, with `metadata` also of key, timestamp and headers, and with a store of the state.
+        metadata: whether the function takes metadata.
+        store: the store of the `State` that the function takes as its last argument; None for no state.
+
+    Raises:
+        ValueError: if the function needs state, and the code has no context.
+    """
+    code.is_plain = False
+    if store is not None:
+        if code.context is None:
+            raise ValueError(f"a function with state in store {store.name!r} is compiled without a context")
+        function, metadata = with_state(function, metadata, code.context.state(store)), True
+    return f"{code.name(function)}({'value, key, timestamp, headers' if metadata else 'value'})"
 
 
 def side_output_of(outputs: Mapping[str, RecordHandler | None], tag: str, function: str) -> RecordHandler | None:

@@ -4,10 +4,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from streamrt.operators.functions import function_name
+from streamrt.operators.functions import function_name, inlined_call
 from streamrt.records import Headers
 from streamrt.records.timestamps import LATEST_TIMESTAMP_MS
-from streamrt.topology import Node, Operator, OperatorContext, RecordHandler
+from streamrt.topology import InlinedCode, Operator
 
 
 @dataclass(frozen=True)
@@ -23,13 +23,10 @@ class SetTimestamp(Operator):
     passes_on_last: ClassVar[bool] = True
     function: Callable[[Any, Any, int, Any], int]
 
-    def build(self, child: RecordHandler, node: Node, context: OperatorContext) -> RecordHandler:  # noqa: D102
-        function = self.function
-
-        def run(value: Any, key: Any, timestamp: int, headers: Headers | None, *, _node: Node = node) -> None:
-            child(value, key, checked_timestamp(function(value, key, timestamp, headers)), headers)
-
-        return run
+    def inline(self, code: InlinedCode) -> bool:  # noqa: D102
+        check = code.name(checked_timestamp)
+        code.add(f"timestamp = {check}({inlined_call(code, self.function, metadata=True)})")
+        return True
 
     def describe(self) -> str:  # noqa: D102
         return function_name(self.function)
@@ -48,13 +45,10 @@ class SetHeaders(Operator):
     passes_on_last: ClassVar[bool] = True
     function: Callable[[Any, Any, int, Any], Any]
 
-    def build(self, child: RecordHandler, node: Node, context: OperatorContext) -> RecordHandler:  # noqa: D102
-        function = self.function
-
-        def run(value: Any, key: Any, timestamp: int, headers: Headers | None, *, _node: Node = node) -> None:
-            child(value, key, timestamp, checked_headers(function(value, key, timestamp, headers)))
-
-        return run
+    def inline(self, code: InlinedCode) -> bool:  # noqa: D102
+        check = code.name(checked_headers)
+        code.add(f"headers = {check}({inlined_call(code, self.function, metadata=True)})")
+        return True
 
     def describe(self) -> str:  # noqa: D102
         return function_name(self.function)

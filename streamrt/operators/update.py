@@ -4,10 +4,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from streamrt.operators.functions import function_name, with_state
-from streamrt.records import Headers
+from streamrt.operators.functions import function_name, inlined_call
 from streamrt.state.spec import StoreSpec
-from streamrt.topology import Node, Operator, OperatorContext, RecordHandler
+from streamrt.topology import InlinedCode, Operator
 
 
 @dataclass(frozen=True)
@@ -31,22 +30,9 @@ class Update(Operator):
     metadata: bool = False
     store: StoreSpec | None = None
 
-    def build(self, child: RecordHandler, node: Node, context: OperatorContext) -> RecordHandler:  # noqa: D102
-        function, metadata = self.function, self.metadata
-        if self.store is not None:
-            function, metadata = with_state(function, metadata, context.state(self.store)), True
-
-        def update(value: Any, key: Any, timestamp: int, headers: Headers | None, *, _node: Node = node) -> None:
-            function(value)
-            child(value, key, timestamp, headers)
-
-        def update_metadata(
-            value: Any, key: Any, timestamp: int, headers: Headers | None, *, _node: Node = node
-        ) -> None:
-            function(value, key, timestamp, headers)
-            child(value, key, timestamp, headers)
-
-        return update_metadata if metadata else update
+    def inline(self, code: InlinedCode) -> bool:  # noqa: D102
+        code.add(inlined_call(code, self.function, self.metadata, self.store))
+        return True
 
     def describe(self) -> str:  # noqa: D102
         return function_name(self.function)

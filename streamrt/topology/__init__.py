@@ -2,8 +2,9 @@
 
 from streamrt.topics import WatermarkStrategy, WhenAllIdle
 from streamrt.topology.builder import TopologyBuilder, caller
-from streamrt.topology.compose import compose_stream
+from streamrt.topology.compose import NodeClosures, compose_stream
 from streamrt.topology.graph import TaskStore, Topology, stream_id
+from streamrt.topology.inlined import GENERATED_FILE, InlinedCode
 from streamrt.topology.metrics import Measured, MetricId, Metrics, merged
 from streamrt.topology.node import (
     AsyncCalls,
@@ -26,14 +27,17 @@ from streamrt.topology.task_access import TaskAccess
 from streamrt.topology.task_id import TaskId
 
 __all__ = [
+    "GENERATED_FILE",
     "AsyncCalls",
     "ExchangeOperator",
     "InMemoryExchange",
+    "InlinedCode",
     "Measured",
     "MergeOperator",
     "MetricId",
     "Metrics",
     "Node",
+    "NodeClosures",
     "Operator",
     "OperatorContext",
     "OutletOperator",

@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from streamrt.common.copies import copier
@@ -12,6 +12,7 @@ from streamrt.topology.node import (
     AsyncCalls,
     MergeOperator,
     Node,
+    OperatorContext,
     PartitionSender,
     RecordHandler,
     SideOutput,
@@ -31,12 +32,27 @@ _FRAMES_PER_NODE = 3
 _FRAMES_FOR_USERS = 1_000
 
 
+@dataclass(frozen=True)
+class NodeClosures:
+    """The closures of a node.
+
+    Attributes:
+        inputs: one for each of its inputs.
+        below: takes its results.
+        context: the services that it has.
+    """
+
+    inputs: tuple[RecordHandler, ...]
+    below: RecordHandler
+    context: OperatorContext
+
+
 def compose_stream(
     topology: Topology,
     stream: str,
     context: TaskServices,
     leaf: RecordHandler,
-    built: dict[str, tuple[RecordHandler, ...]] | None = None,
+    built: "dict[int, NodeClosures] | None" = None,
 ) -> dict[str, RecordHandler]:
     """Compose the sources of a stream, and all nodes below them, into closures.
 
@@ -48,7 +64,7 @@ def compose_stream(
         stream: id of the stream.
         context: services for the operators.
         leaf: called with each output of the last operator of each branch.
-        built: receives the closures of each node by its label, one for each of its inputs; deeper nodes come first.
+        built: receives the closures of each node by its id; deeper nodes come first.
 
     Returns:
         The closure that takes the records of a source, by topic.
@@ -77,7 +93,7 @@ def compose_stream(
         else:
             executors[node.id] = (node.operator.build(child, node, own),)
         if built is not None:
-            built[node.label] = executors[node.id]
+            built[node.id] = NodeClosures(executors[node.id], child, own)
     return {topic: executors[source.id][0] for topic, source in topology.streams[stream].items()}
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, cast
 
 from streamrt.records import Headers, Tick
 from streamrt.topics import Topic, WatermarkStrategy
+from streamrt.topology.inlined import InlinedCode
 from streamrt.topology.task_access import TaskAccess
 
 if TYPE_CHECKING:
@@ -161,13 +162,30 @@ class Operator(abc.ABC):
     passes_on_last: ClassVar[bool] = False
     """Whether it passes on a record at most once, as the last thing that it does: the outputs below need not be held."""
 
-    @abc.abstractmethod
+    def inline(self, code: InlinedCode) -> bool:
+        """Add the lines that do the work on a record; what is below comes behind them, once for each record at most.
+
+        Args:
+            code: takes the lines.
+
+        Returns:
+            False if the operator needs a closure, which `build` makes.
+        """
+        return False
+
     def build(self, child: RecordHandler, node: "Node", context: OperatorContext) -> RecordHandler:
-        """Return the closure that does the work and calls `child` with its results.
+        """Return the closure that does the work and calls `child` with its results; by default, made of inlined lines.
 
         The closure keeps `node` in a default argument named `_node`. With it, an error finds the operator that raised
         it, at no cost otherwise.
+
+        Raises:
+            TypeError: if the operator has no lines.
         """
+        code = InlinedCode(context)
+        if not self.inline(code):
+            raise TypeError(f"{type(self).__name__} has neither build() nor inline()")
+        return code.close_over(child, node)
 
     def describe(self) -> str:
         """Return a short description for drawings and messages, such as the name of the user's function."""

@@ -9,6 +9,7 @@ feed. librdkafka tags fetched records with the number of the assignment, and dro
 import logging
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
+from itertools import groupby
 from typing import Any
 
 from confluent_kafka import Consumer as ConfluentConsumer
@@ -373,11 +374,9 @@ class PartitionFeed:
 
 def _by_partition(messages: list[Message]) -> Iterable[tuple[TopicPartition, list[Message]]]:
     """Return the records of each partition, in order."""
-    topics, partitions = list(map(Message.topic, messages)), list(map(Message.partition, messages))
-    names = set(zip(topics, partitions, strict=True))
-    if len(names) == 1:
-        return [(TopicPartition(*names.pop()), messages)]
-    found: dict[tuple[str, int], list[Message]] = {key: [] for key in names}
-    for topic, partition, message in zip(topics, partitions, messages, strict=True):
-        found[topic, partition].append(message)
+    found: dict[tuple[str, int], list[Message]] = {}
+    # The client returns many records of one partition in a row.
+    for partition, in_a_row in groupby(messages, Message.partition):
+        for topic, records in groupby(in_a_row, Message.topic):
+            found.setdefault((topic, partition), []).extend(records)
     return [(TopicPartition(*key), records) for key, records in found.items()]

@@ -20,7 +20,7 @@ from streamrt.runtime.tasks.chain.output_errors import OutputRefused, explain
 from streamrt.runtime.tasks.chain.passage import BehindExchange, ExchangePassage, NothingBehind, passes_as_read
 from streamrt.runtime.tasks.chain.task_sinks import TaskSinks
 from streamrt.runtime.tasks.task_clients import RecordWriter, no_writer
-from streamrt.serializers import BytesSerializer, MessageField, Serializer
+from streamrt.serializers import BoundSerializer, BytesSerializer, MessageField, Serializer
 from streamrt.serializers.json import DUMP_OPTION, bare_dumps
 from streamrt.state.access.keyed_state import KeyedState
 from streamrt.state.base import Transaction
@@ -29,6 +29,7 @@ from streamrt.state.transactions.keyed import StoreTransaction
 from streamrt.topics import Topic
 from streamrt.topology import (
     AsyncCalls,
+    InlinedCode,
     Measured,
     MetricId,
     Metrics,
@@ -43,6 +44,22 @@ from streamrt.topology import (
 
 _PORTION_S = 1.0
 """Limit for one portion of due work. Its commit takes about as long, and both together fit into a time slice."""
+
+
+_SEND = """
+try:
+    data = {data}
+    raw_key = key if type(key) in {kept_keys} else {to_key}(key, headers)
+    produce({topic}, data, raw_key, timestamp, {client_headers}(headers, {topic}) if headers else None)
+    produced += 1
+    produced_bytes += len(data or b"") + len(raw_key or b"")
+except {not_its_fault}:
+    raise
+except Exception as error:
+    {refuse}(error, value, key, timestamp, headers)
+"""
+
+_Refusal = Callable[[Exception, Any, Any, int, Headers | None], None]
 
 
 class _Sender(Protocol):
@@ -140,6 +157,11 @@ class OutputCollector:
         self.collected: list[Output] = []
         self._rows: dict[int, deque[Any]] = {node: deque(maxlen=size) for node, size in self._tables.items()}
 
+    @property
+    def drops_outputs(self) -> bool:
+        """Whether nobody asks for the outputs of the last operators."""
+        return self.leaf is _drop_output
+
     def drain_rows(self) -> list[tuple[int, Any]]:
         """Return the last rows of live tables since the last call or reset."""
         taken = [(node, row) for node, rows in self._rows.items() for row in rows]
@@ -206,6 +228,8 @@ class OutputCollector:
         # Save a call for most values and keys; `explain` finds the error of the serializer.
         dumps, kept_keys = bare_dumps(to_value), _unchanged_keys(topic.key_serializer)
 
+        refuse = self._make_refusal(topic, to_value, to_key)
+
         def send(value: Any, key: Any, timestamp: int, headers: Headers | None, partition: int = -1, /) -> None:
             try:
                 if extra:
@@ -238,12 +262,55 @@ class OutputCollector:
             except (SchemaRegistryError, TransactionError, WriterFailedError):
                 # The cause is not this record: the whole range is processed again.
                 raise
-            except Exception as error:
-                clear = explain(error, topic, (to_value, value), (to_key, key), headers, self._exchanges.get(name))
-                if not self.on_error(clear, value, key, timestamp, headers):
-                    raise OutputRefused(clear) from error
+            except Exception as error:  # noqa: BLE001 - the callback decides
+                refuse(error, value, key, timestamp, headers)
 
         return send
+
+    def _make_refusal(self, topic: Topic, to_value: BoundSerializer, to_key: BoundSerializer) -> "_Refusal":
+        """Return the function that takes the error of a record that cannot be produced."""
+
+        def refuse(error: Exception, value: Any, key: Any, timestamp: int, headers: Headers | None) -> None:
+            clear = explain(error, topic, (to_value, value), (to_key, key), headers, self._exchanges.get(topic.name))
+            if not self.on_error(clear, value, key, timestamp, headers):
+                raise OutputRefused(clear) from error
+
+        return refuse
+
+    def inline_sender(self, topic: Topic, code: InlinedCode) -> bool:
+        """Add the lines that do what `sender` does, if that needs no more than to serialize a record and to produce it.
+
+        They use `produce` of the writer, and add to `produced` and `produced_bytes`.
+
+        Returns:
+            Whether they were added.
+        """
+        name = topic.name
+        value_serializer, key_serializer = topic.value_serializer, topic.key_serializer
+        changes_headers = any(each.extra_headers or each.writes_headers for each in (value_serializer, key_serializer))
+        if changes_headers or name in self._timed or not (self.effects is None or name in self._last_outputs):
+            return False
+        to_value = value_serializer.bind(name, MessageField.VALUE)
+        to_key = key_serializer.bind(name, MessageField.KEY)
+        dumps, kept_keys = bare_dumps(to_value), _unchanged_keys(key_serializer)
+        data = (
+            f"{code.name(to_value)}(value, headers)"
+            if dumps is None
+            else f"{code.name(dumps)}(value, None, {DUMP_OPTION})"
+        )
+        code.is_plain = code.is_plain and dumps is not None
+        code.add(
+            _SEND.format(
+                topic=code.name(name),
+                data=data,
+                kept_keys=code.name(kept_keys),
+                to_key=code.name(to_key),
+                client_headers=code.name(client_headers),
+                not_its_fault=code.name((SchemaRegistryError, TransactionError, WriterFailedError)),
+                refuse=code.name(self._make_refusal(topic, to_value, to_key)),
+            )
+        )
+        return True
 
     def make_passage(self, topic: Topic, node: Node, child: RecordHandler) -> RecordHandler:
         """Return the function that passes a record to `child` as if it had been produced to a topic and read from it."""

@@ -9,7 +9,7 @@ import logging
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import repeat
 from typing import Any
 
@@ -52,6 +52,7 @@ from streamrt.runtime.tasks.chain.record_place import Input, RecordPlace, contex
 from streamrt.runtime.tasks.chain.stack_frames import failed_operator, operator_at_work, user_frame
 from streamrt.runtime.tasks.chain.task_inputs import error_of, input_of, time_of, warn_of_seconds
 from streamrt.runtime.tasks.chain.task_sinks import TaskSinks
+from streamrt.runtime.tasks.chain.whole_run import WholeRun
 from streamrt.runtime.tasks.stream_task import StreamTask
 from streamrt.runtime.tasks.ticks import calls_of
 from streamrt.runtime.tasks.watchdog import RecordId, Watchdog
@@ -59,7 +60,7 @@ from streamrt.serializers import BoundDeserializer
 from streamrt.serializers.json import bare_loads, loader_of
 from streamrt.state.journal import next_turn
 from streamrt.topics import ErrorStage
-from streamrt.topology import Node, RecordHandler, SourceOperator, compose_stream
+from streamrt.topology import Node, NodeClosures, RecordHandler, SourceOperator, compose_stream
 
 logger = logging.getLogger("streamrt")
 
@@ -124,6 +125,7 @@ class OperatorChain:
         stores: names of the stores of each task.
         processed: offsets of the records processed so far, or None if the specification does not request them.
         calls: the asynchronous calls of operators.
+        clock: returns seconds; only differences count.
     """
 
     def __init__(
@@ -139,7 +141,7 @@ class OperatorChain:
         self._callbacks = spec.callbacks
         self._rejected = rejected or RejectedRecords()
         self.failed = FailedRecords(spec)
-        self._clock = clock
+        self.clock = clock
         self._watchdog = watchdog
         self._calls = 0
         # The last chunk of each topic, with the deserializer of its values, and the size of the largest.
@@ -160,12 +162,18 @@ class OperatorChain:
         self.stores = list(spec.topology.task_stores(stream))
         self.collector.asynchronous = self.calls.add
         self.collector.behind = _Behind(self)
-        built: dict[str, tuple[RecordHandler, ...]] = {}
+        built: dict[int, NodeClosures] = {}
         executors = compose_stream(spec.topology, stream, self.collector, self.collector.leaf, built)
-        self._times = OperatorTimes(built, self.collector.tallies)
+        labels = {node.id: node.label for node in spec.topology.members(stream)}
+        self._times = OperatorTimes(
+            {labels[each]: closures.inputs for each, closures in built.items()}, self.collector.tallies
+        )
         self._sources = {name: source.label for name, source in spec.topology.streams[stream].items()}
         self._inputs = {
-            name: input_of(source.operator.topic, executors[name])
+            name: replace(
+                input_of(source.operator.topic, executors[name]),
+                whole=WholeRun(spec.topology, source, built, self.collector, _NOT_THE_RECORDS_FAULT),
+            )
             for name, source in spec.topology.streams[stream].items()
             if isinstance(source.operator, SourceOperator)
         }
@@ -242,7 +250,7 @@ class OperatorChain:
     def _is_over(self, limits: Limits) -> bool:
         collector, wanted = self.collector, limits.outputs
         enough = wanted is not None and collector.outputs >= wanted
-        return enough or collector.unfinished or self._clock() >= limits.deadline
+        return enough or collector.unfinished or self.clock() >= limits.deadline
 
     def _run_chunk(
         self, chunk: Chunk, limits: Limits, start: int, last: int, execute: RecordHandler
@@ -252,7 +260,7 @@ class OperatorChain:
         # Saves a call for each record.
         loads = bare_loads(load_value)
         simple = not source.split and source.extract_timestamp is None
-        clock, deadline, wanted, collector = self._clock, limits.deadline, limits.outputs, self.collector
+        clock, deadline, wanted, collector = self.clock, limits.deadline, limits.outputs, self.collector
         collector.deadline = deadline
         part = slice(start, last)
         headers_column = repeat(None) if chunk.headers is None else chunk.headers[part]
@@ -262,6 +270,17 @@ class OperatorChain:
         self._override = None
         noted = self._noted_errors(chunk)
         calls = self.calls if self.calls else None
+        if (
+            source.whole is not None
+            and execute is source.execute
+            and simple
+            and not (noted or calls)
+            and processed is None
+        ):
+            with self._set_current():
+                run = source.whole.with_loads if loads is None else source.whole.with_bare_loads
+                index = run(self, columns, start, limits, loads or load_value, load_key)
+                return chunk.offsets[index] + 1, index + 1 == last
         effects, waiting = collector.effects, collector.waiting
         entries, held = ([], []) if effects is None else (effects.entries, effects.held)
         with self._set_current():
@@ -288,9 +307,7 @@ class OperatorChain:
                 except SchemaRegistryError:
                     raise
                 except Exception as error:  # noqa: BLE001 - the callback decides
-                    if loads is not None and raw_value is not None:
-                        error = error_of(load_value, raw_value, headers) or error
-                    self._skip_input(error)
+                    self.skip_unread(error, again=loads is not None)
                 else:
                     if calls is not None:
                         self._item = value, key, timestamp, headers
@@ -317,7 +334,7 @@ class OperatorChain:
                     except (Exception, SystemExit) as error:  # noqa: BLE001 - the callback decides
                         # What is due all the same is done with the next record, or in a tick.
                         waiting.clear()
-                        self._skip_record(error, value, key, timestamp, headers)
+                        self.skip_record(error, value, key, timestamp, headers)
                     else:
                         if processed is not None:
                             processed.append(chunk.offsets[index])
@@ -388,7 +405,7 @@ class OperatorChain:
                         # What an operator has done in a tick belongs to many records.
                         effects.keep()
                     collector.waiting.clear()
-                    self._skip_record(error, None, None, tick.now, None)
+                    self.skip_record(error, None, None, tick.now, None)
                     # Records that the operator has not finished are delivered again.
                     collector.unfinished = collector.unfinished or moment.final
 
@@ -468,7 +485,7 @@ class OperatorChain:
             raise
         except (Exception, SystemExit) as error:  # noqa: BLE001 - the callback decides
             place.fail()
-            self._skip_record(error, *self._item)
+            self.skip_record(error, *self._item)
         finally:
             self._chunk, self._index, self._input, self._ticking, self._item, self._override = before
             collector.writer = writer
@@ -533,6 +550,21 @@ class OperatorChain:
 
     # -- Errors --------------------------------------------------------------------------------------------------
 
+    def skip_unread(self, error: Exception, *, again: bool) -> None:
+        """Skip the current record, which cannot be deserialized, if callbacks and policies say so.
+
+        Args:
+            error: the error.
+            again: whether it is to be that of the deserializer, which was not asked.
+
+        Raises:
+            TaskFailed: if they do not.
+        """
+        raw = self._raw_record()
+        data = raw.value()
+        clear = error_of(self._input.load_value, data, raw.headers()) if again and data is not None else None
+        self._skip_input(clear or error)
+
     def _skip_input(self, error: Exception, raw: RawRecord | None = None, source: Input | None = None) -> None:
         """Skip a record that cannot be read: the current one, or one behind an exchange in memory."""
         raw, source = raw or self._raw_record(), source or self._input
@@ -559,7 +591,7 @@ class OperatorChain:
             )
             raise TaskFailed(self._make_failure("consumer", f"{wrapped}; {advice}", wrapped)) from error
 
-    def _skip_record(
+    def skip_record(
         self,
         error: BaseException,
         value: Any,
@@ -569,6 +601,19 @@ class OperatorChain:
         *,
         undo: bool = True,
     ) -> None:
+        """Skip the current record, whose operators have failed, if callbacks and policies say so.
+
+        Args:
+            error: the error.
+            value: the value, as the source has it.
+            key: the key.
+            timestamp: the timestamp in milliseconds.
+            headers: the headers.
+            undo: whether to undo what the record has done.
+
+        Raises:
+            TaskFailed: if they do not.
+        """
         if isinstance(error, TaskFailed):
             raise error
         if undo and self.collector.effects is not None:
@@ -670,7 +715,7 @@ class _Behind:
         # A dead letter is the whole input record, so nothing else of it goes on.
         if isinstance(error, (*_NOT_THE_RECORDS_FAULT, TaskFailed)) or self._chain.failed.keeps("process"):
             return False
-        self._chain._skip_record(error, value, key, timestamp, headers, undo=False)
+        self._chain.skip_record(error, value, key, timestamp, headers, undo=False)
         return True
 
 

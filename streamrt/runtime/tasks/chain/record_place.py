@@ -1,7 +1,8 @@
 """The place of a record in its chunk, for results that come after the next records have begun."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from streamrt.records import Headers, MessageContext, MessageTimestamp, RawRecord
 from streamrt.runtime.chunk import Chunk
@@ -10,7 +11,23 @@ from streamrt.serializers import BoundDeserializer
 from streamrt.topics import TimestampExtractor
 from streamrt.topology import RecordHandler
 
-__all__ = ["Input", "RecordPlace", "context_of"]
+__all__ = ["Input", "RecordPlace", "RunRecords", "WholeRuns", "context_of"]
+
+RunRecords = Callable[..., int]
+"""Function of the chain, the records, the index of the first one, the limits, and the functions that load values and keys;
+returns the index of the last record that it has processed."""
+
+
+class WholeRuns(Protocol):
+    """Makes loops that execute the records of a topic without closures."""
+
+    @property
+    def with_bare_loads(self) -> RunRecords:
+        """The loop for a function that loads a value without its headers."""
+
+    @property
+    def with_loads(self) -> RunRecords:
+        """The loop for a deserializer."""
 
 
 @dataclass(frozen=True)
@@ -23,6 +40,7 @@ class Input:
         load_key: the deserializer of keys; None if keys are bytes, which saves a call per record.
         split: whether a value contains several records.
         extract_timestamp: returns the timestamp of a record; None for that of Kafka.
+        whole: executes records without closures; None if closures must do it.
     """
 
     execute: RecordHandler
@@ -30,6 +48,7 @@ class Input:
     load_key: BoundDeserializer | None
     split: bool
     extract_timestamp: TimestampExtractor | None
+    whole: WholeRuns | None = None
 
 
 class RecordPlace:

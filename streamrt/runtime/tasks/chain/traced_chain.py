@@ -43,7 +43,8 @@ class TracedChain(OperatorChain):
         self._carried: HeadersMapping = {}
         self._plain_inputs = self._inputs
         self._traced_inputs = {
-            name: replace(each, execute=self._with_context(each.execute)) for name, each in self._inputs.items()
+            name: replace(each, execute=self._with_context(each.execute), whole=None)
+            for name, each in self._inputs.items()
         }
 
     @override
