@@ -2,7 +2,7 @@
 
 An instance with a control server announces the server's address, see `url_of_member`. If a connection is refused, the
 machine is there and the process is not. An instance that does not answer at all may only be cut off from here, so it is
-left to the group's coordinator. So is one whose address is also that of another one, such as a load balancer's: whoever
+left to the group's coordinator. So is one whose address is also that of another one, such as a load balancer's: what
 refuses connections there may be any of them.
 """
 

@@ -159,7 +159,7 @@ class OutputCollector:
 
     @property
     def drops_outputs(self) -> bool:
-        """Whether nobody asks for the outputs of the last operators."""
+        """Whether no one asks for the outputs of the last operators."""
         return self.leaf is _drop_output
 
     def drain_rows(self) -> list[tuple[int, Any]]:
