@@ -276,6 +276,23 @@ def test_results_are_the_same_for_timed_records(monkeypatch: pytest.MonkeyPatch,
             assert driver.counted(OPERATOR_SECONDS)[("in", "apply-1")] > 0
 
 
+@modes
+def test_operators_on_columns_have_their_own_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(operator_times, "_EVERY_S", 0.0)
+    app = application()
+    topic = app.topic("in")
+    frame = app.dataframe(topic)
+    frame["double"] = frame["n"] * 2
+    frame = frame[frame["double"] > 2]
+    frame.update(lambda value: value.update(seen=True)).to_topic(app.topic("out"))
+    with Reports(app) as driver:
+        for number in range(3):
+            driver.pipe(topic, {"n": number})
+        records = driver.counted(OPERATOR_RECORDS)
+        expected = {"assign-1": 3, "where-2": 3, "update-3": 1, "to_topic-4": 1}
+        assert {name: records[("in", name)] for name in expected} == expected
+
+
 def test_a_count_may_begin_again() -> None:
     count = [5]
     tallies = Tallies()
