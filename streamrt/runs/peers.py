@@ -11,7 +11,7 @@ import re
 import socket
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -19,7 +19,7 @@ from streamrt.common.addresses import HostPort, parse_address
 from streamrt.kafka.cluster.groups import ListedMember
 from streamrt.runtime.driver.observation.owners import url_of_member
 
-__all__ = ["Peers", "StaticMember", "connection_is_refused", "parse_member"]
+__all__ = ["Peers", "StaticMember", "connection_is_refused", "find_remaining", "parse_member"]
 
 logger = logging.getLogger("streamrt")
 
@@ -63,16 +63,14 @@ class _Peer:
     """An instance, for as long as its members stay the same.
 
     Attributes:
-        members: ids of its members, as the coordinator knows them.
-        static_ids: their static ids.
+        members: the static ids of its members, by their ids of the coordinator.
         address: that of its control server.
         answered: whether it has answered, so that it can be reached from here.
         refused_at: since when it refuses connections; None if it does not.
         silent_until: when to try again after no answer.
     """
 
-    members: frozenset[str]
-    static_ids: frozenset[str]
+    members: Mapping[str, str]
     address: HostPort
     answered: bool = False
     refused_at: float | None = None
@@ -102,28 +100,26 @@ class Peers:
     def see(self, members: Iterable[ListedMember]) -> None:
         """Note the members of the group. An instance that has joined again also has to answer again."""
         former, self._peers = self._peers, {}
-        listed: dict[str, list[ListedMember]] = {}
-        ids: dict[str, str] = {}
+        listed: dict[str, dict[str, str]] = {}
+        urls: dict[str, str | None] = {}
         for member in members:
             parts = parse_member(member)
             if parts is not None:
-                listed.setdefault(parts.instance, []).append(member)
-                ids[member.member_id] = parts.id
-        urls = {instance: url_of_member(slots[0]) for instance, slots in listed.items()}
+                listed.setdefault(parts.instance, {})[member.member_id] = parts.id
+                urls.setdefault(parts.instance, url_of_member(member))
         shared = Counter(urls.values())
-        for instance, slots in listed.items():
-            names, url = frozenset(member.member_id for member in slots), urls[instance]
+        for instance, ids in listed.items():
+            url = urls[instance]
             if instance == self._instance or url is None or shared[url] > 1:
                 continue
             peer = former.get(instance)
-            if peer is None or peer.members != names:
-                address = parse_address(url.removeprefix("http://"))
-                peer = _Peer(names, frozenset(ids[name] for name in names), address)
+            if peer is None or peer.members != ids:
+                peer = _Peer(ids, parse_address(url.removeprefix("http://")))
             self._peers[instance] = peer
 
-    def find_dead(self) -> dict[str, frozenset[str]]:
-        """Try to connect to all instances; return the static ids of those that have died since the last call."""
-        dead = {}
+    def find_dead(self) -> dict[str, Mapping[str, str]]:
+        """Try to connect to all instances; return the members of those that have died since the last call."""
+        dead: dict[str, Mapping[str, str]] = {}
         for instance, peer in self._peers.items():
             if self._clock() < peer.silent_until:
                 continue
@@ -142,8 +138,26 @@ class Peers:
                 if now - peer.refused_at >= _REFUSED_S:
                     # Once: if its members come back all the same, the server has died and not the instance.
                     peer.answered = False
-                    dead[instance] = peer.static_ids
+                    dead[instance] = peer.members
         return dead
+
+
+def find_remaining(dead: Mapping[str, str], members: Iterable[ListedMember]) -> list[str]:
+    """Return the static ids of members that are in the group as they were; none if their instance was started again.
+
+    Then it has the same static ids, and other ones of the coordinator.
+
+    Args:
+        dead: the static ids of the members of an instance, by their ids of the coordinator.
+        members: the members of the group now.
+    """
+    remaining: list[str] = []
+    for member in members:
+        if member.member_id in dead:
+            remaining.append(dead[member.member_id])
+        elif (parts := parse_member(member)) is not None and parts.id in dead.values():
+            return []
+    return sorted(remaining)
 
 
 def connection_is_refused(address: HostPort) -> bool | None:

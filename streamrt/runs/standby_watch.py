@@ -8,7 +8,7 @@ from streamrt.errors import ConfigurationError
 from streamrt.kafka import KafkaRequestError
 from streamrt.kafka.cluster.groups import ListedMember
 from streamrt.records import TopicPartition
-from streamrt.runs.peers import Peers, parse_member
+from streamrt.runs.peers import Peers, find_remaining, parse_member
 from streamrt.runtime.driver.life.takeovers import predict_takeovers
 
 __all__ = ["must_watch", "plan_standbys", "watch_instances"]
@@ -72,9 +72,18 @@ def watch_instances(
             peers.see(members)
             if follow is not None:
                 follow(plan_standbys(members, topics, instance))
-        for dead, ids in peers.find_dead().items():
-            logger.warning("instance %s refuses connections: removing its members from the group to take over", dead)
-            remove(sorted(ids))
+        for dead, members_of_dead in peers.find_dead().items():
+            try:
+                # The list may be five seconds old.
+                remaining = find_remaining(members_of_dead, list_members())
+            except (ConfigurationError, KafkaRequestError) as error:
+                logger.debug("instance %s is left to its session timeout: %s", dead, error)
+                continue
+            if remaining:
+                logger.warning(
+                    "instance %s refuses connections: removing its members from the group to take over", dead
+                )
+                remove(remaining)
 
 
 def plan_standbys(

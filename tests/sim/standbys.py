@@ -23,7 +23,7 @@ class StandbySimulation(ResidentSimulation):
             return
         here = [each for each in self.residents if each.process.machine is resident.process.machine]
         own = {self.spec.topology.task(place) for each in here for place in each.owned}
-        own.update(task for each in here for task in each.task._standbys.left if each is not resident)
+        own.update(task for each in here for task in each.task._standbys._copies if each is not resident)
         tasks = frozenset(task for task in self.tasks if task not in own and self._follower.random() < 0.7)
         self.note(f"{resident} follows {sorted(tasks)}")
         self.counts.events["follows"] = self.counts.events.get("follows", 0) + 1

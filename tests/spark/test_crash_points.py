@@ -137,13 +137,19 @@ def printed(program: RunningProgram) -> None:
 @pytest.mark.both_modes
 @pytest.mark.usefixtures("group_protocol")
 @in_protocols("classic")
+@pytest.mark.parametrize("slots", ["spark", "processes"] if LONG else ["either"])
 def test_workers_that_die_raise_or_hang_at_any_point_do_no_harm(
-    kafka: Kafka, hosted: Start, tmp_path: Path, processing_mode: str
+    kafka: Kafka, hosted: Start, tmp_path: Path, processing_mode: str, slots: str
 ) -> None:
+    """With "either", resident tasks run in processes without Spark."""
+    if slots == "processes" and processing_mode != "resident":
+        pytest.skip("micro-batches need Spark")
+    has_spark = slots == "spark" or processing_mode != "resident"
+    start = hosted if has_spark else functools.partial(hosted, STREAMRT_SPARK_MASTER="processes[2]")
     source, target = kafka.topic("in", 2), kafka.topic("out", 2)
     flow, outputs = Flow(kafka.address, source, 1), Outputs(kafka.address, target)
     text = program_source(kafka.address, source, target, tmp_path / "state", unique("group"))
-    app = hosted(text)
+    app = start(text)
     faults = Faults(app.fault)
     try:
         with flow.running(outputs, per_step=30, pause_s=0.1):
@@ -171,7 +177,7 @@ def test_workers_that_die_raise_or_hang_at_any_point_do_no_harm(
             if psutil.wait_procs([zombie], timeout=10)[1]:
                 zombie.kill()
                 zombie.wait(60)
-            app = hosted(text)
+            app = start(text)
             outputs.wait_for(flow.count + 1)
         outputs.wait_for(flow.count)
         assert app.end()[0] == 0

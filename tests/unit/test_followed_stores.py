@@ -1,6 +1,7 @@
 """Copies of the stores of other instances: what they begin with, how far they follow, and what they never do."""
 
 import os
+import shutil
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from streamrt.common.file_lock import FileLock
-from streamrt.errors import ChangelogError
+from streamrt.errors import ChangelogError, StateError
 from streamrt.runtime.tasks.stores.followed_stores import FollowedStores
 from streamrt.state.spec import StoreSpec
 from streamrt.topology import TaskStore
@@ -167,3 +168,47 @@ def test_the_last_copy_of_lost_records_is_kept(owner: World, instance: Instance)
     partition = store.open(0)
     assert partition.stamp is not None
     partition.close()
+
+
+def test_a_damaged_copy_begins_again(owner: World, instance: Instance, caplog: pytest.LogCaptureFixture) -> None:
+    commit(owner, 8)
+    instance.follow()
+    instance.copies.close()
+    (file, *_) = sorted(path for path in instance.disk.rglob("*") if path.name.startswith("MANIFEST-"))
+    file.write_bytes(b"damaged")
+    instance.begin()
+    instance.follow()
+    assert "the standby begins again" in caplog.text
+    state = owner.state()
+    instance.take_over()
+    assert instance.state() == state
+
+
+def test_a_copy_that_was_left_alone_for_long_is_not_trusted(owner: World, instance: Instance) -> None:
+    """Standbys were switched off, or the instance was away; deleted keys must not come back."""
+    commit(owner, 3)
+    instance.follow()
+    instance.copies.close()
+    owner.commit(a=None, b=None)
+    owner.await_uploads()
+    owner.clients.clock_ms += ABSENCE_MS + 1
+    instance.begin()
+    instance.follow()
+    assert instance.clients.read_offsets[0][0] == 0
+    state = owner.state()
+    assert "a" not in state
+    instance.take_over()
+    assert instance.state() == state
+
+
+def test_copies_leave_space_to_the_own_tasks(owner: World, instance: Instance, monkeypatch: pytest.MonkeyPatch) -> None:
+    commit(owner, 1)
+    instance.follow()
+    commit(owner, 1)
+    usage = shutil.disk_usage(instance.disk)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=100_000_000))
+    with pytest.raises(StateError, match="only 100 MB are free"):
+        instance.copies.catch_up(lambda: True)
+    monkeypatch.undo()
+    instance.follow()
+    assert instance.clients.read_offsets

@@ -10,7 +10,7 @@ from streamrt.errors import ConfigurationError, StateError
 from streamrt.kafka import KafkaRequestError
 from streamrt.kafka.cluster.groups import ListedMember
 from streamrt.records import TopicPartition
-from streamrt.runs.peers import Peers, connection_is_refused
+from streamrt.runs.peers import Peers, connection_is_refused, find_remaining
 from streamrt.runs.standby_watch import plan_standbys
 from streamrt.runtime.driver.life.takeovers import predict_takeovers, share_out
 from streamrt.runtime.resident.standbys import Standbys
@@ -89,7 +89,7 @@ class World:
     def look(self, answer: bool | None) -> list[str]:
         self.answer = answer
         self.now += 0.5
-        return [each for ids in self.peers.find_dead().values() for each in sorted(ids)]
+        return [each for ids in self.peers.find_dead().values() for each in sorted(ids.values())]
 
 
 def test_an_instance_that_refuses_connections_for_a_second_is_dead_once() -> None:
@@ -135,6 +135,20 @@ def test_instances_without_an_address_are_left_alone() -> None:
     world.peers.see(members_of("a", "b"))
     assert world.look(True) == []
     assert world.tried == 0
+
+
+def test_an_instance_that_was_started_again_is_not_removed() -> None:
+    world = World()
+    world.peers.see(members_of("a", "b", ports=(7069, 7070)))
+    for answer in (False, True, True):
+        world.look(answer)
+    world.now += 0.5
+    (dead,) = world.peers.find_dead().values()
+    assert find_remaining(dead, members_of("a", "b")) == ["000-b", "001-b"]
+    again = members_of("a", "b", join=1)
+    assert find_remaining(dead, again) == []
+    # One of its slots has not joined yet.
+    assert find_remaining(dead, [*again[:3], members_of("b")[1]]) == []
 
 
 @pytest.mark.parametrize(("instances", "ports"), [("ab", (7070, 7070)), ("abc", (7069, 7070, 7070))])
@@ -231,14 +245,24 @@ def test_looks_that_take_long_are_rarer() -> None:
     assert copies.looks == 2
 
 
-def test_a_copy_that_cannot_be_used_is_given_up(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_copy_that_cannot_be_used_is_tried_again(caplog: pytest.LogCaptureFixture) -> None:
     slot = Slot()
     first, second = slot.follow(0, 0)
-    first.trouble = StateError("damaged")
+    first.trouble = StateError("the disk is full")
     assert slot.standbys.step()
     assert (first.closed, second.closed, second.looks) == (True, False, 1)
     assert list(slot.standbys.left) == [TaskId("orders", 1)]
-    assert "does not follow any more: damaged" in caplog.text
+    slot.now += 59.0
+    slot.standbys.step()
+    assert (first.looks, second.looks) == (1, 2)
+    slot.now += 2.0
+    slot.standbys.step()
+    assert first.looks == 2
+    assert caplog.text.count("the disk is full") == 1, "the same trouble is reported once"
+    first.trouble = None
+    slot.now += 61.0
+    slot.standbys.step()
+    assert slot.standbys.left == dict.fromkeys(slot.copies, 0)
 
 
 def test_brokers_that_do_not_answer_are_asked_again() -> None:

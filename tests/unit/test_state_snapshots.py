@@ -18,6 +18,8 @@ from hypothesis import strategies as st
 
 from streamrt.common.file_lock import FileLock
 from streamrt.errors import ConfigurationError, StateError
+from streamrt.kafka import KafkaRequestError
+from streamrt.records import TopicPartition
 from streamrt.runtime.tasks.stores.open_store import RestoreInterrupted
 from streamrt.runtime.tasks.stores.snapshot_rules import SnapshotRules
 from streamrt.secret import collect_secrets, masked
@@ -379,6 +381,32 @@ def test_a_restore_goes_on_with_its_download(tmp_path: Path) -> None:
     assert world.state() == {"a": "x" * 1_000}
     assert world.counted() == {"snapshot restores": 1}
     assert not list((world.disk / ".snapshots").glob("*/download/*"))
+
+
+def test_brokers_that_fail_after_a_snapshot_leave_no_store_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World(tmp_path)
+    world.open()
+    world.commit(a=1)
+    world.lose_disk()
+    bounds, calls = world.clients.bounds, 0
+
+    def fail_once(partition: TopicPartition) -> tuple[int, int]:
+        nonlocal calls
+        calls += 1
+        if calls == 2:
+            raise KafkaRequestError("away", retriable=True)
+        return bounds(partition)
+
+    monkeypatch.setattr(world.clients, "bounds", fail_once)
+    catalog = world.new_catalog()
+    # The next attempt is that of the same process.
+    monkeypatch.setattr(world, "new_catalog", lambda: catalog)
+    with pytest.raises(KafkaRequestError):
+        world.open()
+    world.open()
+    assert world.state() == {"a": 1}
 
 
 def test_leftovers_of_killed_processes_are_deleted(tmp_path: Path) -> None:

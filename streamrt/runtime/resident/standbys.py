@@ -24,6 +24,8 @@ _ROUND_S = 1.0
 """Seconds between two looks at a changelog that has been followed to its end."""
 _ROUND_SHARE = 20
 """So many times what a look at all changelogs takes, if that is more."""
+_RETRY_S = 60.0
+"""Seconds until the next attempt with a copy that could not be used: the disk may have space again."""
 
 
 class Copies(Protocol):
@@ -53,6 +55,8 @@ class Standbys:
         self._clock = clock
         self._copies: dict[TaskId, Copies] = {}
         self._waiting: list[TaskId] = []
+        # By task, when to try again, and what was wrong.
+        self._troubles: dict[TaskId, tuple[float, str]] = {}
         self._not_before = float("-inf")
         self._spent = 0.0
 
@@ -75,7 +79,7 @@ class Standbys:
             return False
         former = dict(self.left)
         if not self._waiting:
-            self._waiting, self._spent = sorted(self._copies), 0.0
+            self._waiting, self._spent = self._usable(begun), 0.0
         while self._waiting and self._clock() - begun < _SLICE_S:
             task = self._waiting[0]
             try:
@@ -83,14 +87,11 @@ class Standbys:
             except KafkaRequestError as error:
                 logger.debug("the standby of %s could not follow: %s", task, error)
                 self._waiting.clear()
-            except StoreLockedError as error:
-                logger.debug("the standby of %s is not the only one here: %s", task, error)
-                self._forget(task)
             except StateError as error:
                 # Whoever takes the task over restores it, or says what is wrong.
-                logger.warning("the standby of %s does not follow any more: %s", task, error)
-                self._forget(task)
+                self._set_aside(task, error)
             else:
+                self._troubles.pop(task, None)
                 if not self.left[task] or self._clock() - begun < _SLICE_S:
                     # Its snapshot is on its way, or it has everything.
                     self._waiting.pop(0)
@@ -105,8 +106,25 @@ class Standbys:
         self.follow(())
         self._not_before = float("-inf")
 
+    def _usable(self, now: float) -> list[TaskId]:
+        return [task for task in sorted(self._copies) if task not in self._troubles or self._troubles[task][0] <= now]
+
+    def _set_aside(self, task: TaskId, error: StateError) -> None:
+        """Close a copy that cannot be used, until the next attempt."""
+        reason = str(error)
+        known = isinstance(error, StoreLockedError) or self._troubles.get(task, (0.0, ""))[1] == reason
+        level = logging.DEBUG if known else logging.WARNING
+        logger.log(level, "the standby of %s does not follow, and is tried again in %g s: %s", task, _RETRY_S, reason)
+        self._troubles[task] = self._clock() + _RETRY_S, reason
+        self._close(task)
+
     def _forget(self, task: TaskId) -> None:
-        self._copies.pop(task).close()
+        self._close(task)
+        del self._copies[task]
+        self._troubles.pop(task, None)
+
+    def _close(self, task: TaskId) -> None:
+        self._copies[task].close()
         self.left.pop(task, None)
         if task in self._waiting:
             self._waiting.remove(task)

@@ -7,10 +7,12 @@ last stable offset. One that is far behind begins with a snapshot, if there are 
 
 import contextlib
 import logging
+import shutil
 import time
 from collections.abc import Callable, Iterable
+from pathlib import Path
 
-from streamrt.errors import StateError
+from streamrt.errors import StateError, StoreCorruptedError
 from streamrt.records import TopicPartition
 from streamrt.runtime.placement import ChangelogSettings, StateSettings, StorePlacement, identity_of, placement_of
 from streamrt.runtime.tasks.stores.changelog_restore import (
@@ -26,7 +28,7 @@ from streamrt.runtime.tasks.stores.snapshot_rules import SnapshotRules
 from streamrt.runtime.tasks.stores.snapshots import Snapshots
 from streamrt.runtime.tasks.stores.store_catalog import StoreCatalog
 from streamrt.runtime.tasks.task_clients import TaskClients
-from streamrt.state import Stamp, Store, StorePartition
+from streamrt.state import RocksDBOptions, Stamp, Store, StorePartition
 from streamrt.topology import TaskId, TaskStore
 
 __all__ = ["FollowedStores"]
@@ -34,6 +36,8 @@ __all__ = ["FollowedStores"]
 logger = logging.getLogger("streamrt")
 
 _ANY_OFFSET = 1 << 62
+_LEAST_FREE = 512 * 1024 * 1024
+"""Bytes of the disk that copies leave to the own tasks of the instance."""
 
 
 class FollowedStores:
@@ -48,6 +52,7 @@ class FollowedStores:
 
     def __init__(self, catalog: StoreCatalog, stores: Iterable[TaskStore], task: TaskId, clients: TaskClients) -> None:
         self._copies: list[_Copy] = []
+        self._directory = catalog.settings.base_dir
         for store in stores:
             placement = placement_of(catalog.settings, task, store)
             changelog, log = placement.changelog, placement.changelog_partition
@@ -69,6 +74,7 @@ class FollowedStores:
             StateError: if a copy cannot be used; a takeover would say the same.
             KafkaRequestError: if the brokers do not answer.
         """
+        _refuse_full_disk(self._directory)
         return sum(copy.catch_up(in_time) for copy in self._copies)
 
     def close(self) -> None:
@@ -99,10 +105,23 @@ class _Copy:
         self._log = log
         self._clients = clients
         self._snapshots = snapshots
+        self._repairs = (settings.options or RocksDBOptions()).on_corrupted_recreate
         self._partition: StorePartition | None = None
         self._reached = -1
 
     def catch_up(self, in_time: Callable[[], bool]) -> int:
+        try:
+            return self._follow(in_time)
+        except StoreCorruptedError as damage:
+            if not self._repairs:
+                raise
+            logger.warning("%s; the standby begins again", damage)
+            with contextlib.suppress(StateError):
+                self.close()
+            self._store.destroy(self._placement.scope.partition)
+            return self._clients.log_end(self._log)
+
+    def _follow(self, in_time: Callable[[], bool]) -> int:
         end = self._clients.log_end(self._log)
         if end == self._reached:
             return 0
@@ -196,3 +215,14 @@ class _Copy:
                 found.manifest.size / 1e6,
             )
         return partition
+
+
+def _refuse_full_disk(directory: Path) -> None:
+    # Without a directory, nothing has been written to it.
+    with contextlib.suppress(OSError):
+        free = shutil.disk_usage(directory).free
+        if free < _LEAST_FREE:
+            raise StateError(
+                f"only {free // 1_000_000} MB are free for {directory}, which the instance's own tasks need: free space "
+                "there, or move the state directory to a larger disk"
+            )

@@ -532,8 +532,14 @@ class TaskStores:
                 snapshots.note_restore(identity, from_snapshot=False)
             return partition, bounds
         partition, adopted = adopt_snapshot(self._store_of(placement), placement, partition, found)
+        try:
+            bounds = self._clients.bounds(log)
+        except BaseException:
+            # The caller knows only the partition that was open before.
+            partition.close()
+            raise
         if not adopted:
-            return partition, self._clients.bounds(log)
+            return partition, bounds
         snapshots.note_restore(identity, from_snapshot=True)
         logger.info(
             "restored store %r of %s up to changelog offset %d from a snapshot of %.1f MB",
@@ -542,7 +548,7 @@ class TaskStores:
             found.manifest.stamp.changelog_offset,
             found.manifest.size / 1e6,
         )
-        return partition, self._clients.bounds(log)
+        return partition, bounds
 
     def _set_right(self, placement: StorePlacement, partition: StorePartition, found: Restored, end: int) -> int:
         """Rewrite the keys whose last records in the changelog were skipped; return the new end of the changelog."""
