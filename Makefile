@@ -43,9 +43,11 @@ NEWEST := build/newest
 FLINK := 2.3.0
 ORACLE_FLUSS := build/oracle-fluss
 PYFLUSS := 1.0.0
+# Systems in Python that benchmarks compare with.
+PEERS := quix bytewax faust
 
 .DEFAULT_GOAL := help
-.PHONY: help demo docs test test-long test-newest weigh oracle oracle-fluss archives servers lint types bench lock jars clean
+.PHONY: help demo docs test test-long test-newest weigh oracle oracle-fluss archives servers lint types bench peers lock jars clean
 .SUFFIXES:
 
 help:  ## List the targets.
@@ -137,10 +139,9 @@ lint: $(VENV)/.installed  ## Check style, format and who imports whom.
 types: $(VENV)/.installed  ## Check types with mypy --strict.
 	@echo "== mypy"; $(NICE) $(BIN)/mypy
 
-bench: jars  ## Measure latency and throughput against an embedded broker.
-	@$(BIN)/python -m bench.latency
+bench: jars peers  ## Measure latency, throughput and start beside other systems, and more of StreamRT.
+	@$(BIN)/python -m bench.peers
 	@$(BIN)/python -m bench.idle
-	@$(BIN)/python -m bench.throughput
 	@$(BIN)/python -m bench.control
 	@$(BIN)/python -m bench.state_queries
 	@$(BIN)/python -m bench.stateful
@@ -151,6 +152,9 @@ bench: jars  ## Measure latency and throughput against an embedded broker.
 	@$(BIN)/python -m bench.processors
 	@$(BIN)/python -m bench.driver
 	@$(BIN)/python -m bench.tables
+
+# Each pins other versions of the same libraries. Kafka Streams comes as jars.
+peers: $(PEERS:%=build/peers/%/.installed)  ## Install the systems that StreamRT is compared with.
 
 docs: $(VENV)/.installed  ## Build the documentation site into build/docs, and serve it at http://127.0.0.1:8000.
 	@$(BIN)/sphinx-build --quiet --fail-on-warning --keep-going --jobs 2 --conf-dir docs . build/docs
@@ -203,6 +207,12 @@ $(ORACLE_FLUSS)/.installed:
 	@echo "Installing pyfluss into $(ORACLE_FLUSS): some 400 MB, with pyarrow and pandas"
 	@$(PYTHON) -m venv $(ORACLE_FLUSS)
 	@$(ORACLE_FLUSS)/bin/python -m pip --disable-pip-version-check install --quiet pyfluss==$(PYFLUSS) pandas
+	@touch $@
+
+build/peers/%/.installed: bench/peers/%.txt
+	@echo "Installing $$(head -n 1 $<) into build/peers/$*"
+	@$(PYTHON) -m venv build/peers/$*
+	@build/peers/$*/bin/python -m pip --disable-pip-version-check install --quiet -r $<
 	@touch $@
 
 $(VENV)/.installed-demo: requirements-demo.txt requirements.lock pyproject.toml | $(BIN)/python

@@ -1,11 +1,12 @@
 """The applications of the comparisons: one for each case, and a program that runs one until it gets SIGTERM.
 
-`bench/peer.py` has the same cases and takes the same arguments.
+The programs in `bench/peers` have the same cases and take the same arguments.
 
     python -m bench.cases count localhost:9092 in out group --mode resident
 """
 
 import argparse
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -69,6 +70,7 @@ def add(app: Application, case: str, source: str, target: str) -> None:
 
 def main() -> None:
     """Run one case until SIGTERM."""
+    print("imported", time.time(), flush=True)
     options = argparse.ArgumentParser(description="Run one case until SIGTERM comes.")
     options.add_argument("case", choices=CASES)
     options.add_argument("address", help="the broker")

@@ -5,6 +5,7 @@ import argparse
 import contextlib
 import os
 import platform
+import socket
 import statistics
 import tempfile
 import threading
@@ -98,6 +99,12 @@ def application(
 def unique(name: str) -> str:
     """Return a name that no earlier run has used."""
     return f"{name}-{uuid.uuid4().hex[:8]}"
+
+
+def free_port() -> int:
+    """Return a port that nothing listens at."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        return int(listening.getsockname()[1])
 
 
 def create_topics(address: str, *names: str, partitions: int = PARTITIONS) -> None:
@@ -254,3 +261,9 @@ def show(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -
     for row in rows:
         table.add_row(*(f"{cell:,.1f}" if isinstance(cell, float) else str(cell) for cell in row))
     console.print(table)
+
+
+def show_markdown(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Print a table of results for a page of the documentation."""
+    lines = [columns, ["---", *["---:"] * (len(columns) - 1)], *rows]
+    print(f"**{title}**\n", *("| " + " | ".join(line) + " |" for line in lines), sep="\n", end="\n\n", flush=True)

@@ -7,17 +7,16 @@ gives its records to a producer that counts them. Servers are started on this ma
     python -m bench.connectors --only postgresql parquet
     python -m bench.connectors --kind sources
 
-`--peer` names a Python that has Quix Streams (`peer_sinks.py`). Its sink for the same system then writes the same values
-with the same arguments to another server of the same kind, in turn with that of StreamRT.
+`--peer` names a Python that has Quix Streams (`bench/peers/quix_sinks.py`). Its sink for the same system then writes the
+same values with the same arguments to another server of the same kind, in turn with that of StreamRT.
 
-    python -m bench.connectors --kind sinks --peer peer/bin/python
+    python -m bench.connectors --kind sinks --peer build/peers/quix/bin/python
 """
 
 import argparse
 import datetime
 import json
 import math
-import os
 import subprocess
 import tempfile
 import threading
@@ -30,8 +29,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from bench import common
-from bench.peer_sinks import BATCH, TOPIC, order, records
-from bench.runners import PEER_VARIABLE
+from bench.peers.quix_sinks import BATCH, TOPIC, order, records
 from streamrt.connectors import (
     BatchingSink,
     CSVSink,
@@ -67,7 +65,7 @@ from tests.connectors.redis_server import redis_server
 from tests.postgres import DATABASE, USER, postgres
 
 LIMIT_S = 300.0
-_PEER_PROGRAM = Path(__file__).with_name("peer_sinks.py")
+_PEER_PROGRAM = Path(__file__).with_name("peers") / "quix_sinks.py"
 
 
 class Cost(NamedTuple):
@@ -344,7 +342,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="*", help="names of connectors, or their beginnings")
     parser.add_argument("--kind", choices=("sinks", "sources"), help="by default, both")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--peer", metavar="PYTHON", default=os.environ.get(PEER_VARIABLE), help="has Quix Streams")
+    parser.add_argument("--peer", metavar="PYTHON", help="has Quix Streams")
     arguments = parser.parse_args()
     print(f"{datetime.date.today()}, best of {arguments.rounds} rounds, batches of {BATCH:,}")
     for case in CASES:

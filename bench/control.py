@@ -9,37 +9,21 @@ which it sends to a collector in this process. Each ratio is the median of the r
 """
 
 import contextlib
-import socket
 import sys
 import threading
-import time
 import urllib.request
 from collections.abc import Iterator
-from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from bench import common
+from bench.peers.throughput import BROKER, Saturated, Written, fill, saturate
 from bench.runners import Runner, RunnerError, Running
-from bench.throughput import BROKER, KEYS, RECORDS, SKIPPED, START_MS, Written, outputs_of
 
 SAMPLE_RATIO = 0.01
 SCRAPE_S = 1.0
 TARGET = 0.95
 VARIANTS = ("plain", "observed")
-_LOOK_S = 0.05
-
-
-@dataclass(frozen=True)
-class Measured:
-    """One run.
-
-    Attributes:
-        rate: records per second.
-        cpu_us: microseconds of processor time for each record, of all processes of the application, with its JVM.
-    """
-
-    rate: float
-    cpu_us: float
+RECORDS = {"stateless": 1_000_000, "count": 600_000, "tumbling": 400_000, "group_by": 400_000}
 
 
 class Collector:
@@ -97,12 +81,6 @@ class Scraper(common.Watcher):
             self.scrapes += 1
 
 
-def free_port() -> int:
-    """Return a port that nothing listens at."""
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        return int(listening.getsockname()[1])
-
-
 @contextlib.contextmanager
 def started(
     mode: str, case: str, address: str, source: str, target: str, collector: str | None, sample_ratio: float
@@ -116,7 +94,7 @@ def started(
         with Running(Runner(mode), case, address, source, target) as running:
             yield running
         return
-    port = free_port()
+    port = common.free_port()
     options = ["--control", str(port), "--sample-ratio", str(sample_ratio)]
     environment = {"OTEL_EXPORTER_OTLP_ENDPOINT": collector}
     with (
@@ -128,38 +106,6 @@ def started(
         raise RunnerError(f"nothing answered at port {port}")
 
 
-def measure(running: Running, written: Written, records: int, outputs: int, timeout_s: float) -> Measured:
-    """Wait until all is written; measure from the first tenth on.
-
-    Args:
-        running: the application.
-        written: counts its records.
-        records: number of records that it reads.
-        outputs: number of records that it writes.
-        timeout_s: longest time without a record.
-
-    Raises:
-        RunnerError: if it ended, or no record came for too long.
-    """
-    begin: tuple[float, float, int] | None = None
-    done, moved_at = 0, time.monotonic()
-    while done < outputs:
-        time.sleep(_LOOK_S)
-        running.check()
-        current = written.count()
-        if current > done:
-            done, moved_at = current, time.monotonic()
-            if begin is None and done >= outputs * SKIPPED:
-                begin = moved_at, running.cpu_s(), done
-        elif time.monotonic() - moved_at > timeout_s:
-            raise RunnerError(f"{done:,} of {outputs:,} records came, and then none for {timeout_s:.0f} s")
-    cpu_s = running.cpu_s()
-    if begin is None or begin[2] == done:
-        raise RunnerError(f"all {outputs:,} records came at once: measure with more")
-    processed = records * (done - begin[2]) / outputs
-    return Measured(processed / (moved_at - begin[0]), (cpu_s - begin[1]) / processed * 1e6)
-
-
 def main() -> int:
     """Run the benchmark and print the figures."""
     options = common.parser(__doc__ or "", runs=3)
@@ -169,7 +115,6 @@ def main() -> int:
     options.add_argument(
         "--sample-ratio", type=float, default=SAMPLE_RATIO, help="share of the records that begin a trace"
     )
-    options.add_argument("--timeout", type=float, default=120.0, help="seconds without output after which a run fails")
     options.add_argument("--check", action="store_true", help=f"fail if less than {TARGET:.0%}% of the rate is left")
     chosen = options.parse_args()
     rows: list[list[object]] = []
@@ -178,11 +123,9 @@ def main() -> int:
     with common.broker(BROKER) as address:
         for case in chosen.cases:
             records = chosen.records or RECORDS[case]
-            source = common.unique("in")
-            common.create_topics(address, source)
-            common.fill(address, source, records, keys=KEYS, timestamp=lambda number: START_MS + number * 1_000 // KEYS)
+            source = fill(address, records)
             for mode in chosen.modes:
-                runs: dict[str, list[Measured]] = {name: [] for name in VARIANTS}
+                runs: dict[str, list[Saturated]] = {name: [] for name in VARIANTS}
                 for number in range(chosen.runs):
                     # Neither variant always comes first.
                     for name in VARIANTS if number % 2 == 0 else VARIANTS[::-1]:
@@ -190,20 +133,16 @@ def main() -> int:
                         common.create_topics(address, target)
                         where = collector.address if name == "observed" else None
                         with started(mode, case, address, source, target, where, chosen.sample_ratio) as running:
-                            topics = 2 if case == "group_by" else 1
-                            written = Written(address, target, running.group, topics)
-                            found = measure(
-                                running, written, records, topics * outputs_of(case, records), chosen.timeout
-                            )
+                            found = saturate(running, Written(address, case, target, running.group), case, records)
                         runs[name].append(found)
                         common.console.print(
-                            f"{case}, {mode}, {name}: {found.rate:,.0f} records/s, {found.cpu_us:.1f} µs each"
+                            f"{case}, {mode}, {name}: {found.rate:,.0f} records/s, {found.cost_us:.1f} µs each"
                         )
                 pairs = list(zip(runs["plain"], runs["observed"], strict=True))
                 rate = common.median([observed.rate / plain.rate for plain, observed in pairs])
-                cpu = common.median([observed.cpu_us / plain.cpu_us for plain, observed in pairs])
+                cpu = common.median([observed.cost_us / plain.cost_us for plain, observed in pairs])
                 medians = [common.median([each.rate for each in runs[name]]) for name in VARIANTS]
-                costs = [common.median([each.cpu_us for each in runs[name]]) for name in VARIANTS]
+                costs = [common.median([each.cost_us for each in runs[name]]) for name in VARIANTS]
                 rows.append([case, mode, *(f"{each:,.0f}" for each in medians), f"{rate:.3f}", *costs, f"{cpu:.3f}"])
                 if rate < TARGET:
                     missed.append(f"{case} in {mode} mode")

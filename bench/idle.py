@@ -8,16 +8,10 @@ The application processes one record, so that everything has started. The measur
 import sys
 import time
 
-from bench import cases, common, runners
-from bench.runners import PEER, PROCESSES, Runner, RunnerError, Running
+from bench import cases, common
+from bench.runners import SYSTEMS, Runner, RunnerError, Running, installed
 from streamrt.kafka import Consumer
 
-RUNNERS = {
-    "micro-batch": Runner("micro-batch"),
-    "resident": Runner("resident"),
-    "processes": Runner(PROCESSES),
-    "peer": Runner(PEER),
-}
 TARGET_PERCENT = 3.0
 START_S = 120.0
 
@@ -43,25 +37,22 @@ def main() -> int:
     """Run the benchmark and print the figures."""
     options = common.parser(__doc__ or "", runs=1)
     options.add_argument("--case", choices=cases.CASES, default="count")
-    options.add_argument("--runners", nargs="+", choices=RUNNERS, default=list(RUNNERS))
+    options.add_argument("--systems", nargs="+", choices=SYSTEMS, default=list(SYSTEMS))
     options.add_argument("--settle", type=float, default=20.0, help="seconds after the first output")
     options.add_argument("--seconds", type=float, default=30.0, help="length of a run")
     options.add_argument(
         "--check", action="store_true", help=f"fail if the resident mode takes more than {TARGET_PERCENT:g} %%"
     )
-    runners.add_options(options)
     chosen = options.parse_args()
-    wanted = runners.available({name: RUNNERS[name] for name in chosen.runners}, chosen.peer_python)
+    wanted = [runner for runner in map(Runner, installed(chosen.systems)) if runner.can(chosen.case)]
     shares: dict[str, float] = {}
     with common.broker() as address:
-        for name, runner in wanted.items():
+        for runner in wanted:
             source, target = common.unique("in"), common.unique("out")
             common.create_topics(address, source, target)
             common.fill(address, source, 1)
             measured: list[float] = []
-            with Running(
-                runner, chosen.case, address, source, target, peer_python=chosen.peer_python, master=chosen.master
-            ) as running:
+            with Running(runner, chosen.case, address, source, target, master=chosen.master) as running:
                 await_output(address, target, running)
                 time.sleep(chosen.settle)
                 for _ in range(chosen.runs):
@@ -69,10 +60,10 @@ def main() -> int:
                     time.sleep(chosen.seconds)
                     measured.append(100 * (running.cpu_s() - before) / (time.monotonic() - begun))
                 running.check()
-            shares[name] = common.median(measured)
+            shares[runner.system] = common.median(measured)
     targets = {"resident": f"{TARGET_PERCENT:g}"}
     rows = [[name, share, targets.get(name, "")] for name, share in shares.items()]
-    common.show("idle", ["runner", "% of a core", "target %"], rows)
+    common.show("idle", ["system", "% of a core", "target %"], rows)
     if chosen.check and shares.get("resident", 0.0) > TARGET_PERCENT:
         common.console.print(f"the resident mode took {shares['resident']:.1f} % of a core")
         return 1

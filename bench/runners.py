@@ -1,9 +1,8 @@
-"""Applications as separate processes, started and ended by a benchmark: StreamRT in both modes, and the peer.
+"""Applications as separate processes, started and ended by a benchmark: StreamRT in both modes, and its peers.
 
 Each run has new processes: none profits from the warm-up of another one, and none waits beside it.
 """
 
-import argparse
 import contextlib
 import os
 import subprocess
@@ -11,20 +10,20 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, TypeVar
+from typing import IO
 
 import psutil
 from typing_extensions import Self
 
 from bench import common
+from bench.peers.systems import PEERS, Peer
+from streamrt.errors import JarError
 
-PEER = "peer"
 PROCESSES = "processes"
-PEER_VARIABLE = "STREAMRT_BENCH_PEER_PYTHON"
-PEER_VERSION = "3.28.1"
 END_S = 30.0
 SLOTS = 2
-_PEER_PROGRAM = Path(__file__).with_name("peer.py")
+SYSTEMS = ("resident", PROCESSES, "micro-batch", *PEERS)
+"""All that can run a case: StreamRT on Spark, without it, in micro-batches, and its peers."""
 
 
 class RunnerError(Exception):
@@ -36,24 +35,25 @@ class Runner:
     """The program that runs a case.
 
     Attributes:
-        system: a mode of StreamRT, "processes" for resident mode without Spark, or "peer".
+        system: one of `SYSTEMS`: a mode of StreamRT, "processes" for resident mode without Spark, or a peer.
         guarantee: one of `common.GUARANTEES`.
-        processes: number of processes that share the work; StreamRT has one, with two slots.
+        slots: number of slots, or of processes or threads of a peer, that share the work.
         low_latency: whether a peer is tuned for latency.
     """
 
     system: str
     guarantee: str = common.GUARANTEES[0]
-    processes: int = 1
+    slots: int = SLOTS
     low_latency: bool = False
 
     @property
-    def is_peer(self) -> bool:
-        """Whether this is the peer and not StreamRT."""
-        return self.system == PEER
+    def peer(self) -> Peer | None:
+        """The peer, or None if this is StreamRT."""
+        return PEERS.get(self.system)
 
-
-AnyRunner = TypeVar("AnyRunner", Runner, Runner | None)
+    def can(self, case: str) -> bool:
+        """Return whether it has this case, with its guarantee."""
+        return self.peer is None or (case in self.peer.cases and self.guarantee in self.peer.guarantees)
 
 
 class Running:
@@ -72,7 +72,6 @@ class Running:
         address: the broker.
         source: topic to read, from its beginning.
         target: topic to write.
-        peer_python: the Python environment of the peer.
         master: Spark's master.
         group: the consumer group, for another instance of a running application; by default a new one.
         checkout: the directory of another version of StreamRT to run, with the Python and the libraries of this one.
@@ -89,7 +88,6 @@ class Running:
         source: str,
         target: str,
         *,
-        peer_python: str | None = None,
         master: str = common.MASTER,
         group: str | None = None,
         checkout: Path | None = None,
@@ -100,8 +98,14 @@ class Running:
         self.group = group or common.unique("bench")
         self._runner = runner
         arguments = [case, address, source, target, self.group, "--guarantee", runner.guarantee]
-        if not runner.is_peer:
-            mode, place = ("resident", f"processes[{SLOTS}]") if runner.system == PROCESSES else (runner.system, master)
+        self._peer = runner.peer
+        if self._peer:
+            self._command = [*self._peer.command(), *arguments]
+            self._command += ["--low-latency"] if runner.low_latency else []
+            self._command += ["--threads", str(runner.slots)] if self._peer.one_process else []
+        else:
+            processes = f"processes[{runner.slots}]"
+            mode, place = ("resident", processes) if runner.system == PROCESSES else (runner.system, master)
             self._command = [
                 sys.executable,
                 "-m",
@@ -113,11 +117,6 @@ class Running:
                 place,
                 *options,
             ]
-        elif peer_python is None:
-            raise RunnerError(how_to_get_peer())
-        else:
-            self._command = [peer_python, str(_PEER_PROGRAM), *arguments]
-            self._command += ["--low-latency"] if runner.low_latency else []
         self._checkout = checkout
         self._environment = {**os.environ, **(environment or {})}
         self._state_dir = state_dir
@@ -127,9 +126,13 @@ class Running:
 
     def __enter__(self) -> Self:
         directory = self._scratch.__enter__()
-        for number in range(self._runner.processes):
+        several = self._peer is not None and not self._peer.one_process
+        ports = [str(common.free_port()) for _ in range(self._runner.slots)]
+        for number in range(self._runner.slots if several else 1):
             log = (directory / f"{number}.log").open("w+b")
             command = [*self._command, "--state-dir", str(self._state_dir or directory / str(number))]
+            if self._peer and self._peer.clustered:
+                command += ["--process", str(number), "--ports", *ports]
             self._logs.append(log)
             # `python -m` searches the working directory first.
             self._processes.append(
@@ -165,6 +168,14 @@ class Running:
             if process.poll() is not None:
                 raise RunnerError(f"{self._runner} ended with {process.returncode}:\n{_last_lines(log)}")
 
+    def imported_at(self) -> float:
+        """Return when all processes had imported what they need, as seconds since the epoch; nan if they do not say so."""
+        found = []
+        for log in self._logs:
+            lines = Path(log.name).read_text("utf-8", "replace").splitlines()
+            found += [float(line.split()[1]) for line in lines if line.startswith("imported ")][:1]
+        return max(found, default=float("nan"))
+
     def cpu_s(self) -> float:
         """Return the processor time of all its processes in seconds."""
         total = 0.0
@@ -198,30 +209,17 @@ class Running:
         return found
 
 
-def add_options(options: argparse.ArgumentParser) -> None:
-    """Add the options that name the peer."""
-    options.add_argument(
-        "--peer-python",
-        default=os.environ.get(PEER_VARIABLE),
-        help=f"a Python that has Quix Streams, to compare with; ${PEER_VARIABLE} by default",
-    )
-
-
-def available(wanted: Mapping[str, AnyRunner], peer_python: str | None) -> dict[str, AnyRunner]:
-    """Return the runners that can be started, by name; explain how to get the others."""
-    here = {name: runner for name, runner in wanted.items() if not (runner and runner.is_peer and not peer_python)}
-    if len(here) < len(wanted):
-        common.console.print(how_to_get_peer(), soft_wrap=True)
+def installed(systems: Sequence[str]) -> list[str]:
+    """Return the systems that can be started; say how to get the others."""
+    here = []
+    for name in systems:
+        try:
+            if name in PEERS:
+                PEERS[name].command()
+            here.append(name)
+        except (OSError, JarError) as error:
+            common.console.print(f"{name} is left out: {error}", soft_wrap=True)
     return here
-
-
-def how_to_get_peer() -> str:
-    """Return the instructions for a comparison with the peer."""
-    return (
-        "Quix Streams is not compared with. To do so, make an environment of its own for it: "
-        f"`python3 -m venv peer && peer/bin/pip install quixstreams=={PEER_VERSION}`, then name it: "
-        f"`--peer-python peer/bin/python`, or {PEER_VARIABLE}=peer/bin/python."
-    )
 
 
 def _last_lines(log: IO[bytes], lines: int = 30) -> str:

@@ -3,7 +3,7 @@
 The program runs in the environment of the peer, so this file imports nothing from StreamRT. It reads one JSON object from
 standard input, and prints the seconds that the sink took, by the clock and of the processor:
 
-    peer/bin/python -I bench/peer_sinks.py <<< '{"sink": "core.csv.CSVSink", "arguments": {"path": "a.csv"}, "values": 10000}'
+    {"sink": "core.csv.CSVSink", "arguments": {"path": "a.csv"}, "values": 10000}
 """
 
 import importlib

@@ -1,16 +1,16 @@
 """The cases of `bench/cases.py` as applications of Quix Streams, for comparison.
 
-Its dependencies conflict with those of StreamRT, so it needs a separate environment, and this file imports nothing from
-StreamRT:
+Its dependencies conflict with those of StreamRT, so it has a separate environment (`make peers`), and this file imports
+nothing from StreamRT:
 
-    python3 -m venv peer && peer/bin/pip install quixstreams==3.28.1
-    peer/bin/python bench/peer.py count localhost:9092 in out group --state-dir state
+    build/peers/quix/bin/python bench/peers/on_quix.py count localhost:9092 in out group --state-dir state
 
 Settings are the library's defaults, except those that favour it in latency measurements (`--low-latency`): records are
 sent at once, and with exactly-once a transaction is committed every 0.1 s.
 """
 
 import argparse
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -51,6 +51,7 @@ CASES: dict[str, Callable[[Any], Any]] = {
 
 def main() -> None:
     """Run one case until SIGTERM."""
+    print("imported", time.time(), flush=True)
     options = argparse.ArgumentParser(description="Run one case until SIGTERM comes.")
     options.add_argument("case", choices=CASES)
     options.add_argument("address", help="the broker")

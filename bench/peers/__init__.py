@@ -1,0 +1,1 @@
+"""Other systems that StreamRT is compared with, as programs with the cases of `bench/cases.py`."""
