@@ -59,7 +59,7 @@ demo: $(firstword $(wildcard $(VENV)/.installed) $(VENV)/.installed-demo)  ## Ru
 	@$(BIN)/streamrt jars
 	@$(BIN)/python -m examples.demo
 
-test: archives servers  ## Lint, check types and run all tests; show which took longest.
+test: jars servers  ## Lint, check types and run all tests; show which took longest.
 	@set -e; begun=$$(date +%s); \
 	$(MAKE) --no-print-directory lint; \
 	echo "== mypy, and pytest in $(words $(LANES)) lanes, at once; what they say comes at the end, and lies in $(VENV)/lane-*.log"; \
@@ -87,8 +87,9 @@ test: archives servers  ## Lint, check types and run all tests; show which took 
 # They need neither broker nor Spark, and wait for nobody, so the others go first. But not always: where the other lanes keep a
 # slow machine busy, a test that gets no time looks like one that hangs.
 lane-models lane-unit types: NICE := nice -n 3
-# Java starts in half of the time with archives of classes. Tests start many Pythons, too, so bytecode is kept even where the
-# environment says otherwise.
+# Java starts in half of the time with archives of classes. Lanes that start no Java, and types, begin while they are made.
+$(filter-out lane-models lane-unit,$(LANES:%=lane-%)): archives
+# Tests start many Pythons, too, so bytecode is kept even where the environment says otherwise.
 archives test lane-%: export STREAMRT_CACHE_DIR := $(abspath $(VENV)/cache)
 lane-%: export PYTHONDONTWRITEBYTECODE :=
 # Where either is set, pytest explains a failure with a full comparison: of lists with thousands of items, it takes hours.

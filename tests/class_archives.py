@@ -11,7 +11,7 @@ from pathlib import Path
 from pyspark import SparkContext
 
 from streamrt.config import ProcessingMode
-from streamrt.jvm.archive import class_archive
+from streamrt.jvm.archive import cache_directory, class_archive
 from streamrt.jvm.jars import fetch_jars
 from streamrt.jvm.java import find_java
 from streamrt.spark.sessions.gateway import Jvm, archive_kind, spark_class_path
@@ -53,7 +53,9 @@ def main() -> None:
     if not missing():
         return
     for kind in missing():
-        # The second JVM of a kind is the one that writes the archive.
+        # The second JVM of a kind is the one that writes the archive. Others do not count, such as the shared broker.
+        for claim in (cache_directory() / "classes").glob(f"{kind}-*.claim"):
+            claim.unlink()
         class_archive(kind, java, kinds[kind])
     print("Preparing Java, so that it starts faster in tests; this takes a minute", flush=True)
     with tempfile.TemporaryDirectory() as state, EmbeddedKafka() as broker:

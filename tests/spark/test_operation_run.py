@@ -272,6 +272,7 @@ def test_a_stop_while_it_starts(kafka: Kafka) -> None:
     thread.join()
 
 
+@pytest.mark.only_mode("resident", reason="sources know no mode; make test-long runs both", always=False)
 def test_sources_are_paused(kafka: Kafka) -> None:
     class Ticks(Source):
         def run(self) -> None:

@@ -12,6 +12,8 @@ from tests.support import Kafka, running, unique, wait_until
 
 pytestmark = [pytest.mark.usefixtures("processing_mode"), pytest.mark.spark, pytest.mark.slow]
 
+ONE_MODE = pytest.mark.only_mode("resident", reason="sources know no mode; make test-long runs both", always=False)
+
 
 class Numbers(Source):
     """Produces numbers until it is stopped, or so many of them."""
@@ -58,6 +60,7 @@ def test_a_csv_file_is_the_source_of_a_dataframe(kafka: Kafka, tmp_path: Path) -
     assert rows[0]["_topic"] == f"source__{name}"
 
 
+@ONE_MODE
 @pytest.mark.rows("PF-B3")
 def test_a_source_may_have_a_topic_of_its_own_and_stops_with_the_application(kafka: Kafka) -> None:
     name = kafka.topic("numbers", 2)
@@ -75,6 +78,7 @@ def test_a_source_may_have_a_topic_of_its_own_and_stops_with_the_application(kaf
     assert kafka.end(name) == end, "nobody produces any more"
 
 
+@ONE_MODE
 def test_a_stateful_source_goes_on_where_it_was(kafka: Kafka) -> None:
     name, group = unique("five"), unique("group")
 
@@ -105,6 +109,7 @@ def test_a_source_that_fails_ends_the_application_and_what_it_produced_stays(kaf
     assert rest == [0, 1, 2][3 - len(rest) :], "what was not processed before the failure comes now"
 
 
+@pytest.mark.only_mode("resident", reason="no dataframe, so no mode begins")
 def test_sources_run_alone_until_they_end_or_are_stopped(kafka: Kafka) -> None:
     few, many = unique("few"), unique("many")
     app = kafka.app()
