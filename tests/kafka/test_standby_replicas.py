@@ -123,3 +123,20 @@ def test_without_state_a_control_server_is_enough_for_an_early_takeover(
         produce(kafka, source)
         kafka.receive(target, 2 * PARTITIONS * KEYS)
     assert "refuses connections: removing its members from the group" in capfd.readouterr().err
+
+
+def test_standbys_without_a_control_server_are_warned_of(kafka: Kafka, caplog: pytest.LogCaptureFixture) -> None:
+    app = kafka.app(
+        unique("group"),
+        processing_mode="resident",
+        spark_master="processes[1]",
+        standby_replicas=1,
+        commit_interval=0.5,
+    )
+    source, target = kafka.topic("in"), kafka.topic("out")
+    app.dataframe(app.topic(source)).apply(count, stateful=True).to_topic(app.topic(target))
+    kafka.produce(source, [1])
+    with running(app):
+        kafka.receive(target, 1)
+    assert caplog.text.count("standby_replicas=1 without a control server") == 1
+    assert "after its session of 45 s" in caplog.text
