@@ -95,6 +95,12 @@ class Owner(Protocol):
     def _transaction(self) -> "Writer":
         """The transaction."""
 
+    def get(self, key: Any, default: Any = None) -> Any:
+        """Return a value, as a new object; the default if there is none."""
+
+    def set(self, key: Any, value: Any) -> None:
+        """Store a value."""
+
 
 class Writer(Entries, Protocol):
     """The entries of a transaction, with the encoding of values."""
@@ -195,6 +201,18 @@ class _Single:
             writer.put(self._key, ttl.entry(payload, writer))
         return payload
 
+    def _read_value(self, default: Any, *, reading: bool = True) -> Any:
+        if self._ttl is None:
+            return self._owner.get(self._name, default)
+        payload = self._read_payload(reading=reading)
+        return default if payload is None else self._owner._transaction.decode(self._name, payload)
+
+    def _write_value(self, value: Any) -> None:
+        if self._ttl is None:
+            self._owner.set(self._name, value)
+        else:
+            self._write_payload(self._owner._transaction.encode(self._name, value))
+
     def _write_payload(self, payload: bytes) -> None:
         writer, ttl = self._owner._transaction, self._ttl
         writer.put(self._key, payload if ttl is None else ttl.entry(payload, writer))
@@ -211,8 +229,7 @@ class ValueState(_Single):
 
     def value(self) -> Any:
         """Return the value, as a new object; the default if there is none."""
-        payload = self._read_payload()
-        return self._default if payload is None else self._owner._transaction.decode(self._name, payload)
+        return self._read_value(self._default)
 
     def update(self, value: Any) -> None:
         """Store a value; None is a value as well.
@@ -220,7 +237,7 @@ class ValueState(_Single):
         Raises:
             SerializationError: if it has no JSON form.
         """
-        self._write_payload(self._owner._transaction.encode(self._name, value))
+        self._write_value(value)
 
 
 class ReducingState(_Single):
@@ -238,15 +255,12 @@ class ReducingState(_Single):
         Raises:
             SerializationError: if the result has no JSON form.
         """
-        payload = self._read_payload(reading=False)
-        if payload is not None:
-            value = self._reduce(self._owner._transaction.decode(self._name, payload), value)
-        self._write_payload(self._owner._transaction.encode(self._name, value))
+        before = self._read_value(_MISSING, reading=False)
+        self._write_value(value if before is _MISSING else self._reduce(before, value))
 
     def get(self) -> Any:
         """Return the reduced value; None if there is none."""
-        payload = self._read_payload()
-        return None if payload is None else self._owner._transaction.decode(self._name, payload)
+        return self._read_value(None)
 
 
 class AggregatingState(_Single):

@@ -1,8 +1,14 @@
-"""`State` over the entries of a transaction."""
+"""`State` over the entries of a transaction.
+
+A number, a bool or an ASCII string is kept as it is until the commit, which encodes it once: such values cannot change,
+and their JSON gives them back exactly. All other values are encoded when they are set, and decoded at each read: what a
+function does to a list or a dict afterwards must not change state.
+"""
 
 import enum
 from collections.abc import Callable
 from datetime import timedelta
+from math import isfinite
 from typing import Any, Final, NoReturn, Protocol, cast
 
 from streamrt.errors import SerializationError, StateError
@@ -21,9 +27,9 @@ from streamrt.state.access.handles import (
 )
 from streamrt.state.access.state import State
 from streamrt.state.journal import Journal
-from streamrt.state.layout import LIST_SPACE, MAP_SPACE, Expiring, WallExpiring
+from streamrt.state.layout import LIST_SPACE, MAP_SPACE, Expiring
 
-__all__ = ["OVER", "UNKNOWN", "CachedEntries", "KeyedState", "Unknown", "no_key"]
+__all__ = ["OVER", "UNKNOWN", "CachedEntries", "Entry", "KeyedState", "Unknown", "is_plain", "new_state", "no_key"]
 
 _join = b"".join
 
@@ -35,6 +41,32 @@ class Unknown(enum.Enum):
 
 
 UNKNOWN: Final = Unknown.UNKNOWN
+
+PLAIN: Final = frozenset((int, float, str, bool))
+"""Types of the values that are kept as they are."""
+
+Entry = bytes | Expiring | int | float | str | None
+"""What a transaction keeps for a key: a payload, one that expires, a plain value, or None for a missing key."""
+
+_HIGHEST: Final = 1 << 63
+
+
+def is_plain(value: Any) -> bool:
+    """Return whether a value cannot change, and its JSON gives it back exactly.
+
+    Example:
+        >>> [is_plain(value) for value in (5, 0.5, "five", True, 2**64, float("nan"), "fünf", None, [5])]
+        [True, True, True, True, False, False, False, False, False]
+    """
+    kind = type(value)
+    if kind is int:
+        return bool(-_HIGHEST <= value < _HIGHEST)
+    if kind is str:
+        # Others may have lone surrogates, which JSON does not have.
+        return bool(value.isascii())
+    # NaN and infinities are null in JSON.
+    return kind is bool or (kind is float and isfinite(value))
+
 
 put_back: Final = dict.__setitem__
 """Undoes a write of a key that was written before."""
@@ -56,11 +88,13 @@ class CachedEntries(Writer, Protocol):
     journal: Journal | None
     _dumps: Callable[[Any], bytes]
     _loads: Callable[[bytes], Any]
-    _entries: "dict[bytes, bytes | Expiring | None]"
-    _written: "dict[bytes, bytes | Expiring | Unknown | None]"
+    _names: dict[str, bytes]
+    _plain: bool
+    _entries: "dict[bytes, Entry]"
+    _written: "dict[bytes, Entry | Unknown]"
 
-    def _read_key(self, key: bytes) -> "bytes | Expiring | None":
-        """Read a key from the store and cache it."""
+    def name_bytes(self, key: str) -> bytes:
+        """Return the bytes of a state key that is a string, and remember them."""
 
 
 class _Over:
@@ -83,28 +117,29 @@ OVER: Final = cast("CachedEntries", _Over())
 
 
 class KeyedState(State):
-    """The state of one record key, for one call.
+    """The state of one record key, for one call; `new_state` makes it. Handles keep the object, and not the transaction."""
 
-    One object is created per call, so it has only three attributes. Handles keep the object, and not the transaction.
-    """
+    __slots__ = ("_full", "_key", "_prefix", "_timestamp", "_transaction")
 
-    __slots__ = ("_prefix", "_timestamp", "_transaction")
-
-    def __init__(self, transaction: CachedEntries, prefix: bytes, timestamp: int) -> None:
-        self._transaction = transaction
-        self._prefix = prefix
-        self._timestamp = timestamp
+    _transaction: CachedEntries
+    _prefix: bytes
+    _timestamp: int
+    # The last state key that was a string, or UNKNOWN, and its bytes: what is read is often written.
+    _key: str | Unknown
+    _full: bytes
 
     def get(self, key: Any, default: Any = None) -> Any:  # noqa: D102
         transaction = self._transaction
-        try:
-            full = self._prefix + transaction._dumps(key)
-        except TypeError as error:
-            raise no_key(key, error) from error
-        transaction.reads += 1
-        value = transaction._entries.get(full, UNKNOWN)
-        if type(value) is not bytes:
-            value = self._current_payload(full, value)
+        full = self._full if key is self._key else self._full_key(key)
+        value: Any = transaction._entries.get(full)
+        kind = type(value)
+        if kind in PLAIN:
+            transaction.reads += 1
+            return value
+        if kind is bytes:
+            transaction.reads += 1
+        else:
+            value = transaction.payload(full)
             if value is None:
                 return default
         try:
@@ -116,19 +151,9 @@ class KeyedState(State):
 
     def set(self, key: Any, value: Any, ttl: timedelta | None = None) -> None:  # noqa: D102
         transaction = self._transaction
-        try:
-            full = self._prefix + transaction._dumps(key)
-        except TypeError as error:
-            raise no_key(key, error) from error
-        try:
-            # Copy the bytes: the result of orjson occupies 4 KB.
-            payload = _join((transaction._dumps(value), b""))
-        except TypeError as error:
-            raise SerializationError(
-                f"the value of type {type(value).__name__} for state key {key!r} has no JSON form: {error}"
-            ) from error
+        full = self._full if key is self._key else self._full_key(key)
         # Before any change, because it may raise.
-        entry = payload if ttl is None else self._make_expiring(payload, ttl)
+        entry = value if ttl is None and transaction._plain and is_plain(value) else self._encode(key, value, ttl)
         entries = transaction._entries
         written = transaction._written
         # `StoreTransaction.put` inlined.
@@ -142,10 +167,7 @@ class KeyedState(State):
         entries[full] = entry
 
     def get_bytes(self, key: Any, default: bytes | None = None) -> bytes | None:  # noqa: D102
-        full = self._full_key(key)
-        transaction = self._transaction
-        transaction.reads += 1
-        value = self._current_payload(full, transaction._entries.get(full, UNKNOWN))
+        value = self._transaction.payload(self._full_key(key))
         return default if value is None else value
 
     def set_bytes(self, key: Any, value: bytes, ttl: timedelta | None = None) -> None:  # noqa: D102
@@ -160,30 +182,28 @@ class KeyedState(State):
         self._put_payload(self._full_key(key), None)
 
     def exists(self, key: Any) -> bool:  # noqa: D102
-        full = self._full_key(key)
-        transaction = self._transaction
-        transaction.reads += 1
-        return self._current_payload(full, transaction._entries.get(full, UNKNOWN)) is not None
+        return self._transaction.payload(self._full_key(key)) is not None
 
     def _full_key(self, key: Any) -> bytes:
-        try:
-            full: bytes = self._prefix + self._transaction._dumps(key)
-        except TypeError as error:
-            raise no_key(key, error) from error
-        return full
+        transaction = self._transaction
+        if type(key) is str:
+            full = self._full = self._prefix + (transaction._names.get(key) or transaction.name_bytes(key))
+            self._key = key
+            return full
+        return self._prefix + transaction.key_bytes(key)
 
     def _put_payload(self, full: bytes, value: "bytes | Expiring | None") -> None:
         self._transaction.put(full, value)
 
-    def _current_payload(self, full: bytes, value: "bytes | Expiring | Unknown | None") -> bytes | None:
-        """Return the payload of a key at the current time."""
-        transaction = self._transaction
-        if value is UNKNOWN:
-            value = transaction._read_key(full)
-        if isinstance(value, Expiring):
-            now = transaction.wall_clock() if type(value) is WallExpiring else transaction.clock
-            return value.payload if value.expiry > now else None
-        return value
+    def _encode(self, key: Any, value: Any, ttl: timedelta | None) -> "bytes | Expiring":
+        try:
+            # Copy the bytes: the result of orjson occupies 4 KB.
+            payload = _join((self._transaction._dumps(value), b""))
+        except TypeError as error:
+            raise SerializationError(
+                f"the value of type {type(value).__name__} for state key {key!r} has no JSON form: {error}"
+            ) from error
+        return payload if ttl is None else self._make_expiring(payload, ttl)
 
     def _make_expiring(self, payload: bytes, ttl: timedelta) -> Expiring:
         return Expiring(self._transaction.clock + milliseconds_of(ttl), payload)
@@ -220,12 +240,31 @@ class KeyedState(State):
     def _named_key(self, name: str, kind: str) -> bytes:
         """Return the key of an entry with a name, and note its type."""
         self._transaction.collections.note(name, kind)
-        return self._prefix + self._transaction.key_bytes(name)
+        return self._full_key(name)
 
     def _find_overlay(self, name: str, kind: str, space: int) -> Overlay:
         collections = self._transaction.collections
         collections.note(name, kind)
         return collections.overlay(space, self._prefix[1:], name)
+
+
+_new: Final = object.__new__
+
+
+def new_state(transaction: CachedEntries, prefix: bytes, timestamp: int) -> KeyedState:
+    """Return the state of the record key with a prefix, without an `__init__`, which would cost a third more.
+
+    Args:
+        transaction: the transaction.
+        prefix: the beginning of the keys of its data.
+        timestamp: event time for aggregators.
+    """
+    state = _new(KeyedState)
+    state._transaction = transaction
+    state._prefix = prefix
+    state._timestamp = timestamp
+    state._key = UNKNOWN
+    return state
 
 
 def _make_ttl(given: timedelta | StateTtl | None) -> Ttl | None:

@@ -19,7 +19,16 @@ from typing import Any, Final
 
 from streamrt.errors import SerializationError, StateError
 from streamrt.state.access.collections import Collections
-from streamrt.state.access.keyed_state import UNKNOWN, KeyedState, Unknown, forget_write, no_key, put_back
+from streamrt.state.access.keyed_state import (
+    UNKNOWN,
+    Entry,
+    KeyedState,
+    Unknown,
+    forget_write,
+    new_state,
+    no_key,
+    put_back,
+)
 from streamrt.state.base import BEFORE_ALL, Change, Transaction
 from streamrt.state.base.status import TransactionStatus
 from streamrt.state.encoding import dumps_of, exact_of, loads_of
@@ -45,6 +54,9 @@ __all__ = ["StoreTransaction", "state_of"]
 _DEFAULT_OPTIONS: Final = RocksDBOptions()
 # Memory of a cache entry besides its bytes.
 _ENTRY_BYTES: Final = 200
+# How many state keys are remembered with their bytes, and of which length in characters at most.
+_MOST_NAMES: Final = 256
+_LONGEST_NAME: Final = 64
 
 
 _join = b"".join
@@ -103,7 +115,9 @@ class StoreTransaction(Transaction):
         "_kinds",
         "_loads",
         "_max_evictions",
+        "_names",
         "_options",
+        "_plain",
         "_wall",
         "_wall_index",
         "_written",
@@ -118,8 +132,11 @@ class StoreTransaction(Transaction):
         self._max_evictions = options.max_evictions_per_flush
         self._dumps = dumps_of(options)
         self._loads = loads_of(options)
-        # Cached keys: payload, Expiring, or None for a missing key.
-        self._entries: dict[bytes, bytes | Expiring | None] = {}
+        # The bytes of state keys, and whether plain values are kept as they are: nothing is known of users' functions.
+        self._names: dict[str, bytes] = {}
+        self._plain = options.dumps is None and options.loads is None
+        # Cached keys.
+        self._entries: dict[bytes, Entry] = {}
         self._event_index = ExpiryIndex(partition, EVENT_INDEX)
         self._wall_index = ExpiryIndex(partition, WALL_INDEX)
         self._wall = BEFORE_ALL
@@ -132,7 +149,7 @@ class StoreTransaction(Transaction):
             self._event_index.first, self._wall_index.first = bounds
         self._collections: Collections | None = None
         # The stored values of the keys that this transaction has written.
-        self._written: dict[bytes, bytes | Expiring | Unknown | None] = {}
+        self._written: dict[bytes, Entry | Unknown] = {}
         self._changes: list[Change] = []
         self._index: list[Change] = []
 
@@ -161,8 +178,8 @@ class StoreTransaction(Transaction):
         if timestamp > self.clock:
             self.clock = timestamp
         if type(key) is bytes and len(key) < 128:
-            return KeyedState(self, SHORT_BYTES_HEADS[len(key)] + key, timestamp)
-        return KeyedState(self, self._make_prefix(key), timestamp)
+            return new_state(self, SHORT_BYTES_HEADS[len(key)] + key, timestamp)
+        return new_state(self, self._make_prefix(key), timestamp)
 
     # -- What handles use; see `Writer` --------------------------------------------------------------------------------
 
@@ -266,6 +283,15 @@ class StoreTransaction(Transaction):
         except TypeError as error:
             raise no_key(key, error) from error
 
+    def name_bytes(self, key: str) -> bytes:
+        """Return the bytes of a state key that is a string, and remember them."""
+        found, names = self.key_bytes(key), self._names
+        if len(key) <= _LONGEST_NAME:
+            if len(names) >= _MOST_NAMES:
+                names.clear()
+            names[key] = found
+        return found
+
     def encode(self, name: str, value: Any) -> bytes:
         """Return the payload of a value.
 
@@ -305,11 +331,13 @@ class StoreTransaction(Transaction):
         """Return the functions that encode and decode aggregates without any loss."""
         return exact_of(self._options)
 
-    def _live_payload(self, value: "bytes | Expiring | None") -> bytes | None:
+    def _live_payload(self, value: Entry) -> bytes | None:
+        if value is None or type(value) is bytes:
+            return value
         if isinstance(value, Expiring):
             now = self.wall_clock() if type(value) is WallExpiring else self.clock
             return value.payload if value.expiry > now else None
-        return value
+        return self._dumps(value)
 
     def _decide_changes(self) -> list[Change]:
         """Return one change for each written key, in the order of first writes; deletions of expired entries follow."""
@@ -358,8 +386,6 @@ class StoreTransaction(Transaction):
 
     def _read_key(self, key: bytes) -> "bytes | Expiring | None":
         """Read a key from the store and cache it."""
-        if self._status is not TransactionStatus.STARTED:
-            raise StateError(f"a transaction that is {self._status.value} cannot read state")
         self.misses += 1
         data = self._partition.get(key)
         value = None if data is None else decode_value(data)
@@ -388,7 +414,7 @@ class StoreTransaction(Transaction):
         for key in gone:
             del entries[key]
 
-    def _encode_written(self, written: "dict[bytes, bytes | Expiring | Unknown | None]") -> list[Change]:
+    def _encode_written(self, written: "dict[bytes, Entry | Unknown]") -> list[Change]:
         """Return the changes of the written keys, and add those of the index to `_index`."""
         entries, clock, wall, index = self._entries, self.clock, self.wall_clock(), self._index
         changes: list[Change] = []
@@ -398,11 +424,10 @@ class StoreTransaction(Transaction):
             if old is UNKNOWN:
                 unknown.append(key)
                 size += _ENTRY_BYTES + len(key)
-            elif isinstance(old, Expiring):
-                index.append((old.index_key(key), None))
-                size -= len(old.payload)
-            elif old is not None:
-                size -= len(old)
+            else:
+                if isinstance(old, Expiring):
+                    index.append((old.index_key(key), None))
+                size -= _payload_size(old)
             value = entries[key]
             if value is None:
                 # A key that the store did not have needs no deletion.
@@ -411,7 +436,10 @@ class StoreTransaction(Transaction):
             elif type(value) is bytes:
                 changes.append((key, PLAIN + value))
                 size += len(value)
-            elif isinstance(value, Expiring):
+            elif not isinstance(value, Expiring):
+                changes.append((key, PLAIN + self._dumps(value)))
+                size += _payload_size(value)
+            else:
                 if value.expiry <= (wall if type(value) is WallExpiring else clock):
                     entries[key] = None
                     if old is not None:
@@ -430,7 +458,7 @@ class StoreTransaction(Transaction):
         self._size += size
         return changes
 
-    def _evict_expired(self, written: "dict[bytes, bytes | Expiring | Unknown | None]") -> list[Change]:
+    def _evict_expired(self, written: "dict[bytes, Entry | Unknown]") -> list[Change]:
         """Return deletions of expired entries that no record has touched, and add those of the index to `_index`."""
         most = self._max_evictions
         # Neither of the indexes may take it all.
@@ -446,9 +474,15 @@ class StoreTransaction(Transaction):
         return [(key, None) for key, _ in evicted]
 
 
-def _size_of(key: bytes, value: "bytes | Expiring | None") -> int:
-    payload = value.payload if isinstance(value, Expiring) else value
-    return _ENTRY_BYTES + len(key) + (0 if payload is None else len(payload))
+def _size_of(key: bytes, value: Entry) -> int:
+    return _ENTRY_BYTES + len(key) + _payload_size(value)
+
+
+def _payload_size(value: Entry) -> int:
+    if isinstance(value, Expiring):
+        return len(value.payload)
+    # Numbers are smaller than the entry of a payload.
+    return len(value) if isinstance(value, bytes | str) else 0
 
 
 def state_of(store: str, transaction: Transaction) -> Callable[[Any, int], KeyedState]:

@@ -5,7 +5,7 @@ from typing import Any, ClassVar, Final
 from streamrt.errors import StateError
 from streamrt.state.access.broadcast import BROADCAST_PREFIX, BROADCAST_RANGE, BroadcastMap, ReadOnlyMap
 from streamrt.state.access.handles import MapState
-from streamrt.state.access.keyed_state import KeyedState
+from streamrt.state.access.keyed_state import KeyedState, new_state
 from streamrt.state.base import BEFORE_ALL, Change
 from streamrt.state.base.status import TransactionStatus
 from streamrt.state.identity import Stamp
@@ -178,14 +178,14 @@ class ProcessTransaction(StoreTransaction):
         if self._status is not TransactionStatus.STARTED:
             raise StateError(f"a transaction that is {self._status.value} cannot provide state")
         if type(key) is bytes and len(key) < 128:
-            return KeyedState(self, SHORT_BYTES_HEADS[len(key)] + key, timestamp)
-        return KeyedState(self, self._make_prefix(key), timestamp)
+            return new_state(self, SHORT_BYTES_HEADS[len(key)] + key, timestamp)
+        return new_state(self, self._make_prefix(key), timestamp)
 
     def state_at(self, prefix: bytes, timestamp: int) -> KeyedState:
         """Return the state of the record key with a prefix; see `state_of`."""
         if self._status is not TransactionStatus.STARTED:
             raise StateError(f"a transaction that is {self._status.value} cannot provide state")
-        return KeyedState(self, _DATA_START + prefix, timestamp)
+        return new_state(self, _DATA_START + prefix, timestamp)
 
     def broadcast(self, name: str, writer: KeyedState | None) -> MapState:
         """Return a map of broadcast state, which belongs to no record key.

@@ -37,9 +37,11 @@ class Passage:
         >>> passage.begin({partition: 0})
         >>> passage.add(1_000, {partition: 7})
         >>> passage.advance({partition: 6})
+        False
         >>> passage.passed(partition), passage.needs(1_000)
         (None, False)
         >>> passage.advance({partition: 7})
+        True
         >>> passage.passed(partition), passage.needs(1_001)
         (1000, True)
     """
@@ -83,9 +85,9 @@ class Passage:
         self._positions.begin(start)
         self._mark_passed(start)
 
-    def advance(self, positions: Mapping[TopicPartition, int]) -> None:
-        """Note that all records of partitions below their positions are processed."""
-        self._mark_passed(self._positions.advance(positions))
+    def advance(self, positions: Mapping[TopicPartition, int]) -> bool:
+        """Note that all records of partitions below their positions are processed; return whether a watermark has passed."""
+        return self._mark_passed(self._positions.advance(positions))
 
     def passed(self, partition: TopicPartition) -> int | None:
         """Return the latest watermark, in milliseconds, that has passed in a partition; None before the first."""
@@ -104,12 +106,17 @@ class Passage:
         if not kept:
             self._waiting.clear()
 
-    def _mark_passed(self, partitions: Iterable[TopicPartition]) -> None:
+    def _mark_passed(self, partitions: Iterable[TopicPartition]) -> bool:
+        if not self._waiting:
+            return False
+        passed = False
         for each in partitions:
             position = self._positions[each]
             reached = [mark for mark, ends in self._waiting if position >= ends.get(each, position + 1)]
             if reached:
                 self._passed[each] = max(reached[-1], self._passed.get(each, reached[-1]))
+                passed = True
         if self._positions.keys() <= self._passed.keys():
             slowest = min((self._passed[each] for each in self._positions), default=None)
             self._waiting = [each for each in self._waiting if slowest is None or each[0] > slowest]
+        return passed

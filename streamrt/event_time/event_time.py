@@ -93,10 +93,12 @@ class _Point:
     next_processing_deadline: int | None = None
     reported: bool = False
 
-    def reach(self, time: int | None, quiet_ms: int) -> None:
-        """Note a time; a lower one is ignored."""
-        if time is not None and (self.time is None or time > self.time):
+    def reach(self, time: int | None, quiet_ms: int) -> bool:
+        """Note a time, and return whether it is higher than before; a lower one is ignored."""
+        moved = time is not None and (self.time is None or time > self.time)
+        if moved:
             self.time, self.moved_at = time, quiet_ms
+        return moved
 
 
 @dataclass
@@ -193,6 +195,9 @@ class EventTime:
         self._tasks: dict[TaskId, _Task] = {}
         self._peers: dict[TaskId, _Task] = {}
         self._owners: dict[TaskId, object] = {}
+        # Results that hold until a fact changes.
+        self._watermarks: dict[TaskId, dict[str, int]] | None = None
+        self._others: dict[TaskId, dict[str, int]] | None = None
         self.latest: Mapping[TaskId, Mapping[str, int]] = {}
 
     @property
@@ -213,6 +218,7 @@ class EventTime:
         Args:
             tasks: the tasks, including those that cannot be processed now: they hold back the watermark.
         """
+        self._forget_results()
         tasks = list(tasks)
         self.end.assign(tasks)
         own = [task for task in tasks if self._needs_time(task.stream)]
@@ -225,6 +231,7 @@ class EventTime:
 
     def restart(self, tasks: Iterable[TaskId]) -> None:
         """Forget event times and positions of tasks that restart at their committed offsets; both are reported again."""
+        self._forget_results()
         restarted = [task for task in tasks if task in self._tasks]
         for task in restarted:
             known = self._tasks[task]
@@ -235,6 +242,7 @@ class EventTime:
 
     def ready(self, tasks: Iterable[TaskId]) -> None:
         """Set the tasks that can be ticked; all others wait, and do not count as at their ends."""
+        self._forget_results()
         able = set(tasks)
         self.end.ready(able)
         for task, known in self._tasks.items():
@@ -248,6 +256,7 @@ class EventTime:
             ended: the tasks at their ends; by default all of `among`.
             among: the tasks to update; by default all of this process.
         """
+        self._forget_results()
         found = None if ended is None else set(ended)
         for task in self._tasks if among is None else among:
             known = self._tasks.get(task)
@@ -261,6 +270,7 @@ class EventTime:
             milliseconds: the elapsed time.
             among: the tasks to advance; by default all, including those of other instances.
         """
+        self._forget_results()
         tasks = (*self._tasks.values(), *self._peers.values())
         for known in tasks if among is None else [self._tasks[task] for task in among if task in self._tasks]:
             if known.at_end:
@@ -329,7 +339,8 @@ class EventTime:
             point.next_processing_deadline = seen.next_processing_deadline
             # The remembered time of a store may come from a watermark, which implies nothing about this partition's
             # records.
-            point.reach(seen.reached if point.time is None else seen.observed, known.quiet_ms)
+            if point.reach(seen.reached if point.time is None else seen.observed, known.quiet_ms):
+                self._forget_results()
         for (task, topic), time in sent.items():
             known = self._tasks.get(task)
             if known is not None and topic in known.exchanges:
@@ -337,6 +348,7 @@ class EventTime:
 
     def begin(self, positions: Mapping[TopicPartition, int]) -> None:
         """Set the offsets at which input partitions begin, which may be lower than what was processed before."""
+        self._forget_results()
         for (topic, _), passage in self._passages.items():
             passage.begin(self._known_of(topic, positions))
 
@@ -346,7 +358,8 @@ class EventTime:
         Reports come out of order: a lower offset than the known one is outdated.
         """
         for (topic, _), passage in self._passages.items():
-            passage.advance(self._known_of(topic, positions))
+            if passage.advance(self._known_of(topic, positions)):
+                self._forget_results()
 
     def peers(self, found: Mapping[TaskId, Peer]) -> None:
         """Note the commits of other instances for the tasks from `foreign_tasks`.
@@ -354,6 +367,7 @@ class EventTime:
         For a task that this process owns, only its sent times are added: it may have sent more before this process
         began.
         """
+        self._forget_results()
         for task, peer in found.items():
             known = self._tasks.get(task)
             if known is None:
@@ -373,7 +387,12 @@ class EventTime:
         return {task for stream in streams for task in self._all_tasks(stream) if task not in self._tasks}
 
     def watermarks(self) -> dict[TaskId, dict[str, int]]:
-        """Return the watermarks, in milliseconds, by task and store; unknown ones are missing."""
+        """Return the watermarks, in milliseconds, by task and store; unknown ones are missing.
+
+        The same object, unless a fact has changed.
+        """
+        if (last := self._watermarks) is not None:
+            return last
         found: dict[TaskId, dict[str, int]] = {}
         observed = {
             (stream, store): self._observed_watermark(stream, store, self._strategies[stream][store])
@@ -392,14 +411,17 @@ class EventTime:
                 lowest = _lowest_time(parts)
                 if lowest is not None:
                     marks[store] = lowest
+        self._watermarks = found
         return found
 
     def others(self) -> dict[TaskId, dict[str, int]]:
         """Return, by task and store, the watermark of all other partitions; unknown ones are missing.
 
         With it, a task moves event time between two records: to the lowest of it and of the own watermark. Behind
-        nothing but an exchange, only barriers move event time.
+        nothing but an exchange, only barriers move event time. The same object, unless a fact has changed.
         """
+        if (last := self._others) is not None:
+            return last
         found: dict[TaskId, dict[str, int]] = {}
         for (stream, store), inputs in self._store_inputs.items():
             if not inputs.outside:
@@ -413,6 +435,7 @@ class EventTime:
                 lowest = _lowest_time([others, *self._reached_watermarks(inputs, strategy, task.partition)])
                 if lowest is not None:
                     found.setdefault(task, {})[store] = lowest
+        self._others = found
         return found
 
     def ahead(self) -> frozenset[TaskId]:
@@ -489,6 +512,7 @@ class EventTime:
             barrier: the request.
             ends: the high watermark of each partition, read after the request was made.
         """
+        self._forget_results()
         for (topic, strategy), watermark in barrier.watermarks.items():
             own = {partition: end for partition, end in ends.items() if partition.topic == topic}
             self._passages[topic, strategy].add(watermark, own)
@@ -569,6 +593,9 @@ class EventTime:
             for store, point in known.stores.items()
             if store in waiting
         )
+
+    def _forget_results(self) -> None:
+        self._watermarks = self._others = None
 
     # -- Helpers -------------------------------------------------------------------------------------------------------
 

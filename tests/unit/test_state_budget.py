@@ -194,4 +194,4 @@ def test_what_is_prepared_is_not_given_back() -> None:
     transaction.prepare()
     transaction.give_back(1 << 20)
     transaction.flush(Stamp(IDENTITY, 1, 1, 1, 0))
-    assert StoreTransaction(partition)._entries == {b'\x01\x01\x03key"a"': b"1"}
+    assert StoreTransaction(partition)._entries == {b'\x01\x01\x03key"a"': 1}

@@ -49,7 +49,7 @@ class ChunkFeeding:
         # How many outputs tasks have made, call by call.
         self._outputs: list[tuple[TaskId, int]] = []
 
-    def get_ready(self, context: BatchContext) -> None:
+    def get_ready(self, make_context: Callable[[], BatchContext]) -> None:
         """Do nothing: a task opens when it first works."""
 
     def process(self, chunk: Chunk, context: BatchContext) -> None:

@@ -31,11 +31,11 @@ _MOST_STEPS = 10_000
 class Feeding(Protocol):
     """Lets tasks process records and the passing of time. All is committed when a method returns."""
 
-    def get_ready(self, context: BatchContext) -> None:
+    def get_ready(self, make_context: Callable[[], BatchContext]) -> None:
         """Open the tasks that stay open between calls, also after an error; they report their event times.
 
         Args:
-            context: positions of the group and current time.
+            make_context: returns positions of the group and current time.
         """
 
     def process(self, chunk: Chunk, context: BatchContext) -> None:
@@ -88,7 +88,7 @@ class MicroBatches:
         self._tasks = tasks
         self._handle = take
 
-    def get_ready(self, context: BatchContext) -> None:
+    def get_ready(self, make_context: Callable[[], BatchContext]) -> None:
         """Do nothing: tasks open at the start of a micro-batch."""
 
     def process(self, chunk: Chunk, context: BatchContext) -> None:
@@ -151,8 +151,11 @@ class ResidentFeeding:
         self._link = MemoryLink(self._task_positions, self._handle_report)
         self._running: ResidentLoop | None = None
 
-    def get_ready(self, context: BatchContext) -> None:
+    def get_ready(self, make_context: Callable[[], BatchContext]) -> None:
         """Open all tasks; they report their event times."""
+        self._open_tasks(make_context())
+
+    def _open_tasks(self, context: BatchContext) -> None:
         self._context = context
         with self._running_task() as task:
             # Long enough for all waits, such as that of a task whose sink asked for a pause.
@@ -175,7 +178,7 @@ class ResidentFeeding:
             self._context = context
             # What open tasks know of event time came with their last commit.
             if self._running is None or not self._feed.reading:
-                self.get_ready(context)
+                self._open_tasks(context)
             self._feed.hold(chunk)
             self._work_until_done(
                 Time(context.watermarks, frozenset(), context.final, context.others), {partition: end}
@@ -186,7 +189,7 @@ class ResidentFeeding:
 
     def tick(self, due: Iterable[TaskId], context: BatchContext) -> None:
         """Let time pass for tasks, without records."""
-        self.get_ready(context)
+        self._open_tasks(context)
         self._work_until_done(Time(context.watermarks, frozenset(due), context.final, context.others), {})
 
     def close(self) -> None:

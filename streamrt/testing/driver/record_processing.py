@@ -149,6 +149,8 @@ class DriverExecution:
         self.watchdog = None if spec.processing_timeout is None else Watchdog(spec.processing_timeout)
         self.tasks = TaskExecutor(spec, clients, self.stores, watchdog=self.watchdog)
         self._slice_s = _SLICE_S
+        # The last context of the chunk that is processed; None between chunks.
+        self._chunk_context: BatchContext | None = None
         self._exclusive = TaskSinks(topology).exclusive
         self._streams = _downstream(topology)
         self._sinks = DriverSinks(topology)
@@ -255,7 +257,7 @@ class DriverExecution:
             for level in range(end.levels):
                 end.reach(level)
                 while not end.over:
-                    self._feeding.get_ready(self._make_context())
+                    self._feeding.get_ready(self._make_context)
                     self._feeding.tick(sorted(end.due), self._make_context())
                     self._process_all(self._take_repartitioned())
 
@@ -284,7 +286,7 @@ class DriverExecution:
         former.close()
         # The end of a slice would divide a chunk at a place that depends on the speed of the machine.
         self._slice_s = float("inf")
-        context = self._make_context()
+        self._chunk_context = context = self._make_context()
         self._feeding = feeding = ChunkFeeding(self.tasks, self.clients, context, self._note_progress, whole=ordered)
         try:
             with self.clients.reversible(ordered=ordered):
@@ -303,7 +305,7 @@ class DriverExecution:
             self._state.life.end(error)
             raise
         finally:
-            self._feeding, self._slice_s = former, _SLICE_S
+            self._feeding, self._slice_s, self._chunk_context = former, _SLICE_S, None
             feeding.close()
         with self._end_on_error():
             self._handle_report(report)
@@ -389,7 +391,7 @@ class DriverExecution:
         """Let time pass for the tasks that wait for it; their output may do the same for tasks after a group_by."""
         if not self._event_time.wanted:
             return
-        self._feeding.get_ready(self._make_context())
+        self._feeding.get_ready(self._make_context)
         for _ in self.topology.sources:
             barrier = self._event_time.barrier()
             if barrier is not None:
@@ -398,20 +400,28 @@ class DriverExecution:
                 self._event_time.add_barrier(barrier, ends)
             tasks = sorted(self._event_time.due(self.now))
             if tasks:
-                self._feeding.tick(tasks, self._make_context())
+                self._feeding.tick(tasks, self._make_context(new=True))
                 self._process_all(self._take_repartitioned())
             elif barrier is None:
                 break
 
-    def _make_context(self) -> BatchContext:
-        return BatchContext(
+    def _make_context(self, *, new: bool = False) -> BatchContext:
+        """Return the current context: within a chunk the last one if time has not moved, unless there must be a tick."""
+        watermarks, others, final = self._event_time.watermarks(), self._event_time.others(), self._event_time.end.due
+        last = self._chunk_context
+        if last and not new and last.watermarks is watermarks and last.others is others and last.final == final:
+            return last
+        context = BatchContext(
             defaultdict(int, self.offsets.positions),
             self._slice_s,
             now=self.now,
-            watermarks=self._event_time.watermarks(),
-            others=self._event_time.others(),
-            final=self._event_time.end.due,
+            watermarks=watermarks,
+            others=others,
+            final=final,
         )
+        if last:
+            self._chunk_context = context
+        return context
 
     def _process_appended(self, arrived: Iterable[Arrived]) -> None:
         self._require_started("process records")
