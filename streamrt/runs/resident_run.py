@@ -24,6 +24,7 @@ from streamrt.runs.formation import Formation
 from streamrt.runs.launch import discard_reference, make_reference
 from streamrt.runs.runner_settings import RunContext
 from streamrt.runs.services import DriverServices
+from streamrt.runs.succession import surplus_ids
 from streamrt.runtime.driver.life.exits import in_background
 from streamrt.runtime.report import Output
 from streamrt.slots.environment import SlotEnvironment, SlotJob
@@ -85,7 +86,7 @@ class ResidentRunner:
                 self._run_jobs(environment, others)
         finally:
             self._services.closing.set()
-            self._remove_members(self._members)
+            self._leave_group()
             self._results.close()
         if self._error is not None:
             raise self._error
@@ -99,9 +100,10 @@ class ResidentRunner:
             # sessions are over.
             self._release_ids([*range(self._count_tasks(environment))])
         elif not others.done() or others.result():
-            # If this instance was killed in micro-batch mode, its old member would keep the partitions until its
-            # session times out.
-            threading.Thread(target=self._remove_members, args=(0,), name="streamrt-former-member", daemon=True).start()
+            count = (self._count_tasks(environment),)
+            threading.Thread(
+                target=self._remove_former_members, args=count, name="streamrt-former-members", daemon=True
+            ).start()
         restarts = 0
         while not self._stop.is_set():
             trouble, moved = self._run_job(environment)
@@ -303,8 +305,13 @@ class ResidentRunner:
         if own is not None and self._services.others_are_there():
             self._services.leave([own, *(member_of_slot(own, slot) for slot in slots)])
 
-    def _remove_members(self, slots: int) -> None:
-        """Remove static members of this instance from the group: those of slots, or for 0 that of micro-batch mode."""
+    def _remove_former_members(self, slots: int) -> None:
+        """Remove members that a former run of this instance has left, and that would keep partitions for a whole session."""
         own = self._settings.group_instance_id
         if own is not None:
-            self._services.leave([member_of_slot(own, slot) for slot in range(slots)] or [own])
+            self._services.leave(surplus_ids(self._services.list_members(), own, slots))
+
+    def _leave_group(self) -> None:
+        own = self._settings.group_instance_id
+        if own is not None:
+            self._services.leave_at_end([member_of_slot(own, slot) for slot in range(self._members)])

@@ -9,6 +9,8 @@ from streamrt.errors import RunnerError, SinkBackpressureError, SinkError
 from streamrt.event_time.event_time import EventTime
 from streamrt.event_time.merge_cuts import MergeCuts
 from streamrt.kafka import KafkaRequestError
+from streamrt.kafka.cluster.groups import ListedMember
+from streamrt.kafka.group_protocol import is_incremental
 from streamrt.records import TopicPartition
 from streamrt.runs.launch import client_settings, fence, look_for_strangers, remove_members
 from streamrt.runs.repartition_purge import RepartitionPurge
@@ -16,6 +18,7 @@ from streamrt.runs.report_handler import ReportHandler
 from streamrt.runs.runner_settings import RunContext
 from streamrt.runs.standby_watch import must_watch, watch_instances
 from streamrt.runs.start_positions import StartOffsets
+from streamrt.runs.succession import has_successor
 from streamrt.runs.time_requests import TimeRequests
 from streamrt.slots.environment import SlotEnvironment
 from streamrt.slots.resident_task import session_timeout_s
@@ -87,6 +90,15 @@ class DriverServices:
         except KafkaRequestError:
             return True
 
+    def list_members(self) -> tuple[ListedMember, ...]:
+        """Return the members of the group; none if they are unknown."""
+        run = self._context
+        try:
+            return run.admin.group_members(run.config.consumer_group, run.config.request_timeout)
+        except KafkaRequestError as error:
+            logger.debug("the members of group %s could not be listed: %s", run.config.consumer_group, error)
+            return ()
+
     def watch_instances(
         self, follow: Callable[[Mapping[int, frozenset[TopicPartition]]], None], over: threading.Event
     ) -> None:
@@ -117,6 +129,11 @@ class DriverServices:
         )
         arguments = (members, topics, instance, follow if standbys else None, self.leave, over.wait)
         threading.Thread(target=watch_instances, args=arguments, name="streamrt-instances", daemon=True).start()
+
+    def leave_at_end(self, instance_ids: Sequence[str]) -> None:
+        """Remove the static members of this instance from the group, unless a successor takes their ids over at once."""
+        if not has_successor() or is_incremental(self._context.settings.member_options):
+            self.leave(instance_ids)
 
     def leave(self, instance_ids: Sequence[str]) -> None:
         """Remove static members from the group, if processes could be started, so that no instance waits for them."""

@@ -14,7 +14,7 @@ group member's thread gets revocations, and waits until the revoked partitions a
 import logging
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from dataclasses import replace
 
@@ -154,7 +154,7 @@ class SparkRunner:
             self._reads.refuse("the application is stopping")
             self._drained.set()
             self._member.close(_LEAVE_S if self._warming is None else None)
-            self._leave_group()
+            self._leave_group(self._services.leave_at_end)
             self._left.set()
             if self._warming is not None:
                 self._warming.join(_DISCARD_S)
@@ -177,7 +177,7 @@ class SparkRunner:
         self._services.begin(environment)
         if self._group_member().waits_for_id:
             # A killed run of this instance has it until its session is over.
-            self._leave_group()
+            self._leave_group(self._services.leave)
         self._remove_former_slots(environment.slots)
         restarts = 0
         while not self._stop.is_set():
@@ -622,10 +622,10 @@ class SparkRunner:
             name = "streamrt-former-members"
             threading.Thread(target=self._services.leave, args=(ids,), name=name, daemon=True).start()
 
-    def _leave_group(self) -> None:
+    def _leave_group(self, leave: Callable[[list[str]], None]) -> None:
         instance_id = self._settings.group_instance_id
         if instance_id is not None:
-            self._services.leave([instance_id])
+            leave([instance_id])
 
     def _query_settings(self, partitions: int) -> QuerySettings:
         every = self._config.commit_every

@@ -219,6 +219,30 @@ def test_a_program_needs_no_java_and_its_functions_print(kafka: Kafka, program: 
     assert started.out[-1] == "[]\n"
 
 
+def test_a_successor_takes_over_the_members_of_a_program(kafka: Kafka, program: Callable[..., Program]) -> None:
+    """It has one slot less, whose member would keep its partition for a whole session."""
+    group, source, target = unique("group"), kafka.topic("in", 2), kafka.topic("out")
+    text = PROGRAM.format(
+        address=kafka.address, group=group, state_dir=str(kafka.state_dir), source=source, target=target
+    )
+    text = text.replace(
+        "commit_interval=0.5,", 'commit_interval=0.5, consumer_extra_config={"session.timeout.ms": 300_000},'
+    )
+    expects = "from streamrt.runs.succession import expect_successor\nexpect_successor()\n"
+    first = program(expects + text)
+    kafka.produce(source, ["x"])
+    kafka.receive(target, 1)
+    assert first.end()[0] == 0
+    left = {member.member_id for member in kafka.admin.group_members(group, 30)}
+    assert len(left) == 2
+    program(text.replace("processes[2]", "processes[1]"))
+    for partition in range(2):
+        kafka.produce(source, ["y"], partition=partition)
+    assert len(kafka.receive(target, 3)) == 3
+    (member,) = kafka.admin.group_members(group, 30)
+    assert len(member.partitions) == 2
+
+
 def test_a_program_that_is_interrupted_ends_with_its_processes(kafka: Kafka, program: Callable[..., Program]) -> None:
     started, source, target = start_program(kafka, program)
     kafka.produce(source, ["x"])

@@ -1,5 +1,6 @@
 """The process in which `streamrt dev` runs a program: it imports common modules, and waits for an order."""
 
+import gc
 import json
 import os
 import queue
@@ -20,8 +21,9 @@ def main(orders: Iterator[str], requests: int, expected: str) -> None:
     """Wait for an order, and run a program as Python does.
 
     Args:
-        orders: lines of JSON: the program and its arguments; then the address of Spark's JVM for each request.
-            If there is no line, this process is not needed and returns. The end of the lines ends the program.
+        orders: lines of JSON: the program and its arguments; then the address of Spark's JVM for each request, and whether
+            the program runs again after it is stopped. If there is no line, this process is not needed and returns. The end
+            of the lines ends the program.
         requests: file descriptor for requests of the JVM, each of which is a line.
         expected: what runs the tasks of the program, as far as it is known: "spark", "processes" or "".
     """
@@ -32,9 +34,12 @@ def main(orders: Iterator[str], requests: int, expected: str) -> None:
         prepare_fork_server()
     import streamrt.app
     import streamrt.application.application_run
+    from streamrt.runs.succession import expect_successor
 
     if expected == "spark":
         import streamrt.spark.runner  # noqa: F401
+    # At the end, Python would look through what was imported for garbage, several times, before the next process may begin.
+    gc.freeze()
 
     line = next(orders, None)
     if line is None:
@@ -45,7 +50,10 @@ def main(orders: Iterator[str], requests: int, expected: str) -> None:
 
     def listen() -> None:
         for told in map(json.loads, orders):
-            answers.put(told)
+            if "successor" in told:
+                expect_successor()
+            else:
+                answers.put(told)
         # The parent process, which gave the order, has ended.
         os.kill(os.getpid(), signal.SIGTERM)
 

@@ -57,9 +57,15 @@ class Attempt:
         self._begun = True
         self._send_document({"program": str(program), "arguments": list(arguments)})
 
-    def stop(self) -> None:
-        """Stop the program at a boundary; kill it if it does not stop."""
+    def stop(self, *, restarts: bool = False) -> None:
+        """Stop the program at a boundary; kill it if it does not stop.
+
+        Args:
+            restarts: whether it runs again at once, in another process.
+        """
         if self._begun:
+            if restarts:
+                self._send_document({"successor": True})
             # Safe after the end of the process, which `Popen` checks.
             self.process.terminate()
         else:
@@ -142,7 +148,7 @@ class Reloader:
                 if changed:
                     self._print_message(f"{_format_names(changed)} changed: restarting {self._program.name}")
                     spark.mute(True)
-                    current.stop()
+                    current.stop(restarts=True)
                     prepared, self._next = self._next, None
                     current = self._begin_attempt(prepared or self._prepare_attempt(spark), spark)
                     begun, told = time.monotonic(), False
