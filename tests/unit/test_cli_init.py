@@ -50,7 +50,8 @@ def test_the_container_files_of_a_project_refer_to_what_exists(kind: str, tmp_pa
     copied = re.findall(r"^COPY (.+) \S+$", dockerfile, re.MULTILINE)
     assert copied == ["pyproject.toml wheel[s]/*", "*.py"]
     assert 'CMD ["python", "/app/app.py"]' in dockerfile
-    assert '"streamrt[control,local]' in dockerfile
+    assert '"streamrt[control]' in dockerfile
+    assert "jars" not in dockerfile
     assert "file:" not in dockerfile
     # Base, user, health check and init process are those of the image of StreamRT.
     for line in re.findall(

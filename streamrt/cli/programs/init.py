@@ -71,7 +71,7 @@ def init(
                 "name": chosen,
                 "requirement": requirement("local"),
                 # In a container, StreamRT is not where it is here.
-                "image_requirement": requirement("control,local").partition(" @ ")[0],
+                "image_requirement": requirement("control").partition(" @ ")[0],
             },
         )
     except OSError as error:
