@@ -161,6 +161,10 @@ class MemoryClients:
         """Return the first offset of a changelog partition and its end."""
         return 0, len(self._partition_log(partition))
 
+    def ends(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """Return the ends of changelog partitions."""
+        return {partition: self.bounds(partition)[1] for partition in partitions}
+
     def changelog(self, partition: TopicPartition, start: int, end: int) -> Iterator[_Batch]:
         """Yield the records of a changelog partition."""
         found = [record for record in self._partition_log(partition)[start:end] if record is not None]

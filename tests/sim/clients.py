@@ -330,6 +330,9 @@ class SimClients:
         self._sim.step(self._process, "bounds read", refused)
         return found
 
+    def ends(self, places: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        return {place: self.bounds(place)[1] for place in places}
+
     def changelog(self, place: TopicPartition, start: int, end: int) -> Iterator[Batch]:
         broker, rng = self._sim.broker, self._sim.rng
         at = start

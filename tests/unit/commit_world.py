@@ -1,6 +1,6 @@
 """Tasks on clients and stores that note each step, and fail at the one that a test asks for."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -37,6 +37,8 @@ class Clients(MemoryClients):
         self.calls: list[str] = []
         self.troubles: dict[str, Exception] = {}
         self.lost: list[Exception] = []
+        # How many partitions each request for ends was about.
+        self.requests: list[int] = []
 
     def call(self, name: str) -> None:
         self.calls.append(name)
@@ -65,6 +67,11 @@ class Clients(MemoryClients):
     def bounds(self, place: TopicPartition) -> tuple[int, int]:
         self.call("bounds")
         return super().bounds(place)
+
+    def ends(self, places: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        places = list(places)
+        self.requests.append(len(places))
+        return super().ends(places)
 
     def produce(
         self,

@@ -58,6 +58,19 @@ def test_what_comes_back_goes_on_with_open_stores(transactional: bool) -> None:
     assert sorted(world.counts()) == sorted([(1, 1), (2, 2), (3, 3)] * 2)
 
 
+def test_changelogs_of_all_partitions_are_asked_about_with_one_request() -> None:
+    """At a rebalance and at a commit: one for each of a hundred partitions stopped them all for a tenth of a second."""
+    world = parked(False, FIRST, SECOND)
+    world.clients.requests.clear()
+    world.member.assign(*BOTH, unbroken=True)
+    world.until_begun()
+    assert world.clients.requests == [2]
+    for place in BOTH:
+        world.put(place, 3)
+    world.until(lambda: committed(world) == {FIRST: 3, SECOND: 3})
+    assert world.clients.requests == [2, 2]
+
+
 @GUARANTEES
 def test_what_does_not_move_goes_on_while_partitions_are_added(transactional: bool) -> None:
     """In the group protocol `consumer`."""

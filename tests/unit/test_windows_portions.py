@@ -444,3 +444,23 @@ def test_fault_11_the_test_driver_goes_on_until_all_is_closed(
         assert driver.read("out") == []
         driver.pipe("in", 0, key="late", timestamp=50)
         assert len(driver.read("out")) == 30
+
+
+@GUARANTEES
+def test_a_portion_leaves_time_for_its_commit_within_a_second(processing_mode: ProcessingMode, guarantee: str) -> None:
+    """However long the slice is, as in micro-batches: a commit takes about as long as what it has."""
+    world = World(
+        lambda sdf: [
+            sdf.tumbling_window(10).count().final(closing_strategy="partition").apply(lambda value: ["", value])
+        ],
+        guarantee,
+        processing_mode,
+    )
+    keys = 1_000
+    records = [Record(b"%d" % key, 1, key) for key in range(keys)] + [Record(b"0", 1_000, 0)]
+    world.feed([records, []], [keys, 0])
+    report = world._process.run([chunk_of(0, records, keys, 1)], BatchContext(dict(world.positions), time_limit_s=4.0))
+    assert report.unfinished[TASKS[0]]
+    # The clock goes on by a look for each of them.
+    assert len(world.written()) * LOOK_S <= 0.5
+    world.close()

@@ -61,6 +61,7 @@ from streamrt.runtime.resident.turns import Turns
 from streamrt.runtime.resident.upkeep import Upkeep
 from streamrt.runtime.resident.waiting import WaitingTasks
 from streamrt.runtime.sent import Sent
+from streamrt.runtime.tasks.stores.task_stores import ask_ends
 from streamrt.runtime.tasks.stream_task import StreamTask, TaskStatus
 from streamrt.runtime.tasks.task_executor import TaskExecutor
 from streamrt.runtime.tasks.work_cycle import WorkCycle
@@ -372,12 +373,13 @@ class ResidentLoop:
         if not kept:
             self._release_all()
         else:
-            for task in list(self._tasks.assigned.values()):
-                suspended = task.status is TaskStatus.SUSPENDED
-                if suspended and kept.issuperset(task.inputs) and keeps_its_changelogs(task):
-                    task.resume()
-                else:
-                    self._release_tasks([task])
+            tasks = list(self._tasks.assigned.values())
+            staying = [each for each in tasks if each.status is TaskStatus.SUSPENDED and kept.issuperset(each.inputs)]
+            ask_ends(self._tasks.clients, [task.stores for task in staying])
+            staying = [task for task in staying if keeps_its_changelogs(task)]
+            for task in staying:
+                task.resume()
+            self._release_tasks(task for task in tasks if task not in staying)
             self._parked, self._awaiting = None, False
             self._outbox.forget()
             self._deliveries.forget()

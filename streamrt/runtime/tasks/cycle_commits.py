@@ -16,6 +16,7 @@ from streamrt.runtime.tasks.error_handling import (
     record_task_error,
     sink_failure,
 )
+from streamrt.runtime.tasks.stores.task_stores import ask_ends
 from streamrt.runtime.tasks.stream_task import StreamTask, TaskStatus
 from streamrt.runtime.tasks.task_registry import TaskRegistry
 from streamrt.runtime.tasks.work import flush_writers, note_step, work_of
@@ -104,6 +105,7 @@ class CycleCommits:
                     changed = [task for task in prepared if self._produce_changes(task)]
                     if any(task.stores.logged for task in changed):
                         refusal = flush_writers(changed, self._registry.spec)
+                    ask_ends(self._registry.clients, [task.stores for task in changed])
             except WriterFailedError as failed:
                 for task in changed:
                     self.handle_retriable_error(task, failed)

@@ -156,6 +156,10 @@ class KafkaTaskClients:
         """Return the first offset and the high watermark of a partition; records of open transactions count."""
         return self._admin.bounds(partition, timeout=_ANSWER_S)
 
+    def ends(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
+        """Return the high watermarks of partitions, with one request; see `bounds`."""
+        return self._admin.offset_ends((), partitions, _ANSWER_S)[1]
+
     def changelog(self, partition: TopicPartition, start: int, end: int) -> Iterator[ChangelogRecords]:
         """Yield the committed records of a changelog partition from `start` to `end`.
 

@@ -148,6 +148,9 @@ class TaskClients(Protocol):
     def bounds(self, partition: TopicPartition) -> tuple[int, int]:
         """Return the first offset and the high watermark of a partition; records of open transactions count."""
 
+    def ends(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
+        """Return the high watermarks of partitions, with one request; see `bounds`."""
+
     def changelog(self, partition: TopicPartition, start: int, end: int) -> Iterator[ChangelogRecords]:
         """Yield the committed records of a changelog partition from `start` to `end`.
 

@@ -42,8 +42,8 @@ from streamrt.topology import (
     TaskId,
 )
 
-_PORTION_S = 1.0
-"""Limit for one portion of due work. Its commit takes about as long, and both together fit into a time slice."""
+_PORTION_S = 0.4
+"""Limit for one portion of due work. Its commit takes about as long, and both together take less than a second."""
 
 
 _SEND = """

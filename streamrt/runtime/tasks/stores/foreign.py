@@ -147,6 +147,7 @@ def check_ownership(
     clients: TaskClients,
     writer: RecordWriter,
     log: TopicPartition,
+    high: int,
     written: tuple[int, int],
     prepared: Sequence[tuple[bytes, bytes | None]],
     partition: StorePartition,
@@ -159,6 +160,7 @@ def check_ownership(
         clients: the Kafka clients of this process.
         writer: the writer of changelog records; it is flushed.
         log: the changelog partition.
+        high: its end, behind what was produced.
         written: start and end offset of the commit's records, if there is no other writer.
         prepared: keys and values of the commit's changes.
         partition: the store partition without these changes.
@@ -173,7 +175,6 @@ def check_ownership(
         KafkaRequestError: if the changelog cannot be checked or repaired.
     """
     start, expected = written
-    _, high = clients.bounds(log)
     if high == expected:
         return expected - start
     refuse_loss(log, expected, high)
