@@ -78,6 +78,7 @@ class Running:
         state_dir: directory of the state, for an application that is started again; by default a new directory.
         options: more options of the program, for StreamRT.
         environment: more variables of its environment.
+        program: the module that has the case, for StreamRT.
     """
 
     def __init__(
@@ -94,6 +95,7 @@ class Running:
         state_dir: Path | None = None,
         options: Sequence[str] = (),
         environment: Mapping[str, str] | None = None,
+        program: str = "bench.cases",
     ) -> None:
         self.group = group or common.unique("bench")
         self._runner = runner
@@ -109,7 +111,7 @@ class Running:
             self._command = [
                 sys.executable,
                 "-m",
-                "bench.cases",
+                program,
                 *arguments,
                 "--mode",
                 mode,

@@ -11,7 +11,8 @@ MOST = 6_000 if LONG else FEW
 searches further, and tells the seed to write here."""
 FOUND_WITH = {
     "snapshots, snapshots of any age are used": 281,
-    "snapshots, snapshots have what may be aborted": 114,
+    "snapshots, snapshots have what may be aborted": 8,
+    "snapshots, at least once, snapshots of any age are used": 221,
     "snapshots, at least once, snapshots have what may be aborted": 138,
     "asynchronous, calls of a task that is given up go on": 6,
     "processing, the counter of lists is not in the changelog": 5,

@@ -1,0 +1,1 @@
+"""The cost of scale, one file for each group of cases: `python -m bench.scale`."""
