@@ -12,6 +12,8 @@ import pytest
 from streamrt.common.file_lock import FileLock
 from streamrt.errors import ChangelogError, StateError
 from streamrt.runtime.tasks.stores.followed_stores import FollowedStores
+from streamrt.runtime.tasks.stores.open_store import RestoreInterrupted
+from streamrt.runtime.tasks.stores.snapshot_rules import SnapshotRules
 from streamrt.state.spec import StoreSpec
 from streamrt.topology import TaskStore
 from tests.unit.snapshots import ABSENCE_MS, IDENTITY, LOG, TASK, World
@@ -136,6 +138,18 @@ def test_a_look_does_not_wait_for_a_download(owner: World, instance: Instance) -
         assert not instance.catalog.snapshots.can_find(another)
         instance.copies.close()
         assert instance.catalog.snapshots.can_find(another)
+    instance.follow()
+    assert instance.clients.read_offsets[0][0] > 0
+
+
+def test_a_download_that_a_revoked_task_has_left_holds_up_no_standby(owner: World, instance: Instance) -> None:
+    commit(owner, 8)
+    snapshots, bounds = instance.catalog.snapshots, instance.clients.bounds(LOG)
+    assert snapshots is not None
+    another = replace(IDENTITY, partition=1)
+    rules = SnapshotRules(another, bounds, 1 << 62, False, instance.clients.now(), ABSENCE_MS, 0)
+    with pytest.raises(RestoreInterrupted):
+        snapshots.find(another, rules, time.monotonic(), lambda share, offset: None)
     instance.follow()
     assert instance.clients.read_offsets[0][0] > 0
 

@@ -88,6 +88,11 @@ class SnapshotDownload:
         self._ended, self._abandoned = threading.Event(), threading.Event()
         threading.Thread(target=self._run, name="streamrt-snapshot-restore", daemon=True).start()
 
+    @property
+    def ended(self) -> bool:
+        """Whether there is nothing more to wait for."""
+        return self._ended.is_set()
+
     def abandon(self) -> None:
         """End the download soon."""
         self._abandoned.set()

@@ -96,7 +96,8 @@ class Snapshots:
 
     def can_find(self, identity: StoreIdentity) -> bool:
         """Return whether no other download of this process is going on: standbys download one after the other."""
-        return self._downloads.keys() <= {identity}
+        # A task that was revoked during its restore has left its download here.
+        return all(each == identity or download.ended for each, download in self._downloads.items())
 
     def abandon(self, identity: StoreIdentity) -> None:
         """Wait for no download of a snapshot any more. Files that are complete stay for the next one."""
