@@ -299,12 +299,16 @@ class SnapshotRepository:
         return {str(entry["name"]).rpartition("/")[2]: entry["size"] for entry in entries if entry["type"] == "file"}
 
     def _write(self, target: str, write: Callable[[str], None]) -> None:
+        # Object stores show an object once all of it is there, directories before.
+        part = f"{target}.part" if "file" in self._filesystem.protocol else target
         try:
-            write(target)
+            write(part)
         except FileNotFoundError:
             # A file system with directories, unlike object stores.
             self._filesystem.makedirs(target.rpartition("/")[0], exist_ok=True)
-            write(target)
+            write(part)
+        if part != target:
+            self._filesystem.mv(part, target)
 
     def _delete(self, targets: Iterable[str]) -> None:
         for target in targets:

@@ -13,6 +13,7 @@ from typing import Any
 import fsspec
 import orjson
 import pytest
+from fsspec.implementations.local import LocalFileSystem
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -218,6 +219,24 @@ def test_a_half_uploaded_snapshot_does_not_exist(tmp_path: Path) -> None:
     world.open()
     assert world.state() == {"a": 1}
     assert world.counted() == {"changelog restores": 1}
+
+
+def test_readers_never_see_half_of_a_manifest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    world, seen = World(tmp_path), list[Any]()
+    write = LocalFileSystem.pipe_file
+
+    def pipe_file(self: LocalFileSystem, path: str, value: bytes) -> None:
+        write(self, path, value[:10])
+        reader = world.repository
+        seen.append([reader.read(name) for name in reader.names()])
+        write(self, path, value)
+
+    monkeypatch.setattr(LocalFileSystem, "pipe_file", pipe_file)
+    world.open()
+    world.commit(a=1)
+    world.await_uploads()
+    assert seen == [[]]
+    assert len(world.repository.names()) == 1
 
 
 def manifest(**changed: Any) -> bytes:
