@@ -53,7 +53,7 @@ def closing(address: str, chosen: argparse.Namespace) -> bool:
     rows = [close_windows(address, keys, chosen, units) for keys in chosen.keys or CLOSING_KEYS]
     columns = ["keys", "s", "windows/s", "units", "median unit s", "longest unit s", "peak MB before", "while closing"]
     common.show(f"one record closes all windows, {place_of(chosen)}", columns, rows)
-    return max(units) <= LONGEST_UNIT_S
+    return max(units, default=0.0) <= LONGEST_UNIT_S
 
 
 def close_windows(address: str, keys: int, chosen: argparse.Namespace, all_units: list[float]) -> list[object]:
@@ -83,7 +83,9 @@ def close_windows(address: str, keys: int, chosen: argparse.Namespace, all_units
                 # Until the last commit.
                 time.sleep(2)
     all_units += units.seconds
-    figures = (len(units.seconds), common.median(units.seconds), max(units.seconds), before.peak_mb, memory.peak_mb)
+    # A unit that has ended before the first look is not seen.
+    seen = units.seconds or [float("nan")]
+    figures = (len(units.seconds), common.median(seen), max(seen), before.peak_mb, memory.peak_mb)
     return [f"{keys:,}", seconds, keys / seconds, *figures]
 
 
