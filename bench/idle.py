@@ -8,7 +8,7 @@ The application processes one record, so that everything has started. The measur
 import sys
 import time
 
-from bench import cases, common
+from bench import common, dataframe_cases
 from bench.runners import SYSTEMS, Runner, RunnerError, Running, installed
 from streamrt.kafka import Consumer
 
@@ -36,7 +36,7 @@ def await_output(address: str, topic: str, running: Running) -> None:
 def main() -> int:
     """Run the benchmark and print the figures."""
     options = common.parser(__doc__ or "", runs=1)
-    options.add_argument("--case", choices=cases.CASES, default="count")
+    options.add_argument("--case", choices=dataframe_cases.CASES, default="count")
     options.add_argument("--systems", nargs="+", choices=SYSTEMS, default=list(SYSTEMS))
     options.add_argument("--settle", type=float, default=20.0, help="seconds after the first output")
     options.add_argument("--seconds", type=float, default=30.0, help="length of a run")

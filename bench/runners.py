@@ -68,7 +68,7 @@ class Running:
 
     Args:
         runner: the runner.
-        case: one of `cases.CASES`.
+        case: one of `dataframe_cases.CASES`.
         address: the broker.
         source: topic to read, from its beginning.
         target: topic to write.

@@ -16,7 +16,7 @@ from collections import defaultdict
 from dataclasses import astuple, dataclass, replace
 from pathlib import Path
 
-from bench import cases, common
+from bench import common, dataframe_cases
 from bench.idle import await_output
 from bench.runners import SYSTEMS, Runner, Running, installed
 from streamrt.kafka import KafkaRequestError, TopicAdmin
@@ -82,7 +82,7 @@ def start_twice(
 
     Args:
         runner: the application.
-        case: one of `cases.CASES`.
+        case: one of `dataframe_cases.CASES`.
         address: the broker.
         settle_s: seconds between the first result and the measurement of memory.
         master: Spark's master.
@@ -126,7 +126,7 @@ def start_twice(
 def main() -> int:
     """Run the benchmark and print the figures."""
     options = common.parser(__doc__ or "", runs=3)
-    options.add_argument("--case", choices=cases.CASES, default="count")
+    options.add_argument("--case", choices=dataframe_cases.CASES, default="count")
     options.add_argument("--systems", nargs="+", choices=SYSTEMS, default=list(SYSTEMS))
     options.add_argument(
         "--against", type=Path, help="the directory of another version, to start in turn with this one"

@@ -11,7 +11,7 @@ import random
 import threading
 import time
 
-from bench import cases, common
+from bench import common, dataframe_cases
 from bench.common import Watcher
 from streamrt import Application
 from streamrt.errors import StateQueryError
@@ -77,7 +77,7 @@ def main() -> None:
         common.fill(address, source, chosen.records, keys=chosen.keys)
         settings = {"mode": chosen.mode, "guarantee": chosen.guarantee, "master": chosen.master}
         app = common.application(address, state_dir, **settings)
-        cases.add(app, "count", source, target)
+        dataframe_cases.add(app, "count", source, target)
         app.start()
         try:
             while app.progress().records < chosen.records // 8:

@@ -10,7 +10,7 @@ partition of a store with many keys, from Kafka into RocksDB, as tasks do.
 import argparse
 import time
 
-from bench import cases, common
+from bench import common, dataframe_cases
 from streamrt.config import ProcessingGuarantee
 from streamrt.kafka.connection import as_connection
 from streamrt.models import TopicPartition
@@ -30,7 +30,7 @@ def run(address: str, case: str, guarantee: ProcessingGuarantee, chosen: argpars
     common.fill(address, source, chosen.records, keys=chosen.keys)
     with common.scratch() as state_dir:
         app = common.application(address, state_dir, mode=chosen.mode, guarantee=guarantee, master=chosen.master)
-        cases.add(app, case, source, target)
+        dataframe_cases.add(app, case, source, target)
         # A group_by reads each record a second time.
         rounds = 2 if case == "group_by" else 1
         return common.measure(app, rounds * chosen.records) / rounds

@@ -10,7 +10,6 @@ Both have a control server, by which the other one notices.
 
 import contextlib
 import itertools
-import socket
 import sys
 import time
 import urllib.request
@@ -30,14 +29,6 @@ PARTITIONS = 4
 LONGEST_S = 900.0
 RATE = 100
 _LAG = "streamrt_standby_lag_offsets{"
-
-
-def free_port() -> int:
-    """Return the number of a free port."""
-    with socket.socket() as server:
-        server.bind(("127.0.0.1", 0))
-        port: int = server.getsockname()[1]
-        return port
 
 
 def gauges(port: int, name: str) -> list[float]:
@@ -73,7 +64,7 @@ def take_over(address: str, guarantee: str, keys: int, standbys: int, directory:
     source, target, group = (common.unique(name) for name in ("in", "out", "bench"))
     common.create_topics(address, source, target, partitions=PARTITIONS)
     common.fill(address, source, keys, PARTITIONS, keys)
-    ports = [free_port(), free_port()]
+    ports = [common.free_port(), common.free_port()]
     admin = TopicAdmin(address)
 
     def written() -> int:

@@ -29,7 +29,7 @@ import org.apache.kafka.streams.state.KeyValueStore;
 import org.apache.kafka.streams.state.Stores;
 
 /**
- * The cases of bench/cases.py in Kafka Streams. Settings are its defaults, except those that favour it: two threads; it
+ * The cases of bench/dataframe_cases.py in Kafka Streams. Settings are its defaults, except those that favour it: two threads; it
  * leaves the group at its end, since a restart would wait for the session timeout, 45 s; and with --low-latency records are
  * sent at once (its default is a linger of 100 ms). The count is a processor with a RocksDB
  * store, which has a result for each record, as on the other systems; an aggregate would leave most of them out.

@@ -1,1 +1,1 @@
-"""Other systems that StreamRT is compared with, as programs with the cases of `bench/cases.py`."""
+"""Other systems that StreamRT is compared with, as programs with the cases of `bench/dataframe_cases.py`."""

@@ -1,8 +1,8 @@
 """StreamRT beside other systems, in turn on one broker: throughput, start and latency, as tables of Markdown.
 
-The cases are in `bench/cases.py`; the programs of the peers are in this folder, and say which settings are not their
-defaults. There are 1,000 keys and 2 partitions; records are JSON of about 100 bytes. StreamRT has two slots, and the others
-two processes, or two threads in Java. In the names of cases, `-eos` stands for exactly-once.
+The cases are in `bench/dataframe_cases.py`; the programs of the peers are in this folder, and name the settings that are
+not their defaults. There are 1,000 keys and 2 partitions; records are JSON of about 100 bytes. StreamRT has two slots, and
+the others two processes, or two threads in Java. In the names of cases, `-eos` stands for exactly-once.
 
 - throughput: an application reads a topic that was filled before. The clock begins 6 s after the first output, or after a
   quarter of all, so the start does not count. It ends with the last output, or after `--longest` seconds. Each run has
@@ -19,6 +19,7 @@ Throughput and start are measured in rounds, in which systems take turns. `--aga
 """
 
 import argparse
+import contextlib
 import dataclasses
 import json
 import math
@@ -51,13 +52,13 @@ LABELS = {
 }
 NONE = "-"
 Measured = dict[tuple[str, str], list[Any]]
-"""What was measured, by case and system."""
+"""Figures by case and system."""
 Text = Callable[[list[Any]], str]
 
 
 @dataclass(frozen=True)
 class Contestant:
-    """What takes a turn.
+    """A system in the comparison.
 
     Attributes:
         system: one of `SYSTEMS`.
@@ -90,7 +91,7 @@ def compare_throughput(address: str, contestants: Sequence[Contestant], chosen: 
     for _ in range(chosen.rounds):
         for case in chosen.cases:
             for runner, each in turns(contestants, case):
-                try:
+                with tolerated(f"{case}, {each}"):
                     figures = throughput.run(
                         runner,
                         case.removesuffix(EOS),
@@ -102,8 +103,6 @@ def compare_throughput(address: str, contestants: Sequence[Contestant], chosen: 
                     )
                     measured[case, str(each)].append(figures)
                     progress(f"{case}, {each}: {figures}")
-                except RunnerError as error:
-                    progress(f"{case}, {each} failed: {error}")
     return measured
 
 
@@ -114,13 +113,11 @@ def compare_start(address: str, contestants: Sequence[Contestant], chosen: argpa
         for runner, each in turns(contestants, "count"):
             # Two processes would be two starts.
             runner = dataclasses.replace(runner, slots=1) if runner.peer else runner
-            try:
+            with tolerated(f"start, {each}"):
                 both = start.start_twice(runner, "count", address, settle_s=2.0, checkout=each.checkout)
                 for what, found in zip(("first", "again"), both, strict=True):
                     measured[what, str(each)].append(found)
                     progress(f"start, {what}, {each}: {found}")
-            except RunnerError as error:
-                progress(f"start, {each} failed: {error}")
     return measured
 
 
@@ -131,24 +128,31 @@ def compare_latency(address: str, contestants: Sequence[Contestant], chosen: arg
     settings = (address, chosen.rates, chosen.rounds, chosen.seconds, chosen.warmup)
     for ending, guarantee in guarantees:
         for runner, each in turns(contestants, f"seen{ending}", low_latency=True):
-            try:
+            with tolerated(f"latency{ending}, {each}"):
                 for rate, found in latency.run(runner, guarantee, *settings, each.checkout).items():
                     measured[f"{rate:,.0f}/s{ending}", str(each)] = found
                     progress(f"{rate:,.0f}/s{ending}, {each}: {found}")
-            except RunnerError as error:
-                progress(f"latency{ending}, {each} failed: {error}")
     for rate, found in latency.run(None, AT_LEAST_ONCE, *settings, None).items():
         measured[f"{rate:,.0f}/s", "probe"] = found
     return measured
 
 
 def progress(text: str) -> None:
-    """Tell on stderr what was measured."""
+    """Print a line on stderr."""
     print(text, file=sys.stderr, flush=True)
 
 
+@contextlib.contextmanager
+def tolerated(what: str) -> Iterator[None]:
+    """Print the error of a run that fails, and leave the run out."""
+    try:
+        yield
+    except RunnerError as error:
+        progress(f"{what} failed: {error}")
+
+
 def median_of(name: str, form: str) -> Text:
-    """Return what writes the median of one figure."""
+    """Return a function that formats the median of one figure."""
     return lambda found: cell([getattr(each, name) for each in found], form)
 
 

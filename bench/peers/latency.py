@@ -86,7 +86,7 @@ def run(
     """Return p50 and p99 of each window, in milliseconds, by rate; infinite if the outputs did not keep up.
 
     Args:
-        runner: the application; None for the probe alone, which is one of the two trips through the broker.
+        runner: the application; None measures the probe by itself: one of the two trips through the broker.
         guarantee: that of the application.
         address: the broker.
         rates: records per second.

@@ -1,9 +1,8 @@
-"""Stateless cases of `bench/cases.py` as a loop of the client alone: the limit of any runtime in Python.
+"""Stateless cases as a loop of consumer and producer: the upper limit of a runtime in Python.
 
-python bench/peers/loop.py stateless localhost:9092 in out group
+python -m bench.peers.loop stateless localhost:9092 in out group --state-dir unused
 """
 
-import argparse
 import signal
 import sys
 import time
@@ -11,22 +10,15 @@ import time
 import orjson
 from confluent_kafka import Consumer, Producer
 
+from bench.program_options import peer_options
+
 COMMIT_EVERY = 50_000
 
 
 def main() -> None:
     """Read, compute, write and commit, at least once, until SIGTERM."""
     print("imported", time.time(), flush=True)
-    options = argparse.ArgumentParser(description="Run one case until SIGTERM comes.")
-    options.add_argument("case", choices=("stateless", "seen"))
-    options.add_argument("address", help="the broker")
-    options.add_argument("source", help="topic to read")
-    options.add_argument("target", help="topic to write")
-    options.add_argument("group", help="consumer group")
-    options.add_argument("--state-dir", help="not used")
-    options.add_argument("--guarantee", choices=("at-least-once",))
-    options.add_argument("--low-latency", action="store_true", help="send records at once")
-    chosen = options.parse_args()
+    chosen = peer_options(("stateless", "seen")).parse_args()
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit())
     consumer = Consumer(
         {

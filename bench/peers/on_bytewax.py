@@ -1,15 +1,13 @@
-"""The cases of `bench/cases.py` as dataflows of bytewax.
+"""The cases of `bench/dataframe_cases.py` as dataflows of bytewax.
 
 Settings are its defaults, except those that favour it: it runs as processes, not as threads, which would share one
 interpreter; JSON is read and written by orjson; and with `--low-latency` records are sent at once. State is in its
-recovery store (SQLite), at least once. It has no exactly-once, and no repartition topic: each operator with keys exchanges
-records between the processes, so `group_by` would be the same as `count`.
+recovery store (SQLite), at least once. It has no consumer group, no exactly-once, and no repartition topic: each operator
+with keys exchanges records between the processes, so `group_by` would be the same as `count`.
 """
 
-import argparse
 import time
 from datetime import datetime, timedelta, timezone
-from pathlib import Path
 from typing import Any
 
 import bytewax.operators as op  # type: ignore[import-not-found]
@@ -19,6 +17,8 @@ from bytewax.connectors.kafka import KafkaSink, KafkaSinkMessage, KafkaSource  #
 from bytewax.dataflow import Dataflow  # type: ignore[import-not-found]
 from bytewax.operators import windowing
 from bytewax.recovery import RecoveryConfig, init_db_dir  # type: ignore[import-not-found]
+
+from bench.program_options import peer_options
 
 WINDOW = timedelta(seconds=10)
 START = datetime(2020, 1, 1, tzinfo=timezone.utc)
@@ -88,15 +88,7 @@ def dataflow(case: str, address: str, source: str, target: str, producer: dict[s
 def main() -> None:
     """Run one case until SIGTERM."""
     print("imported", time.time(), flush=True)
-    options = argparse.ArgumentParser(description="Run one case until SIGTERM comes.")
-    options.add_argument("case", choices=CASES)
-    options.add_argument("address", help="the broker")
-    options.add_argument("source", help="topic to read")
-    options.add_argument("target", help="topic to write")
-    options.add_argument("group", help="not used: bytewax has no consumer group")
-    options.add_argument("--state-dir", type=Path, required=True)
-    options.add_argument("--guarantee", choices=("at-least-once",), default="at-least-once")
-    options.add_argument("--low-latency", action="store_true")
+    options = peer_options(CASES)
     options.add_argument("--process", type=int, default=0, help="number of this process")
     options.add_argument("--ports", type=int, nargs="*", default=[], help="a port for each process")
     chosen = options.parse_args()

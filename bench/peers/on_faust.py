@@ -1,4 +1,4 @@
-"""The cases of `bench/cases.py` as agents of Faust (faust-streaming).
+"""The cases of `bench/dataframe_cases.py` as agents of Faust (faust-streaming).
 
 Settings are its defaults, except those that favour it: no web server; orjson, which its JSON uses if it is there; and
 without `--low-latency`, records linger for 5 ms, since otherwise it sends them in requests of a few records.
@@ -7,11 +7,12 @@ With `processing_guarantee="exactly_once"`, its transactions leave out topics th
 (`TransactionManager.send` of faust-streaming 0.15.3): such outputs are visible before a commit, so it has at-least-once only.
 """
 
-import argparse
 import time
 from typing import Any
 
 import faust  # type: ignore[import-not-found]
+
+from bench.program_options import peer_options
 
 CASES = ("stateless", "count", "group_by", "seen")
 PARTITIONS = 2
@@ -54,16 +55,7 @@ def add(app: Any, case: str, source: str, target: str) -> None:
 def main() -> None:
     """Run one case until SIGTERM."""
     print("imported", time.time(), flush=True)
-    options = argparse.ArgumentParser(description="Run one case until SIGTERM comes.")
-    options.add_argument("case", choices=CASES)
-    options.add_argument("address", help="the broker")
-    options.add_argument("source", help="topic to read")
-    options.add_argument("target", help="topic to write")
-    options.add_argument("group", help="consumer group")
-    options.add_argument("--state-dir", required=True)
-    options.add_argument("--guarantee", choices=("at-least-once",), default="at-least-once")
-    options.add_argument("--low-latency", action="store_true", help="send records at once")
-    chosen = options.parse_args()
+    chosen = peer_options(CASES).parse_args()
     app = faust.App(
         chosen.group,
         broker=f"kafka://{chosen.address}",

@@ -1,4 +1,4 @@
-"""Which peers there are, what they can do, and the commands that start them. `make peers` installs them."""
+"""The peers, their cases, and the commands that start them. `make peers` installs them."""
 
 import functools
 import subprocess
@@ -7,13 +7,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from bench.program_options import AT_LEAST_ONCE, EXACTLY_ONCE
 from streamrt.jvm.jars import Jar, locked_jars, provide_jars
 from streamrt.jvm.java import find_java
 
 HERE = Path(__file__).parent
 ENVIRONMENTS = Path("build/peers").absolute()
-AT_LEAST_ONCE = "at-least-once"
-EXACTLY_ONCE = "exactly-once"
 # Their versions are those that Kafka Streams 4.4.0 was built with.
 KAFKA_STREAMS = (
     Jar(
@@ -38,7 +37,7 @@ class Peer:
     """Another system.
 
     Attributes:
-        cases: those of `cases.CASES` that its program has.
+        cases: those of `dataframe_cases.CASES` that its program has.
         command: returns how its program starts. Raises OSError if it is not installed.
         guarantees: those that it has.
         one_process: whether a process shares its work between threads, as many as slots.
@@ -82,19 +81,21 @@ def kafka_streams() -> list[str]:
 
 PEERS = {
     "quix": Peer(
-        ("stateless", "count", "tumbling", "group_by", "seen"), lambda: [python_of("quix"), str(HERE / "on_quix.py")]
+        ("stateless", "count", "tumbling", "group_by", "seen"), lambda: [python_of("quix"), "-m", "bench.peers.on_quix"]
     ),
     "bytewax": Peer(
         ("stateless", "count", "tumbling", "seen"),
-        lambda: [python_of("bytewax"), str(HERE / "on_bytewax.py")],
+        lambda: [python_of("bytewax"), "-m", "bench.peers.on_bytewax"],
         guarantees=(AT_LEAST_ONCE,),
         clustered=True,
     ),
     "faust": Peer(
         ("stateless", "count", "group_by", "seen"),
-        lambda: [python_of("faust"), str(HERE / "on_faust.py")],
+        lambda: [python_of("faust"), "-m", "bench.peers.on_faust"],
         guarantees=(AT_LEAST_ONCE,),
     ),
     "kafka-streams": Peer(("stateless", "count", "tumbling", "group_by", "seen"), kafka_streams, one_process=True),
-    "loop": Peer(("stateless", "seen"), lambda: [sys.executable, str(HERE / "loop.py")], guarantees=(AT_LEAST_ONCE,)),
+    "loop": Peer(
+        ("stateless", "seen"), lambda: [sys.executable, "-m", "bench.peers.loop"], guarantees=(AT_LEAST_ONCE,)
+    ),
 }

@@ -8,7 +8,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench import cases, common
+from bench import common
+from bench.dataframe_cases import WINDOW_MS
 from bench.runners import Runner, RunnerError, Running
 from streamrt.kafka import TopicAdmin
 from streamrt.models import TopicPartition
@@ -26,7 +27,7 @@ BROKER = {"group.initial.rebalance.delay.ms": 1_000}
 
 @dataclass(frozen=True)
 class Saturated:
-    """What an application reached.
+    """Throughput, cost and memory of an application at saturation.
 
     Attributes:
         rate: records of its input in a second.
@@ -51,7 +52,7 @@ def outputs_of(case: str, records: int) -> int:
     """Return the number of records that a case writes for so many records."""
     if case == "tumbling":
         # The last window of each key stays open.
-        return KEYS * ((records // KEYS - 1) * 1_000 // cases.WINDOW_MS)
+        return KEYS * ((records // KEYS - 1) * 1_000 // WINDOW_MS)
     # A group_by writes each record twice.
     return 2 * records if case == "group_by" else records
 

@@ -1,4 +1,4 @@
-"""What a record costs: processor time of all processes of an application but the broker's, and memory."""
+"""The cost of a record: processor time of all processes of an application but the broker's, and memory."""
 
 import argparse
 import time
@@ -16,7 +16,7 @@ _EVERY_S = 0.05
 
 @dataclass(frozen=True)
 class Cost:
-    """What an application took.
+    """Processor time and memory of an application.
 
     Attributes:
         start_s: seconds until its first output.

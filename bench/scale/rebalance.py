@@ -29,7 +29,7 @@ def pauses(address: str, chosen: argparse.Namespace) -> bool:
 
 
 Event = tuple[str, dict[bytes, float], dict[bytes, int], dict[bytes, int]]
-"""What happened, the longest pause of each partition, and its process before and afterwards."""
+"""Name of an event, longest pause of each partition, and its process before and afterwards."""
 
 
 def measure(address: str, protocol: str, partitions: int, chosen: argparse.Namespace) -> list[Event]:
