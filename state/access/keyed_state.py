@@ -46,7 +46,7 @@ PLAIN: Final = frozenset((int, float, str, bool))
 """Types of the values that are kept as they are."""
 
 Entry = bytes | Expiring | int | float | str | None
-"""What a transaction keeps for a key: a payload, one that expires, a plain value, or None for a missing key."""
+"""A cached value: a payload, one that expires, a plain value, or None for a missing key."""
 
 _HIGHEST: Final = 1 << 63
 

@@ -193,11 +193,11 @@ class SnapshotRepository:
             yield offset_in_name(name) or 0, manifest, damage
 
     def _find_damage(self, file: StoredFile, size: int | None, *, verify: bool) -> str:
+        if size is None or size != file.size:
+            return "missing" if size is None else "damaged"
         try:
-            if size is None:
-                return "missing"
-            if size != file.size or (verify and not all(self._read_file(file))):
-                return "damaged"
+            for _ in self._read_file(file) if verify else ():
+                pass
         except FileNotFoundError:
             return "missing"
         except UnusableSnapshotError:

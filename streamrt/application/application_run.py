@@ -95,7 +95,7 @@ class ApplicationRun:
         described.dumps()
         group, brokers = config.consumer_group, environment.connection.bootstrap_servers
         logger.info("starting: consumer group %r at %s", group, brokers)
-        stateful = any(map(described.topology.stores, described.topology.scopes))
+        stateful = described.topology.is_stateful
         # Java boots, or processes import their modules, in parallel with the requests to Kafka and the creation of topics.
         with self._open_start() as start:
             if config.group_protocol == "consumer":

@@ -1,7 +1,6 @@
-"""Which snapshots of its state an application could restore now."""
+"""Finds the snapshots of its state that an application could restore now."""
 
 import contextlib
-import logging
 from collections.abc import Mapping
 
 from streamrt.records import TopicPartition
@@ -9,16 +8,13 @@ from streamrt.runtime.driver.starting.definition import ApplicationDefinition, E
 from streamrt.runtime.driver.starting.planned import PlannedAdmin
 from streamrt.runtime.driver.starting.state_setup import complete_spec, set_up_topics
 from streamrt.runtime.placement import ChangelogSettings, StateSettings
-from streamrt.runtime.tasks.stores.snapshot_rules import SnapshotRules
+from streamrt.runtime.tasks.stores.snapshot_rules import ANY_OFFSET, SnapshotRules
 from streamrt.state import StoreIdentity
 
 __all__ = ["StorePlace", "restore_rules"]
 
 StorePlace = tuple[str, str, int]
 """Topic, store and partition."""
-
-_ANY_OFFSET = 1 << 62
-_SILENT = logging.Logger("streamrt.snapshots", logging.CRITICAL)  # noqa: LOG001 - a failed request is raised
 
 
 def restore_rules(
@@ -37,7 +33,7 @@ def restore_rules(
         StreamRTError: another subclass, if the application could not start.
     """
     config = definition.config
-    with contextlib.closing(PlannedAdmin(environment.connection, _SILENT)) as admin:
+    with contextlib.closing(PlannedAdmin(environment.connection)) as admin:
         admin.wait_for_broker(timeout_s)
         topics = definition.topics.on_cluster(admin, create=config.auto_create_topics)
         set_up_topics(topics, definition.sources.changelog_topics(), create=config.auto_create_topics)
@@ -84,6 +80,6 @@ def _rules(
     identity = StoreIdentity(state.group, scope, number, store, info.topic_id, log.id, info.partitions)
     inputs = [TopicPartition(topic, number) for topic in info.topics or (scope,)]
     # An input without a committed offset may begin anywhere.
-    total = sum(committed.get(each, _ANY_OFFSET) for each in inputs)
+    total = sum(committed.get(each, ANY_OFFSET) for each in inputs)
     changelog = TopicPartition(log.topic, number)
     return SnapshotRules(identity, bounds[changelog], total, transactional, now, log.longest_absence_ms, 0)

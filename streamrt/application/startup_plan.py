@@ -51,8 +51,6 @@ from streamrt.topology.graph import topic_of
 
 __all__ = ["DeploymentPlan", "StartOffset", "plan_deployment"]
 
-_SILENT = logging.Logger("streamrt.plan", logging.CRITICAL)  # noqa: LOG001 - a failed request is reported once, as an error
-
 
 @dataclass(frozen=True)
 class StartOffset:
@@ -158,7 +156,7 @@ class _Planned:
 
     def __post_init__(self) -> None:
         config = self.definition.config
-        self.admin = PlannedAdmin(self.environment.connection, _SILENT)
+        self.admin = PlannedAdmin(self.environment.connection)
         self.group, self.timeout = config.consumer_group, config.request_timeout
         self.topics = self.definition.topics.on_cluster(self.admin, create=config.auto_create_topics)
         self.committed: Mapping[TopicPartition, CommittedOffset] = {}

@@ -34,7 +34,7 @@ class Apply(Operator):
 
     def inline(self, code: InlinedCode) -> bool:  # noqa: D102
         if not self.expand:
-            code.add(f"value = {inlined_call(code, self.function, self.metadata, self.store)}")
+            code.add_lines(f"value = {inlined_call(code, self.function, self.metadata, self.store)}")
         return not self.expand
 
     def build(self, child: RecordHandler, node: Node, context: OperatorContext) -> RecordHandler:  # noqa: D102

@@ -32,9 +32,9 @@ class Assign(Operator):
     expression: Expression
 
     def inline(self, code: InlinedCode) -> bool:  # noqa: D102
-        self.expression.evaluate(code)
-        explain = code.name(lambda value: _not_columnar(value, f"set column {self.column!r}"))
-        code.add(_SET_COLUMN.format(column=code.name(self.column), explain=explain))
+        self.expression.add_evaluation(code)
+        explain = code.name_object(lambda value: _not_columnar(value, f"set column {self.column!r}"))
+        code.add_lines(_SET_COLUMN.format(column=code.name_object(self.column), explain=explain))
         return True
 
     def describe(self) -> str:  # noqa: D102
@@ -53,7 +53,7 @@ class Where(Operator):
     expression: Expression
 
     def inline(self, code: InlinedCode) -> bool:  # noqa: D102
-        self.expression.evaluate(code)
+        self.expression.add_evaluation(code)
         code.open_block("if result:")
         return True
 

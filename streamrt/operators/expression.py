@@ -87,16 +87,16 @@ class Expression(abc.ABC):
             context: gives state to stateful functions; not needed without them.
         """
         code = InlinedCode(context)
-        self.evaluate(code)
-        run: Evaluator = code.run(_EVALUATOR.format(lines=code.text(1)))["run"]
+        self.add_evaluation(code)
+        run: Evaluator = code.define(_EVALUATOR.format(lines=code.indent_lines(1)))["run"]
         return run
 
-    def evaluate(self, code: InlinedCode) -> None:
+    def add_evaluation(self, code: InlinedCode) -> None:
         """Add the lines that bind `result` to this expression of a record."""
         code.is_plain = code.is_plain and self.is_plain()
         evaluation = ast.unparse(self.code(code))
-        failures, explain = code.name(_FAILURES), code.name(self._explain_error)
-        code.add(_EVALUATE.format(evaluation=evaluation, failures=failures, explain=explain))
+        failures, explain = code.name_object(_FAILURES), code.name_object(self._explain_error)
+        code.add_lines(_EVALUATE.format(evaluation=evaluation, failures=failures, explain=explain))
 
     def _explain_error(self, error: Exception, value: Any) -> Exception | None:
         if not _raised_in_expression(error.__traceback__):
@@ -320,7 +320,7 @@ def _load_name(name: str) -> ast.expr:
 
 
 def _name_item(code: InlinedCode, item: Any) -> ast.expr:
-    return _load_name(code.name(item))
+    return _load_name(code.name_object(item))
 
 
 def _raised_in_expression(traceback: TracebackType | None) -> bool:

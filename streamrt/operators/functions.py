@@ -177,7 +177,7 @@ def inlined_call(
         if code.context is None:
             raise ValueError(f"a function with state in store {store.name!r} is compiled without a context")
         function, metadata = with_state(function, metadata, code.context.state(store)), True
-    return f"{code.name(function)}({'value, key, timestamp, headers' if metadata else 'value'})"
+    return f"{code.name_object(function)}({'value, key, timestamp, headers' if metadata else 'value'})"
 
 
 def side_output_of(outputs: Mapping[str, RecordHandler | None], tag: str, function: str) -> RecordHandler | None:

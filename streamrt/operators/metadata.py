@@ -24,8 +24,8 @@ class SetTimestamp(Operator):
     function: Callable[[Any, Any, int, Any], int]
 
     def inline(self, code: InlinedCode) -> bool:  # noqa: D102
-        check = code.name(checked_timestamp)
-        code.add(f"timestamp = {check}({inlined_call(code, self.function, metadata=True)})")
+        check = code.name_object(checked_timestamp)
+        code.add_lines(f"timestamp = {check}({inlined_call(code, self.function, metadata=True)})")
         return True
 
     def describe(self) -> str:  # noqa: D102
@@ -46,8 +46,8 @@ class SetHeaders(Operator):
     function: Callable[[Any, Any, int, Any], Any]
 
     def inline(self, code: InlinedCode) -> bool:  # noqa: D102
-        check = code.name(checked_headers)
-        code.add(f"headers = {check}({inlined_call(code, self.function, metadata=True)})")
+        check = code.name_object(checked_headers)
+        code.add_lines(f"headers = {check}({inlined_call(code, self.function, metadata=True)})")
         return True
 
     def describe(self) -> str:  # noqa: D102

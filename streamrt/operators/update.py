@@ -31,7 +31,7 @@ class Update(Operator):
     store: StoreSpec | None = None
 
     def inline(self, code: InlinedCode) -> bool:  # noqa: D102
-        code.add(inlined_call(code, self.function, self.metadata, self.store))
+        code.add_lines(inlined_call(code, self.function, self.metadata, self.store))
         return True
 
     def describe(self) -> str:  # noqa: D102

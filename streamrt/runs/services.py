@@ -111,8 +111,7 @@ class DriverServices:
         run = self._context
         topology, instance, announced = run.spec.topology, run.settings.group_instance_id, run.settings.announced
         standbys = bool(run.config.standby_replicas)
-        stateful = any(map(topology.stores, topology.scopes))
-        if not must_watch(standbys=standbys, stateful=stateful, announced=announced):
+        if not must_watch(standbys=standbys, stateful=topology.is_stateful, announced=announced):
             return
         if instance is None or run.config.group_protocol != "classic":
             return

@@ -1,4 +1,4 @@
-"""What a process leaves in its consumer group for the next one with the same ids, which `streamrt dev` starts at once."""
+"""Hands the static members of a process to its successor, which `streamrt dev` starts at once with the same ids."""
 
 import threading
 from collections.abc import Iterable

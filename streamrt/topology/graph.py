@@ -249,6 +249,11 @@ class Topology:
                 )
         return tuple(found.values())
 
+    @property
+    def is_stateful(self) -> bool:
+        """Whether there are stores."""
+        return any(map(self.stores, self.scopes))
+
     def task_stores(self, stream: str) -> dict[str, TaskStore]:
         """Return the stores of the tasks of a stream, by their names in the task.
 

@@ -26,7 +26,7 @@ _CALL_CHILD: Final = "child(value, key, timestamp, headers)"
 
 
 class GivesState(Protocol):
-    """What lines need of the context of their operator."""
+    """The part of an operator's context that inlined lines need."""
 
     def state(self, store: "StoreSpec") -> "Callable[[Any, int], KeyedState]":
         """Return the function that returns the state of a record's key in one of the task's stores."""
@@ -35,7 +35,7 @@ class GivesState(Protocol):
 class InlinedCode:
     """Lines of Python that do the work of operators on a record, one operator after the other.
 
-    They see the `value`, `key`, `timestamp` and `headers` of the record. They may bind another `value`.
+    They see the `value`, `key`, `timestamp` and `headers` of the record, and may bind others to all but the key.
 
     Args:
         context: gives state to functions with state; not needed without them.
@@ -46,9 +46,9 @@ class InlinedCode:
 
     Example:
         >>> code = InlinedCode()
-        >>> code.open_block(f"if value > {code.name(2)}:")
-        >>> code.add("found.append(value)")
-        >>> print(code.text(0))
+        >>> code.open_block(f"if value > {code.name_object(2)}:")
+        >>> code.add_lines("found.append(value)")
+        >>> print(code.indent_lines(0))
         if value > x0:
             found.append(value)
     """
@@ -60,27 +60,27 @@ class InlinedCode:
         self._lines: list[str] = []
         self._depth = 0
 
-    def name(self, item: Any) -> str:
+    def name_object(self, item: Any) -> str:
         """Return a new name for an object."""
         name = f"x{len(self.names)}"
         self.names[name] = item
         return name
 
-    def add(self, text: str) -> None:
+    def add_lines(self, text: str) -> None:
         """Add lines behind those that are there, or into their open block."""
         self._lines += textwrap.indent(textwrap.dedent(text).strip(), _INDENT * self._depth).splitlines()
 
     def open_block(self, line: str) -> None:
         """Add a line that opens a block, into which all later lines go."""
-        self.add(line)
+        self.add_lines(line)
         self._depth += 1
 
-    def text(self, depth: int) -> str:
+    def indent_lines(self, depth: int) -> str:
         """Return the lines, indented so many times."""
         return textwrap.indent("\n".join(self._lines), _INDENT * depth)
 
-    def run(self, text: str) -> dict[str, Any]:
-        """Run Python that defines functions of the lines; return what it defines, among the objects that the lines use."""
+    def define(self, text: str) -> dict[str, Any]:
+        """Run Python that defines functions with the lines; return these among the objects that the lines use."""
         exec(compile(text, GENERATED_FILE, "exec"), self.names)  # noqa: S102 - text of operators only
         return self.names
 
@@ -93,8 +93,8 @@ class InlinedCode:
             child: takes value, key, timestamp and headers of the results.
             node: the node of the operator.
         """
-        self.add(_CALL_CHILD)
-        closure: Callable[[Any, Any, int, Any], None] = self.run(_CLOSURE.format(lines=self.text(2)))["make"](
-            child, node
-        )
+        self.add_lines(_CALL_CHILD)
+        closure: Callable[[Any, Any, int, Any], None] = self.define(_CLOSURE.format(lines=self.indent_lines(2)))[
+            "make"
+        ](child, node)
         return closure

@@ -32,7 +32,7 @@ KINDS = (
     "damage snapshots",
 )
 ORDINARY = ("kill a slot", "open a transaction", "kill the broker", "damage snapshots")
-"""What takes the fewest starts."""
+"""The kinds that take the fewest starts."""
 SETTINGS = """commit_interval=0.5,
     processing_mode="resident",
     spark_master="processes[2]",

@@ -706,3 +706,5 @@ def test_the_command_lists_what_is_there(tmp_path: Path) -> None:
 def test_the_command_needs_a_place(tmp_path: Path) -> None:
     assert run("state snapshots", (tmp_path / "nothing").as_uri()) == {"snapshots": []}
     assert "cannot be listed" in streamrt("state", "snapshots", "nosuch://bucket").sentence
+    sentence = streamrt("state", "snapshots", str(tmp_path)).sentence
+    assert sentence.endswith(f"give shop:app, or for a directory {tmp_path.as_uri()}")

@@ -1,6 +1,7 @@
 """`streamrt state snapshots`: the snapshots of state in an object store, and whether a restore could use them."""
 
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -36,14 +37,19 @@ def snapshots(
     For an application, also whether a restore could use them now. With a URL,
     they are not compared with Kafka, and credentials come from the environment.
     """
+    from streamrt.errors import ConfigurationError
     from streamrt.state.snapshots import StateSnapshots
 
     now = time.time_ns() // 1_000_000
     if "://" in target:
         entries = _list(StateSnapshots.parse(target), None, None, now, verify=verify)
+    elif ":" not in target:
+        folder = Path(target).absolute().as_uri()
+        raise ConfigurationError(
+            f"{target!r} is neither an application nor a URL: give shop:app, or for a directory {folder}"
+        )
     else:
         from streamrt.app import definition_of, environment_of
-        from streamrt.errors import ConfigurationError
 
         with configured_application(context, target, settings, token_file) as loaded:
             definition, environment = definition_of(loaded), environment_of(loaded)

@@ -20,6 +20,8 @@ from streamrt.records import TopicPartition
 
 __all__ = ["PlannedAdmin"]
 
+# A failed request is raised, and so reported once.
+_SILENT = logging.Logger("streamrt.plan", logging.CRITICAL)  # noqa: LOG001
 _SETTLE_S = 1.0
 """How long to wait for transactions that move offsets; a running instance always has one open."""
 
@@ -29,14 +31,13 @@ class PlannedAdmin(TopicAdmin):
 
     Args:
         connection: connection to the brokers.
-        logger: logger for the lines of librdkafka.
 
     Attributes:
         created: settings of the topics that would be created, by name.
     """
 
-    def __init__(self, connection: ConnectionConfig, logger: logging.Logger) -> None:
-        super().__init__(connection, logger)
+    def __init__(self, connection: ConnectionConfig) -> None:
+        super().__init__(connection, _SILENT)
         self.created: dict[str, TopicConfig] = {}
 
     @override

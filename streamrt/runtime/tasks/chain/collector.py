@@ -45,6 +45,7 @@ from streamrt.topology import (
 _PORTION_S = 0.4
 """Limit for one portion of due work. Its commit takes about as long, and both together take less than a second."""
 
+_NOT_THE_OUTPUTS_FAULT = (SchemaRegistryError, TransactionError, WriterFailedError)
 
 _SEND = """
 try:
@@ -219,7 +220,7 @@ class OutputCollector:
                     self.produced_bytes += len(data or b"") + len(raw_key or b"")
                 else:
                     produce(data, raw_key, timestamp, sent, partition)
-            except (SchemaRegistryError, TransactionError, WriterFailedError):
+            except _NOT_THE_OUTPUTS_FAULT:
                 raise
             except Exception as error:
                 if not self.on_error(error, value, key, timestamp, headers):
@@ -259,7 +260,7 @@ class OutputCollector:
                     self.produced_bytes += len(data or b"") + len(raw_key or b"")
                 else:
                     produce(data, raw_key, timestamp, sent, partition)
-            except (SchemaRegistryError, TransactionError, WriterFailedError):
+            except _NOT_THE_OUTPUTS_FAULT:
                 # The cause is not this record: the whole range is processed again.
                 raise
             except Exception as error:  # noqa: BLE001 - the callback decides
@@ -267,7 +268,7 @@ class OutputCollector:
 
         return send
 
-    def _make_refusal(self, topic: Topic, to_value: BoundSerializer, to_key: BoundSerializer) -> "_Refusal":
+    def _make_refusal(self, topic: Topic, to_value: BoundSerializer, to_key: BoundSerializer) -> _Refusal:
         """Return the function that takes the error of a record that cannot be produced."""
 
         def refuse(error: Exception, value: Any, key: Any, timestamp: int, headers: Headers | None) -> None:
@@ -294,20 +295,20 @@ class OutputCollector:
         to_key = key_serializer.bind(name, MessageField.KEY)
         dumps, kept_keys = bare_dumps(to_value), _unchanged_keys(key_serializer)
         data = (
-            f"{code.name(to_value)}(value, headers)"
+            f"{code.name_object(to_value)}(value, headers)"
             if dumps is None
-            else f"{code.name(dumps)}(value, None, {DUMP_OPTION})"
+            else f"{code.name_object(dumps)}(value, None, {DUMP_OPTION})"
         )
         code.is_plain = code.is_plain and dumps is not None
-        code.add(
+        code.add_lines(
             _SEND.format(
-                topic=code.name(name),
+                topic=code.name_object(name),
                 data=data,
-                kept_keys=code.name(kept_keys),
-                to_key=code.name(to_key),
-                client_headers=code.name(client_headers),
-                not_its_fault=code.name((SchemaRegistryError, TransactionError, WriterFailedError)),
-                refuse=code.name(self._make_refusal(topic, to_value, to_key)),
+                kept_keys=code.name_object(kept_keys),
+                to_key=code.name_object(to_key),
+                client_headers=code.name_object(client_headers),
+                not_its_fault=code.name_object(_NOT_THE_OUTPUTS_FAULT),
+                refuse=code.name_object(self._make_refusal(topic, to_value, to_key)),
             )
         )
         return True

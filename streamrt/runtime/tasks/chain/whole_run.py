@@ -106,11 +106,9 @@ class WholeRun:
     def _compile(self, load: str, *, bare: bool) -> RunRecords:
         code = InlinedCode()
         stateful = self._add_operators(code)
-        before = after = ""
+        before, after = "", _END_RECORD if stateful else ""
         if self.collector.effects is not None and stateful:
-            before, after = _BEGIN_EFFECTS, _END_RECORD + _RELEASE
-        elif stateful:
-            after = _END_RECORD
+            before, after = _BEGIN_EFFECTS, after + _RELEASE
         code.names |= {
             "ignored": IgnoreMessage,
             "registry_failed": SchemaRegistryError,
@@ -120,12 +118,12 @@ class WholeRun:
         text = _RUN.format(
             load=load,
             before=textwrap.indent(before, " " * 12),
-            lines=code.text(5),
+            lines=code.indent_lines(5),
             after=textwrap.indent(after, " " * 20),
             bare=bare,
             is_over=_CHECK_SELDOM if bare and code.is_plain else _CHECK,
         )
-        run: RunRecords = code.run(text)["run"]
+        run: RunRecords = code.define(text)["run"]
         return run
 
     def _add_operators(self, code: InlinedCode) -> bool:
@@ -134,12 +132,12 @@ class WholeRun:
         while True:
             below, followers = self.closures[node.id].below, self.topology.children.get(node.id, ())
             if not followers and self.collector.drops_outputs:
-                code.add("pass")
+                code.add_lines("pass")
                 return stateful
             follower = followers[0] if len(followers) == 1 else None
             if follower is None or not self._add_operator(code, follower):
                 code.is_plain = False
-                code.add(f"{code.name(below)}(value, key, timestamp, headers)")
+                code.add_lines(f"{code.name_object(below)}(value, key, timestamp, headers)")
                 return True
             stateful = stateful or bool(follower.operator.stores())
             node = follower
@@ -148,7 +146,7 @@ class WholeRun:
         operator = node.operator
         code.context = self.closures[node.id].context
         # As in closures: errors find the operator by it.
-        code.add(f"_node = {code.name(node)}")
+        code.add_lines(f"_node = {code.name_object(node)}")
         if isinstance(operator, ToTopic):
             plain = operator.key is None and operator.partition is None
             return plain and isinstance(operator.topic, Topic) and self.collector.inline_sender(operator.topic, code)

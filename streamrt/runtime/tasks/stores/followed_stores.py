@@ -24,7 +24,7 @@ from streamrt.runtime.tasks.stores.changelog_restore import (
 )
 from streamrt.runtime.tasks.stores.local_data import adopt_snapshot, open_empty, refuse_lost_records
 from streamrt.runtime.tasks.stores.open_store import RestoreInterrupted
-from streamrt.runtime.tasks.stores.snapshot_rules import SnapshotRules
+from streamrt.runtime.tasks.stores.snapshot_rules import ANY_OFFSET, SnapshotRules
 from streamrt.runtime.tasks.stores.snapshots import Snapshots
 from streamrt.runtime.tasks.stores.store_catalog import StoreCatalog
 from streamrt.runtime.tasks.task_clients import TaskClients
@@ -35,7 +35,6 @@ __all__ = ["FollowedStores"]
 
 logger = logging.getLogger("streamrt")
 
-_ANY_OFFSET = 1 << 62
 _LEAST_FREE = 512 * 1024 * 1024
 """Bytes of the disk that copies leave to the own tasks of the instance."""
 
@@ -182,7 +181,7 @@ class _Copy:
             stamp,
             self._identity,
             bounds,
-            _ANY_OFFSET,
+            ANY_OFFSET,
             transactional=False,
             now=self._clients.now(),
             longest_absence_ms=self._longest_absence_ms,
@@ -199,7 +198,7 @@ class _Copy:
         identity, now = self._identity, self._clients.now()
         if not snapshots.can_find(identity):
             raise RestoreInterrupted
-        rules = SnapshotRules(identity, bounds, _ANY_OFFSET, False, now, self._longest_absence_ms, start)
+        rules = SnapshotRules(identity, bounds, ANY_OFFSET, False, now, self._longest_absence_ms, start)
         found = snapshots.find(identity, rules, time.monotonic(), lambda _share, _offset: None)
         if found is None:
             return partition

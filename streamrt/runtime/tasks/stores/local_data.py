@@ -1,4 +1,4 @@
-"""What a restore does with the data of a store partition before it replays: wipe it, or put a snapshot in its place."""
+"""Prepares the local data of a store partition for a replay: wipes it, or puts a snapshot in its place."""
 
 import logging
 

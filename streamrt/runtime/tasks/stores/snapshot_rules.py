@@ -6,7 +6,10 @@ from typing import Final
 from streamrt.runtime.tasks.stores.changelog_restore import RestoreAction, plan_restore
 from streamrt.state import Stamp, StoreIdentity
 
-__all__ = ["SnapshotRules"]
+__all__ = ["ANY_OFFSET", "SnapshotRules"]
+
+ANY_OFFSET: Final = 1 << 62
+"""A committed offset that no state is ahead of, where the offset is not known."""
 
 _SKEW_MS: Final = 60_000
 
