@@ -148,7 +148,10 @@ def test_a_download_that_a_revoked_task_has_left_holds_up_no_standby(owner: Worl
     assert snapshots is not None
     another = replace(IDENTITY, partition=1)
     rules = SnapshotRules(another, bounds, 1 << 62, False, instance.clients.now(), ABSENCE_MS, 0)
-    with pytest.raises(RestoreInterrupted):
+    folder = snapshots._folder(another) / "download"
+    folder.mkdir(parents=True)
+    # Without it, the download may end before the test waits for it.
+    with FileLock.acquire(folder, os.O_RDONLY | os.O_DIRECTORY), pytest.raises(RestoreInterrupted):
         snapshots.find(another, rules, time.monotonic(), lambda share, offset: None)
     instance.follow()
     assert instance.clients.read_offsets[0][0] > 0
