@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Literal, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, TypeVar, cast
 
 from streamrt.dataframe.branch import Branch, Frame
-from streamrt.errors import ArgumentValueError
-from streamrt.operators import ColumnKey, Repartition
+from streamrt.errors import ArgumentTypeError, ArgumentValueError
+from streamrt.operators import ColumnKey, ColumnsKey, Repartition
 from streamrt.operators.functions import require_callable, require_name
 from streamrt.operators.partitioning import KeyPartitioner, Rebalance
 from streamrt.serializers import DESERIALIZERS, DeserializerType, SerializerType
@@ -17,10 +17,12 @@ F = TypeVar("F", bound=Frame)
 _FORMATS: tuple[Literal["bytes", "str", "int", "double", "json"], ...] = ("bytes", "str", "int", "double", "json")
 """Names under which a deserializer and the serializer of the same bytes are known."""
 
+_SINGLE_VALUES = ("bytes", "str", "int", "double")
+
 
 def group_by(
     self: F,
-    key: str | Callable[[Any], Any],
+    key: str | Sequence[str] | Callable[[Any], Any],
     name: str | None = None,
     value_deserializer: DeserializerType = "json",
     key_deserializer: DeserializerType = "json",
@@ -36,8 +38,10 @@ def group_by(
     stay the same; a key may be None.
 
     Args:
-        key: name of the column that holds the new key, or a function from the value to the key.
-        name: part of the topic's name; by default the name of the column. Required for a function.
+        key: name of the column that holds the new key; a list of names, whose values in this order are the new key, a
+            list; or a function from the value to the key.
+        name: part of the topic's name; by default the name of the column, or those of the columns, joined by `-`.
+            Required for a function.
         value_deserializer: deserializer of values in the internal topic.
         key_deserializer: deserializer of its keys.
         value_serializer: serializer of values in the internal topic.
@@ -50,18 +54,22 @@ def group_by(
         A new frame.
 
     Raises:
-        InvalidOperationError: if the key is neither a column nor a function, a function has no name, or this frame
-            already has a `group_by` of the same name.
+        InvalidOperationError: if the key is neither a column, columns nor a function, a function has no name, keys of
+            several columns are to be written in another format than JSON, or this frame already has a `group_by` of the
+            same name.
         ConfigurationError: if the resulting topic name is invalid, or a serializer is unknown.
 
     Example:
         ```python
         by_customer = sdf.group_by("customer")
         by_customer = by_customer.apply(count_orders, stateful=True)
+        by_customer_and_shop = sdf.group_by(["customer", "shop"])
         by_day = sdf.group_by(lambda value: value["ordered_at"][:10], name="day")
         ```
     """
-    make_key, name = _make_grouping(key, name)
+    make_key, name = make_grouping("group_by", key, name)
+    if isinstance(make_key, ColumnsKey):
+        _require_lists(key_serializer, key_deserializer)
     if partitioner is not None:
         require_callable("group_by(partitioner=...)", partitioner)
     branch = self._branch
@@ -144,17 +152,63 @@ def _key_format(
     return (name if reader is None else reader), (name if writer is None else writer)
 
 
-def _make_grouping(key: str | Callable[[Any], Any], name: str | None) -> tuple[Callable[[Any], Any], str]:
-    """Return the function that makes the new key, and the grouping's name."""
-    require_name("group_by", name)
+def make_grouping(
+    method: str, key: str | Sequence[str] | Callable[[Any], Any], name: str | None
+) -> tuple[Callable[[Any], Any], str]:
+    """Return the function that makes the new key, and the grouping's name.
+
+    Args:
+        method: name of the dataframe's method, for errors.
+        key: name of a column, names of columns, or a function.
+        name: the name as given.
+
+    Raises:
+        InvalidOperationError: if the key is neither, or a function has no name.
+    """
+    require_name(method, name)
     if isinstance(key, str):
         if not key:
-            raise ArgumentValueError("group_by() needs the name of a column, got an empty string")
+            raise ArgumentValueError(f"{method}() needs the name of a column, got an empty string")
         return ColumnKey(key), name or key
-    require_callable("group_by() takes the name of a column or a function of the value; it", key)
+    if isinstance(key, list | tuple):
+        columns = column_list(f"{method}()", key)
+        return ColumnsKey(columns), name or "-".join(columns)
+    require_callable(f"{method}() takes the name of a column, a list of names or a function of the value; it", key)
     if name is None:
         raise ArgumentValueError(
-            "group_by() with a function needs a name, which becomes part of the repartition topic's name: "
-            "group_by(func, name='...')"
+            f"{method}() with a function needs a name, which becomes part of the repartition topic's name: "
+            f"{method}(func, name='...')"
         )
-    return key, name
+    return cast("Callable[[Any], Any]", key), name
+
+
+def column_list(call: str, columns: Sequence[Any]) -> tuple[str, ...]:
+    """Return the names of columns as a tuple.
+
+    Raises:
+        InvalidOperationError: if there is none, one is not a string or empty, or one occurs twice.
+    """
+    for column in columns:
+        if not isinstance(column, str):
+            raise ArgumentTypeError(f"{call} takes names of columns, which are strings, got {column!r}")
+    if not columns or "" in columns:
+        raise ArgumentValueError(
+            f"{call} needs the name of at least one column, and none that is empty, got {columns!r}"
+        )
+    if len(set(columns)) < len(columns):
+        raise ArgumentValueError(f"{call} got a column twice: {', '.join(columns)}")
+    return tuple(columns)
+
+
+def _require_lists(serializer: SerializerType, deserializer: DeserializerType) -> None:
+    """Refuse formats that cannot hold the values of several columns.
+
+    Raises:
+        InvalidOperationError: if one is that of a single value.
+    """
+    for argument, kind in (("key_serializer", serializer), ("key_deserializer", deserializer)):
+        if kind in _SINGLE_VALUES:
+            raise ArgumentValueError(
+                f"group_by({argument}={kind!r}) cannot hold a key of several columns, which is a list: leave the format "
+                "at 'json', or give a function that makes one value of the columns"
+            )

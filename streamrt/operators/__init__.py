@@ -7,7 +7,7 @@ from streamrt.operators.calls.retry import Retry
 from streamrt.operators.columns import Assign, Drop, Fill, Project, Where
 from streamrt.operators.concat import Concat
 from streamrt.operators.filter import Filter
-from streamrt.operators.group_by import ColumnKey, Repartition
+from streamrt.operators.group_by import ColumnKey, ColumnsKey, Repartition
 from streamrt.operators.metadata import SetHeaders, SetTimestamp
 from streamrt.operators.partitioning import Rebalance
 from streamrt.operators.reduce import Reduce
@@ -22,6 +22,7 @@ __all__ = [
     "Assign",
     "Broadcast",
     "ColumnKey",
+    "ColumnsKey",
     "Concat",
     "Drop",
     "Fill",

@@ -28,6 +28,22 @@ class ColumnKey:
 
 
 @dataclass(frozen=True)
+class ColumnsKey:
+    """Makes the key a list of the values of several columns, in their order. A function for `Repartition`.
+
+    Example:
+        >>> ColumnsKey(("auction", "bidder"))({"bidder": "ann", "auction": 7, "price": 3})
+        [7, 'ann']
+    """
+
+    columns: tuple[str, ...]
+
+    def __call__(self, value: Any) -> list[Any]:
+        """Return the values of the columns."""
+        return [column_of(value, column) for column in self.columns]
+
+
+@dataclass(frozen=True)
 class Repartition(ExchangeOperator):
     """Produces each record with a new key to a repartition topic. This ends the sub-topology.
 

@@ -39,6 +39,7 @@ CALLS: list[tuple[Call, Call]] = [
     (lambda sdf: sdf.to_topic("out"), lambda sdf: sdf.test({}, topic=Topic("unknown"))),
     (lambda sdf: sdf.sink(print), lambda sdf: sdf.concat(frame())),
     (lambda sdf: sdf.group_by(7), lambda sdf: sdf.group_by("")),
+    (lambda sdf: sdf.group_by(["a", 7]), lambda sdf: sdf.group_by(["a", "a"])),
     (lambda sdf: sdf.group_by("a", name=7), lambda sdf: sdf.group_by("a", name="")),
     (lambda sdf: sdf.concat("other"), lambda sdf: sdf.group_by(len)),
     (lambda sdf: sdf.tumbling_window("1s"), lambda sdf: sdf.tumbling_window(0)),

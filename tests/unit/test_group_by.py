@@ -15,6 +15,7 @@ from streamrt.serializers import IntegerSerializer, JSONDeserializer, JSONSerial
 from streamrt.state import MemoryStore, RocksDBStore, State
 from streamrt.state.spec import StoreSpec
 from streamrt.state.store import DEFAULT_STORE
+from streamrt.testing import TopologyTestDriver
 from streamrt.topology import Topology
 from streamrt.topology.describe import as_text
 from tests.unit.apps import Stage, Surroundings, application
@@ -113,6 +114,42 @@ def test_a_missing_column_is_a_key_error_that_names_it(stage: Stage, partitions:
         Surroundings().run(topology, "in", 5)
 
 
+# -- Several columns ---------------------------------------------------------------------------------------------------
+
+
+def test_several_columns_make_a_list_and_name_the_topic_in_their_order(stage: Stage) -> None:
+    grouped = stage.sdf.group_by(["a", "b"])
+    assert grouped.topics[0].name == "repartition__group--in--a-b"
+    grouped.apply(whole_key, metadata=True)
+    stage.sdf.group_by(["a", "b"], name="again")
+    for partitions in (1, 3):
+        around = Surroundings()
+        around.run(stage.app.topology.resolve({"in": partitions}), "in", {"b": "x", "a": 1})
+        assert [record[2] for record in around.sent] == ([] if partitions == 1 else [[1, "x"]] * 2)
+    assert stage.sdf.group_by(("b", "a")).topics[0].name == "repartition__group--in--b-a"
+
+
+@pytest.mark.parametrize("partitions", [1, 3])
+def test_records_with_equal_values_of_several_columns_meet(partitions: int) -> None:
+    app = application()
+    topic = app.topic("in", config=TopicConfig(num_partitions=partitions, replication_factor=1))
+    grouped = app.dataframe(topic).group_by(["a", "b"])
+    grouped.apply(number, stateful=True)
+    grouped.tumbling_window(10).count().current()
+    with TopologyTestDriver(app) as driver:
+        for place, value in enumerate(({"a": 1, "b": None}, {"a": 1, "b": "x"}, {"b": None, "a": 1})):
+            driver.pipe("in", value, key=b"k", partition=place % partitions, timestamp=1)
+        counts = [(output[0].get("n", output[0].get("value")), output[1]) for output in driver.outputs()]
+    expected = [(1, [1, None]), (1, [1, None]), (1, [1, "x"]), (1, [1, "x"]), (2, [1, None]), (2, [1, None])]
+    assert counts == expected
+
+
+def test_a_missing_one_of_several_columns_is_an_error_that_names_it(stage: Stage) -> None:
+    stage.sdf.group_by(["a", "b"])
+    with pytest.raises(MissingColumnError, match="column 'b' is missing; the value has 'a'"):
+        Surroundings().run(stage.app.topology, "in", {"a": 1})
+
+
 # -- What is refused -------------------------------------------------------------------------------------------------
 
 
@@ -123,9 +160,17 @@ def test_a_missing_column_is_a_key_error_that_names_it(stage: Stage, partitions:
         ({"key": ""}, "needs the name of a column, got an empty string"),
         (
             {"key": None, "name": "x"},
-            "takes the name of a column or a function of the value; it needs a function, got NoneType",
+            "takes the name of a column, a list of names or a function of the value; it needs a function, got NoneType",
         ),
-        ({"key": ["a", "b"], "name": "x"}, "got list"),
+        ({"key": []}, r"needs the name of at least one column, and none that is empty, got \[\]"),
+        ({"key": ["a", ""]}, "none that is empty"),
+        ({"key": ["a", 5]}, "takes names of columns, which are strings, got 5"),
+        ({"key": ["a", "b", "a"]}, "got a column twice: a, b, a"),
+        (
+            {"key": ["a"], "key_serializer": "str"},
+            r"group_by\(key_serializer='str'\) cannot hold a key of several columns",
+        ),
+        ({"key": ["a"], "key_deserializer": "int"}, r"group_by\(key_deserializer='int'\) cannot hold"),
         ({"key": 5}, "got int"),
         ({"key": "a", "name": ""}, r"group_by\(name=...\) must be a non-empty string, got ''"),
         ({"key": "a", "name": 5}, "got 5"),
