@@ -2,7 +2,8 @@
 
 **Exact JSON** is for values that must be read back exactly, such as sums. orjson writes NaN and infinities as null, and
 refuses integers beyond 64 bits. Values that contain them are written by the json module, which supports them, and begin
-with `~`, which no JSON text does.
+with `~`, which no JSON text does. Values with dates, times, Decimals or bytes, such as those of table rows, begin with
+`@`, and these are tagged objects (`typed_values.py`). Versions before that form refuse such values.
 """
 
 import json
@@ -14,6 +15,7 @@ import orjson
 
 from streamrt.errors import SerializationError, StoreCorruptedError
 from streamrt.state.options import RocksDBOptions
+from streamrt.state.typed_values import TYPED, read_tagged, tag_all, tag_value
 
 __all__ = ["Cell", "dumps_exact", "dumps_of", "loads_exact", "loads_of", "pack", "packing_of", "unpack"]
 
@@ -25,6 +27,9 @@ PLAIN_TYPES = frozenset((int, float, bool, type(None)))
 
 _EXACT_OPTIONS = orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_PASSTHROUGH_DATACLASS
 _MARK = b"~"
+_TYPED_MARK = b"@"
+_MARKS = frozenset((_MARK, _TYPED_MARK))
+_decode_typed = json.JSONDecoder(object_hook=read_tagged).decode
 
 
 def dumps_of(options: RocksDBOptions) -> Callable[[Any], bytes]:
@@ -43,7 +48,8 @@ def dumps_exact(value: Any) -> bytes:
     Numbers are preserved, floats bit for bit; only the sign and the payload of a NaN may change. Tuples become lists.
 
     Args:
-        value: nested lists, tuples and dicts with str keys, of int, float, str, bool and None.
+        value: nested lists, tuples and dicts with str keys, of int, float, str, bool, None, date, datetime, time, timedelta,
+            Decimal and bytes.
 
     Raises:
         SerializationError: if the value contains another type.
@@ -53,12 +59,14 @@ def dumps_exact(value: Any) -> bytes:
         b'[1,0.5,"a"]'
         >>> dumps_exact([2**64, float("inf")])
         b'~[18446744073709551616, Infinity]'
+        >>> dumps_exact({"photo": b"a"})
+        b'@{"photo":{"$bytes":"YQ=="}}'
     """
     try:
         data = orjson.dumps(value, _as_json, _EXACT_OPTIONS)
     except TypeError as error:
-        # The reason may be only a large number, a lone surrogate, or deep nesting.
-        return _dumps_all(value, error)
+        # The reason may be only a value that has a tag, a large number, a lone surrogate, or deep nesting.
+        return _dumps_typed(value) or _dumps_all(value, error)
     # Null stands for None as well as for NaN and infinities; the comparison detects a loss without a loop.
     if b"null" in data and orjson.loads(data) != value and _has_more_than_json(value):
         return _dumps_all(value, None)
@@ -76,8 +84,8 @@ def loads_exact(data: bytes) -> Any:
         [1, -0.0, 1000000000000000000000000000000]
     """
     try:
-        if data[:1] == _MARK:
-            return json.loads(data[1:])
+        if data[:1] in _MARKS:
+            return _loads_marked(data.decode())
         return orjson.loads(data)
     except ValueError as error:
         raise StoreCorruptedError(f"a value in the store is not JSON ({error}): {data[:40]!r}") from error
@@ -105,7 +113,7 @@ def unpack(cell: Cell) -> Any:
     """
     if type(cell) is not str:
         return cell
-    return json.loads(cell[1:]) if cell[:1] == "~" else orjson.loads(cell)
+    return _loads_marked(cell) if cell[:1] in "~@" else orjson.loads(cell)
 
 
 def packing_of(options: RocksDBOptions) -> tuple[Callable[[Any], Cell], Callable[[Cell], Any]]:
@@ -158,9 +166,37 @@ def _has_more_than_json(value: Any) -> bool:
     return any(map(_has_more_than_json, value))
 
 
+def _loads_marked(text: str) -> Any:
+    return _decode_typed(text[1:]) if text[:1] == "@" else json.loads(text[1:])
+
+
+def _dumps_typed(value: Any) -> bytes | None:
+    """Encode a value that has tagged objects, by orjson; None if it does not have them, or needs more."""
+    if type(value) in TYPED:
+        return _TYPED_MARK + orjson.dumps(tag_value(value))
+    tags = 0
+
+    def convert(item: Any) -> Any:
+        nonlocal tags
+        if type(item) not in TYPED:
+            return _as_json(item)
+        tags += 1
+        return tag_value(item)
+
+    try:
+        data = orjson.dumps(value, convert, _EXACT_OPTIONS)
+    except TypeError:
+        return None
+    # Quotes inside of strings are escaped, so this is the first key of a dict. If there are more than tags, some are users'.
+    if not tags or data.count(b'{"$') != tags or (b"null" in data and _has_more_than_json(value)):
+        return None
+    return _TYPED_MARK + data
+
+
 def _dumps_all(value: Any, cause: TypeError | None) -> bytes:
     try:
-        _check_value(value)
+        if _check_value(value):
+            return _TYPED_MARK + json.dumps(tag_all(value)).encode()
         return _MARK + json.dumps(value).encode()
     except RecursionError:
         reason = "it is nested too deeply or contains itself"
@@ -168,26 +204,31 @@ def _dumps_all(value: Any, cause: TypeError | None) -> bytes:
         reason = str(error)
     raise SerializationError(
         f"a value of type {type(value).__name__} cannot be stored exactly: {reason}; use only lists, dicts with str "
-        "keys, numbers, str, bool and None"
+        "keys, numbers, Decimal, str, bytes, bool, date, datetime, time, timedelta and None"
     ) from cause
 
 
-def _check_value(value: Any) -> None:
-    """Raise TypeError for a value that the json module would change."""
+def _check_value(value: Any) -> bool:
+    """Return whether a value has tagged objects; raise TypeError for one that the json module would change."""
     if value is None or isinstance(value, str | float):
-        return
+        return False
     if isinstance(value, int):
         int.__repr__(value)  # raises ValueError where Python allows no more digits
-    elif isinstance(value, list | tuple):
+        return False
+    if type(value) in TYPED:
+        return True
+    typed = False
+    if isinstance(value, list | tuple):
         for item in value:
-            _check_value(item)
+            typed = _check_value(item) or typed
     elif isinstance(value, dict):
         for key, item in value.items():
             if not isinstance(key, str):
                 raise TypeError(f"the key {key!r} of a dict is not a str")
-            _check_value(item)
+            typed = _check_value(item) or typed
     else:
         raise TypeError(f"{type(value).__name__} is not a JSON type")
+    return typed
 
 
 class _Dumps:

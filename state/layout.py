@@ -48,11 +48,12 @@ wall clock (milliseconds since the Unix epoch). The payload is JSON, or the byte
 **Heads** are values as well. A head with a deadline has flag 1 and the deadline, so the expiry index holds the deadlines
 of heads as well as the expiry of data. A head does not expire at its deadline; an operator processes it. Its payload is
 *exact JSON*: JSON as orjson writes it, or, if that would lose information (NaN, infinities, integers beyond 64 bits),
-`~` and JSON with Python's names for them. **Items** have flag 0 and exact JSON, or the output of
-`RocksDBOptions.dumps`. There is one **counter**, `arrival`: flag 0 and the arrival number (8 bytes, big-endian) of the
-next item of any timeline, or of the next element of any list. It precedes them in each commit, so that no number is
-used twice if only a part of a commit reaches the changelog. Entries of maps and elements of lists are values that may
-expire, like data; their payload is JSON, or the output of `RocksDBOptions.dumps`.
+`~` and JSON with Python's names for them; with dates, times, Decimals or bytes, `@` and JSON with tagged objects
+(`typed_values.py`). **Items** have flag 0 and exact JSON, or the output of `RocksDBOptions.dumps`. There is one **counter**,
+`arrival`: flag 0 and the arrival number (8 bytes, big-endian) of the next item of any timeline, or of the next element of any
+list. It precedes them in each commit, so that no number is used twice if only a part of a commit reaches the changelog.
+Entries of maps and elements of lists are values that may expire, like data; their payload is JSON, or the output of
+`RocksDBOptions.dumps`.
 
 A **timer** is its key; its value is flag 0 without a payload. The index of timers has the same fields in another order, so
 it is derived only from the keys.

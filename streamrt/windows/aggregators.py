@@ -1,7 +1,9 @@
 """Aggregators: functions of the values in a window."""
 
 import abc
+import decimal
 from collections.abc import Callable, Iterable, Sequence
+from decimal import Decimal
 from functools import reduce
 from operator import add, ge, gt, lt, ne
 from typing import Any, Final, Literal, NamedTuple, get_args
@@ -34,6 +36,14 @@ __all__ = [
 ]
 
 _NUMBERS: Final = (int, float)
+_EXACT: Final = decimal.Context(
+    prec=1_000,
+    Emin=decimal.MIN_EMIN,
+    Emax=decimal.MAX_EMAX,
+    traps=[decimal.InvalidOperation, decimal.Inexact, decimal.Overflow],
+)
+"""Adds Decimals without rounding; Python's own context rounds to 28 digits, where columns have up to 38."""
+_QUOTIENTS: Final = decimal.Context(prec=38)
 _METHODS: Final = ("initialize", "agg", "result", "merge")
 
 
@@ -76,8 +86,8 @@ class _Aggregation(abc.ABC):  # noqa: B024 - its two subclasses have abstract me
 class Aggregator(_Aggregation):
     """Aggregates the values in a window, record by record.
 
-    Derive from it for custom aggregations. A state is anything that JSON can express exactly: numbers, str, bool, None,
-    lists and dicts with str keys; a tuple comes back as a list. Each window has a separate state. `agg` gets the whole
+    Derive from it for custom aggregations. A state is lists and dicts with str keys, of numbers, Decimals, str, bytes,
+    bool, dates, times and None; a tuple comes back as a list. Each window has a separate state. `agg` gets the whole
     value of a record, None included, and may use `column`.
 
     Args:
@@ -220,7 +230,7 @@ class Count(_BuiltIn):
 
 
 class Sum(_BuiltIn):
-    """Adds up the values that are not None, starting with the int 0: ints stay exact.
+    """Adds up the values that are not None, starting with the int 0: ints and Decimals stay exact.
 
     Example:
         >>> total = Sum()
@@ -239,24 +249,44 @@ class Sum(_BuiltIn):
 
 
 class Mean(_BuiltIn):
-    """The sum of the values that are not None, divided by their number: a float, or None without values."""
+    """The sum of the values that are not None, divided by their number: a float, or None without values.
+
+    That of Decimals is a Decimal: the exact sum, and a quotient of at most 38 digits.
+
+    Example:
+        >>> from decimal import Decimal
+        >>> mean = Mean()
+        >>> mean.result(mean.agg(mean.agg(mean.initialize(), Decimal("0.1"), 0), Decimal("0.2"), 0))
+        Decimal('0.15')
+    """
 
     def _make_fold(self) -> Fold:
         def initial(packing: Packing) -> Any:
             return [0.0, 0]
 
         def step(state: Any, value: Any, timestamp: int, packing: Packing) -> Any:
-            return state if value is None else [_add_value(state[0], value, packing), state[1] + 1]
+            if value is None:
+                return state
+            total, count = state
+            if not count and type(value) is Decimal:
+                total = 0
+            return [_add_value(total, value, packing), count + 1]
 
         def result(state: Any, packing: Packing) -> Any:
             total, count = state
-            return packing.unpack(total) / count if count else None
+            if not count:
+                return None
+            total = packing.unpack(total)
+            return _QUOTIENTS.divide(total, count) if type(total) is Decimal else total / count
 
         def merge(a: Any, b: Any, packing: Packing) -> Any:
+            if not (a[1] and b[1]):
+                return a if a[1] else b
             return [_add_value(a[0], packing.unpack(b[0]), packing), a[1] + b[1]]
 
         def whole(values: Sequence[Any], packing: Packing) -> Any:
-            return [_make_cell(reduce(add, values, 0.0), packing), len(values)]
+            start: Any = 0 if values and type(values[0]) is Decimal else 0.0
+            return [_add_values(values, start, packing), len(values)]
 
         return Fold(initial, step, result, merge, _skipping_none(whole))
 
@@ -395,7 +425,7 @@ class Latest(_Timed):
 class Reduce(Aggregator):
     """Aggregates with functions. Unlike other aggregators, they also receive None.
 
-    JSON must be able to express their results exactly; a tuple comes back as a list.
+    Their results are stored, as states of an `Aggregator`; a tuple comes back as a list.
 
     Args:
         reducer: function from the aggregate so far and a value to the new aggregate.
@@ -531,8 +561,12 @@ def _unpack_state(state: Any, packing: Packing) -> Any:
 
 
 def _add_value(state: Any, value: Any, packing: Packing) -> Any:
-    total = packing.unpack(state) + value if type(state) is str else state + value
-    return total if type(total) in _NUMBERS else packing.pack(total)
+    if type(state) is str:
+        state = packing.unpack(state)
+    total = state + value
+    if type(total) in _NUMBERS:
+        return total
+    return packing.pack(_EXACT.add(state, value) if type(total) is Decimal else total)
 
 
 def _make_cell(value: Any, packing: Packing) -> Any:
@@ -541,8 +575,13 @@ def _make_cell(value: Any, packing: Packing) -> Any:
 
 
 def _sum_values(values: Sequence[Any], packing: Packing) -> Any:
+    return _add_values(values, 0, packing)
+
+
+def _add_values(values: Sequence[Any], start: Any, packing: Packing) -> Any:
     # Not sum(): since Python 3.12, it rounds floats differently from single additions.
-    return _make_cell(reduce(add, values, 0), packing)
+    total = reduce(add, values, start)
+    return _make_cell(reduce(_EXACT.add, values, start) if type(total) is Decimal else total, packing)
 
 
 def _skipping_none(whole: Callable[[Sequence[Any], Packing], Any]) -> Callable[[Sequence[Any], Packing], Any]:

@@ -4,6 +4,8 @@ import itertools
 import math
 import random
 from collections.abc import Callable, Iterable
+from datetime import date, datetime, time, timezone
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -41,6 +43,7 @@ from tests.unit.apps import Stage
 
 pytestmark = pytest.mark.usefixtures("processing_mode")
 
+MOMENT = datetime(2024, 5, 1, tzinfo=timezone.utc)
 BUILT_IN = [
     kind() for name in aggregators.__all__ if issubclass(kind := getattr(aggregators, name), aggregators._BuiltIn)
 ]
@@ -89,6 +92,14 @@ def current(define: Callable[[Any], Any], *values: Any) -> list[Any]:
         (Min(), ("b", "a"), "a"),
         (Max(), ([1], [2, 0]), [2, 0]),
         (Max(), (1, 1.0, True), 1),
+        (Sum(), (Decimal("0.10"), None, 1, Decimal("0.2")), Decimal("1.30")),
+        (Sum(), (Decimal(10**38), Decimal("1E-10"), 1), Decimal("100000000000000000000000000000000000001.0000000001")),
+        (Mean(), (None, Decimal("0.1"), Decimal("0.2"), 0), Decimal("0.1")),
+        (Mean(), (Decimal(1), Decimal(1), Decimal(0)), Decimal("0." + 37 * "6" + "7")),
+        (Min(), (Decimal("NaN"), Decimal("1.0"), Decimal(1)), Decimal("1.0")),
+        (Max(), (date(2024, 5, 1), None, date(2024, 5, 2)), date(2024, 5, 2)),
+        (Last(), (b"a", b"\x00"), b"\x00"),
+        (First(), (None, {"at": MOMENT, "time": time(1)}), {"at": MOMENT, "time": time(1)}),
         (First(), (None, {"a": (1,)}, 2), {"a": [1]}),
         (Last(), (1, [2], None), [2]),
         (Reduce(lambda old, new: [*old, new], lambda new: [new]), (None, 1, None), [None, 1, None]),
@@ -102,6 +113,15 @@ def test_results(aggregator: Aggregator, values: tuple[Any, ...], result: Any) -
     fold, _ = fold_of(aggregator)
     if fold.whole is not None:
         assert fold.result(fold.whole(list(values), Packing), Packing) == result
+
+
+@pytest.mark.parametrize("values", [(Decimal(1), 0.5), (0.5, Decimal(1)), (1, Decimal(1), 0.5)])
+@pytest.mark.parametrize("aggregator", [Sum(), Mean()])
+def test_floats_and_decimals_do_not_mix(aggregator: Aggregator, values: tuple[Any, ...]) -> None:
+    with pytest.raises(TypeError):
+        folded(aggregator, *values)
+    with pytest.raises(TypeError):
+        fold_of(aggregator)[0].whole(values, Packing)  # type: ignore[misc]
 
 
 def test_earliest_and_latest_go_by_event_time() -> None:
@@ -122,7 +142,11 @@ def test_nan_stays_what_it_is() -> None:
 @pytest.mark.rows("PF-G26")
 @pytest.mark.parametrize("aggregator", BUILT_IN, ids=repr)
 def test_states_merge_as_if_all_records_had_been_in_one(aggregator: Aggregator) -> None:
-    early, late = [3, None, 1], [1, 7, None]
+    for early, late in (([3, None, 1], [1, 7, None]), ([Decimal("0.1"), None], [Decimal(2), Decimal("1E-30")])):
+        check_merge(aggregator, early, late)
+
+
+def check_merge(aggregator: Aggregator, early: list[Any], late: list[Any]) -> None:
     assert aggregator.mergeable
     fold, _ = fold_of(aggregator)
     assert fold.merge is not None
@@ -133,12 +157,15 @@ def test_states_merge_as_if_all_records_had_been_in_one(aggregator: Aggregator) 
             result = fold.step(result, value, timestamp, Packing)
         return result
 
-    merged = fold.merge(state(early, 0), state(late, 3), Packing)
+    merged = fold.merge(state(early, 0), state(late, len(early)), Packing)
     assert fold.result(merged, Packing) == fold.result(state(early + late, 0), Packing)
     empty = fold.initial(Packing)
     for a, b in ((state(early, 0), empty), (empty, state(early, 0))):
         assert fold.result(fold.merge(a, b, Packing), Packing) == fold.result(state(early, 0), Packing)
-    assert aggregator.result(aggregator.merge(state(early, 0), state(late, 3))) == fold.result(merged, Packing)
+    direct = [aggregator.initialize(), aggregator.initialize()]
+    for timestamp, value in enumerate(early + late):
+        direct[timestamp >= len(early)] = aggregator.agg(direct[timestamp >= len(early)], value, timestamp)
+    assert aggregator.result(aggregator.merge(*direct)) == fold.result(merged, Packing)
 
 
 def test_built_in_aggregators_work_by_hand_on_columns() -> None:
