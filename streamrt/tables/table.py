@@ -234,14 +234,20 @@ class Table:
 
         Kafka sends whole records, whatever columns are chosen, but only these are decoded.
 
+        Of a table with a primary key, these are the current rows: the last one of each key between the positions, without
+        those that were deleted. Memory has the bytes of one row for each key of the largest partition.
+
         Args:
             columns: names or numbers of the columns, in order; None means all.
             start: where to begin: "earliest", "latest", a time (UTC without a zone), `Offsets`, their text, or the offset by
                 number of partition. The last one also chooses the partitions.
             until: where to end, in the same forms; "latest" is the present end. An open transaction holds it back.
             partitions: numbers of the partitions; None means all.
-            limit: most rows; reading stops there. Which ones they are is open if there are several partitions.
-            changes: whether results of Arrow and frames have the column `_change_type`; rows of log tables are all "+A".
+            limit: most rows; reading stops there. Which ones they are is open if there are several partitions. Of current
+                rows, it stops after the partitions that have so many.
+            changes: whether results of Arrow and frames have the column `_change_type`; rows of log tables are all "+A". Of
+                a table with a primary key, they are then its upserts ("+U") and deletes ("-D", with the columns of the key
+                only) in the order in which they were written, as far as compaction has left them.
             metadata: whether they have the columns `_change_type`, `_offset`, `_timestamp` and `_partition`.
             on_error: "fail" raises at a record that is not a row of the table; "skip" counts such records, and warns once.
             options: consumer options of librdkafka, such as `fetch.min.bytes`. Those of the connection, of groups, offsets
@@ -254,7 +260,7 @@ class Table:
             OffsetOutOfRangeError: if an offset is no longer, or not yet, in the topic.
             StaleTokenError: if the topic was deleted and created again since the token was made.
             TopicNotFoundError: if the topic does not exist.
-            InvalidOperationError: if the table has no topic, or a primary key.
+            InvalidOperationError: if the table has no topic.
 
         Example:
             ```python
@@ -295,7 +301,8 @@ class Table:
             columns: names or numbers of the columns, in order; None means all.
             start: where to begin, as in `scan`; `str(stream.position)` of an earlier one continues it.
             partitions: numbers of the partitions; None means all.
-            changes: "log" or "full". Rows of log tables are only appended, so both are the same.
+            changes: "log" or "full". Rows of log tables are only appended, so both are the same. Of a table with a primary
+                key, "log" has its upserts ("+U") and deletes ("-D", with the columns of the key only).
             max_records: most rows that `poll`, `poll_arrow` or `poll_batches` return.
             metadata: whether results of Arrow have the columns `_change_type`, `_offset`, `_timestamp` and `_partition`.
             on_error: "fail" raises at a record that is not a row of the table; "skip" counts such records, and warns once.
@@ -309,7 +316,7 @@ class Table:
             OffsetOutOfRangeError: if an offset is no longer, or not yet, in the topic.
             StaleTokenError: if the topic was deleted and created again since the token was made.
             TopicNotFoundError: if the topic does not exist.
-            InvalidOperationError: if the table has no topic, or a primary key.
+            InvalidOperationError: if the table has no topic.
 
         Example:
             ```python
@@ -355,7 +362,7 @@ class Table:
             ArgumentValueError: if a number is too low, the topic does not have a partition, or a list is empty.
             SchemaError: if the table has no schema, no such column, or one with a name of those that are added.
             OffsetOutOfRangeError: if an offset is no longer, or not yet, in the topic.
-            InvalidOperationError: if the table has no topic, or a primary key.
+            InvalidOperationError: if the table has no topic.
 
         Example:
             ```python

@@ -29,7 +29,7 @@ from streamrt.kafka import KafkaRequestError, TopicConfig
 from streamrt.records import TopicPartition
 from streamrt.schema import Schema
 from streamrt.tables.access.positions import Start
-from streamrt.tables.reading import scan as table_scan
+from streamrt.tables.reading import ranges
 from streamrt.tables.rows.rows import ChangeType
 from streamrt.tables.table import Table
 from streamrt.testing.memory_topics import MemoryLinks
@@ -289,7 +289,7 @@ def test_compacted_gaps() -> None:
 def test_topic_that_is_created_again_during_a_scan(
     limit: int | None, marked: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(table_scan, "_RECORDS", 3)
+    monkeypatch.setattr(ranges, "RECORDS", 3)
     events = table()
     write(events, ids(7), transactional=marked)
     scan = events.scan(limit=limit)
@@ -306,7 +306,7 @@ def test_topic_that_is_created_again_during_a_scan(
 
 
 def test_rows_that_take_long_are_no_silence_of_brokers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(table_scan, "_RECORDS", 1)
+    monkeypatch.setattr(ranges, "RECORDS", 1)
     events = table(home=Home(timeout=0.02))
     write(events, ids(3))
     found = []
@@ -485,7 +485,6 @@ def test_arrow_and_python_agree() -> None:
 @pytest.mark.parametrize(
     ("changes", "error"),
     [
-        ({"kind": "primary-key"}, "which has a primary key, is not there yet"),
         ({"kind": "external", "connector": "sqs", "topic": None}, "in another system \\(sqs\\)"),
     ],
 )

@@ -13,6 +13,7 @@ from streamrt.tables.descriptions.home import TableHome
 from streamrt.tables.descriptions.info import TableInfo, required_schema
 from streamrt.tables.reading.changes import ChangeListener, OnChanges, require_listener_arguments
 from streamrt.tables.reading.detection import Detected, detect
+from streamrt.tables.reading.ranges import RangeReader
 from streamrt.tables.reading.scan import TableScan
 from streamrt.tables.reading.stream import TableStream
 from streamrt.tables.rows.decoding import OnBadRecord, RowReader
@@ -47,19 +48,20 @@ class TableReads:
         options: Mapping[str, Any] | None,
     ) -> TableScan:
         """Return the rows between two positions. Both are fixed now, and rows are read when they are asked for."""
-        readers = self._make_readers(columns, changes=changes, metadata=metadata, on_error=on_error)
+        current = self._info.kind == "primary-key" and not changes
+        readers = self._make_readers(columns, changes=changes, metadata=metadata, on_error=on_error, current=current)
         chosen = check_feed_options("scan", options)
         positions = self._make_positions()
         bounds = positions.read_bounds(positions.chosen(partitions, start, until))
-        return TableScan(
+        ranges = RangeReader(
             self._home.links,
             positions,
-            (positions.starts(start, bounds), positions.ends(until, bounds)),
-            readers,
-            limit=limit,
-            timeout=self._home.timeout,
-            options=chosen,
+            positions.starts(start, bounds),
+            positions.ends(until, bounds),
+            self._home.timeout,
+            chosen,
         )
+        return TableScan(ranges, readers, limit=limit, current=current)
 
     def subscribe(
         self,
@@ -135,6 +137,11 @@ class TableReads:
     ) -> TableStream:
         if changes not in ("log", "full"):
             raise ArgumentValueError(f'changes must be "log" or "full", got {changes!r}')
+        if changes == "full" and self._info.kind == "primary-key":
+            raise InvalidOperationError(
+                f'changes="full" of table {self._info.name!r}, with the rows before updates, is not there yet: use '
+                'changes="log", which has upserts and deletes'
+            )
         positions = self._make_positions()
         chosen = positions.chosen(partitions, start)
         return TableStream(
@@ -163,13 +170,9 @@ class TableReads:
         changes: bool = False,
         metadata: bool = False,
         on_error: OnBadRecord = "fail",
+        current: bool = False,
     ) -> Callable[[], RowReader]:
         info = self._info
-        if info.kind == "primary-key":
-            raise InvalidOperationError(
-                f"reading the rows of table {info.name!r}, which has a primary key, is not there yet: read its topic "
-                f"{info.topic!r} by app.dataframe()"
-            )
         if info.kind == "external":
             self._make_positions()
         required_schema(info)
@@ -185,4 +188,6 @@ class TableReads:
             changes=changes,
             metadata=metadata,
             on_error=on_error,
+            keys=self._home.key_format(info) if info.kind == "primary-key" else None,
+            current=current,
         )

@@ -1,11 +1,8 @@
 """`TableScan`: reads a table from where it begins to where it ends now."""
 
-import bisect
 import contextlib
-import math
 import os
-import time
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -13,20 +10,13 @@ import pyarrow as pa
 from streamrt.arguments import checked_int
 from streamrt.common.collection import collection_paused
 from streamrt.common.files import replacing
-from streamrt.errors import (
-    ConfigurationError,
-    OffsetOutOfRangeError,
-    ResultTooLargeError,
-)
+from streamrt.errors import ConfigurationError, ResultTooLargeError
 from streamrt.extras import install_command
-from streamrt.kafka.client import KafkaRequestError
 from streamrt.kafka.completion_token import Offsets
 from streamrt.kafka.reading.input_reader import InputBatch
-from streamrt.records import TopicPartition
 from streamrt.schema import Schema
-from streamrt.tables.access.links import RecordFeed, TableLinks
-from streamrt.tables.access.positions import Positions, TopicPositions
-from streamrt.tables.access.topic_watch import TopicWatch
+from streamrt.tables.reading.current_records import keep_current
+from streamrt.tables.reading.ranges import RangeReader
 from streamrt.tables.rows.decoding import RowReader, slice_of
 from streamrt.tables.rows.rows import RecordBatch, ScanRecord
 
@@ -39,20 +29,7 @@ __all__ = ["MAX_BYTES", "TableScan"]
 MAX_BYTES = 1024**3
 """Size of a result in memory that is not exceeded unless somebody asks for it: 1 GiB."""
 
-_RECORDS = 5_000
-"""Records of a poll: more of them do not fit into the caches of a processor, and are slower."""
-_POLL_S = 0.2
-_LOOK_S = 1.0
-"""Seconds between two looks whether the topic was created again."""
 _ROW_GROUP_BYTES = 64 * 1024 * 1024
-_FETCHING = {
-    # An end is reported when the request before it is answered; brokers hold those for so long.
-    "fetch.wait.max.ms": 5,
-    "queued.min.messages": 100_000,
-    "max.partition.fetch.bytes": 8 * 1024 * 1024,
-}
-_FEW_RECORDS = 1_000
-_FETCHING_FEW = {"fetch.wait.max.ms": 5, "max.partition.fetch.bytes": 256 * 1024}
 
 
 class TableScan:
@@ -61,6 +38,10 @@ class TableScan:
     Nothing is read until a method asks for rows, and each of them reads again. A broken loop reads no further. Rows of
     one partition are in order; `rows`, `records` and `batches` return those of several partitions as they arrive, and
     `to_arrow` and the frames partition after partition.
+
+    Of a table with a primary key, unless changes were asked for, a scan returns the current rows: the last one of each key
+    between the two positions, in the order in which they were written, and none for keys that were deleted. It then reads
+    all records of some partitions before their first row, and keeps the bytes of one row for each key of them.
 
     Example:
         ```python
@@ -72,25 +53,19 @@ class TableScan:
 
     def __init__(
         self,
-        links: TableLinks,
-        positions: TopicPositions,
-        bounds: tuple[Positions, Positions],
+        ranges: RangeReader,
         readers: Callable[[], RowReader],
         *,
         limit: int | None,
-        timeout: float,
-        options: Mapping[str, Any] | None = None,
+        current: bool = False,
     ) -> None:
         if limit is not None:
             checked_int("limit", limit, 0, "a number of rows")
-        self._links = links
-        self._positions = positions
-        self._start, self._end = bounds
+        self._ranges = ranges
         self._readers = readers
         self._reader = readers()
         self._limit = limit
-        self._timeout = timeout
-        self._options = options or {}
+        self._is_current = current
 
     @property
     def schema(self) -> Schema:
@@ -105,19 +80,17 @@ class TableScan:
     @property
     def start(self) -> Offsets:
         """Where the scan begins."""
-        return self._start.offsets()
+        return self._ranges.start.offsets()
 
     @property
     def end(self) -> Offsets:
         """Where the scan ends: with it, another scan or a subscription begins where this one ends."""
-        return self._end.offsets()
+        return self._ranges.end.offsets()
 
     @property
     def bounds(self) -> dict[int, tuple[int, int]]:
         """First offset and end offset by number of partition; equal ones if there is nothing to read."""
-        return {
-            number: (offset, max(offset, self._end.at[number])) for number, offset in sorted(self._start.at.items())
-        }
+        return self._ranges.bounds
 
     @property
     def skipped(self) -> int:
@@ -268,7 +241,7 @@ class TableScan:
 
     def __repr__(self) -> str:
         ranges = ", ".join(f"{number}: {low} to {high}" for number, (low, high) in self.bounds.items())
-        return f"<TableScan of {self._start.topic!r}, offsets {ranges}>"
+        return f"<TableScan of {self._ranges.start.topic!r}, offsets {ranges}>"
 
     def _group_tables(self) -> Generator[pa.Table, None, None]:
         """Yield tables that are large enough for a row group, and small enough for memory."""
@@ -284,72 +257,10 @@ class TableScan:
         yield pa.Table.from_batches(held, self.arrow_schema)
 
     def _read_batches(self) -> Generator[tuple[int, InputBatch], None, None]:
-        """Yield the records between the bounds."""
-        if self._limit == 0:
-            return
-        ends = {
-            TopicPartition(self._start.topic, number): end
-            for number, (start, end) in self.bounds.items()
-            if start < end
-        }
-        if not ends:
-            return
-        # Of the last records it is known that they are of the topic that the bounds are of; of others, once in a while.
-        watch = TopicWatch(self._positions, self._start.topic_id)
-        looked_at = -math.inf
-        position = {each: self._start.at[each.partition] for each in ends}
-        left = math.inf if self._limit is None else self._limit
-        few = left <= _FEW_RECORDS
-        most = min(_RECORDS, self._limit or _RECORDS)
-        with contextlib.closing(self._links.feed({**(_FETCHING_FEW if few else _FETCHING), **self._options})) as feed:
-            feed.add(position)
-            feed.resume(ends)
-            moved_at = time.monotonic()
-            while ends:
-                if time.monotonic() - looked_at > _LOOK_S:
-                    watch.check_topic(patient=True)
-                    looked_at = time.monotonic()
-                try:
-                    with collection_paused():
-                        found = feed.poll(_POLL_S, most)
-                except (KafkaRequestError, OffsetOutOfRangeError):
-                    watch.check_topic()
-                    raise
-                inside = [each for each in (_find_within(*batch, ends) for batch in found) if each[1].offsets]
-                for partition, records in found:
-                    position[partition] = records.offsets[-1] + 1
-                has_moved = _advance_to_ends(feed, position, ends) or bool(found)
-                done = [each for each, end in ends.items() if position[each] >= end]
-                feed.remove(done)
-                for each in done:
-                    del ends[each]
-                left -= sum(len(records.offsets) for _, records in inside)
-                if not ends or left <= 0:
-                    watch.require_same_topic()
-                yield from inside
-                # After the rows, for which a caller may take any time.
-                if has_moved:
-                    moved_at = time.monotonic()
-                if time.monotonic() - moved_at > self._timeout:
-                    raise self._make_stuck_error(position, ends)
-
-    def _make_stuck_error(
-        self, position: dict[TopicPartition, int], ends: dict[TopicPartition, int]
-    ) -> KafkaRequestError:
-        partition, end = next(iter(ends.items()))
-        at = position[partition]
-        bounds = self._positions.read_bounds([partition.partition])
-        if bounds.readable[partition.partition] <= at < bounds.high[partition.partition]:
-            reason = (
-                "a transaction of a producer is open there; it ends at the latest after its transaction.timeout.ms, so try "
-                "again then"
-            )
-        else:
-            reason = "its broker sends no records; look at the logs of the brokers"
-        return KafkaRequestError(
-            f"the scan of {partition} came to offset {at} of {end}, and no further for {self._timeout:g} s: {reason}",
-            retriable=True,
-        )
+        """Return the records between the bounds; of a table with a primary key, the current ones."""
+        if not self._is_current or self._limit == 0:
+            return self._ranges.read(self._limit)
+        return keep_current(self._ranges.read_in_turns())
 
 
 def frame_of(table: pa.Table) -> "pd.DataFrame":
@@ -368,23 +279,3 @@ def frame_of(table: pa.Table) -> "pd.DataFrame":
         if not each.nullable and each.type in types:
             frame[each.name] = frame[each.name].astype(each.type.to_pandas_dtype())
     return frame
-
-
-def _find_within(
-    partition: TopicPartition, records: InputBatch, ends: dict[TopicPartition, int]
-) -> tuple[int, InputBatch]:
-    """Return the number of a partition, and those of its records that are before its end."""
-    end = ends.get(partition, 0)
-    if records.offsets[-1] >= end:
-        records = slice_of(records, 0, bisect.bisect_left(records.offsets, end))
-    return partition.partition, records
-
-
-def _advance_to_ends(feed: RecordFeed, position: dict[TopicPartition, int], ends: dict[TopicPartition, int]) -> bool:
-    """Move to the ends of partitions that are read to them, and return whether a position moved."""
-    moved = False
-    for each, end in feed.ends().items():
-        if each in ends and end > position[each]:
-            position[each] = end
-            moved = True
-    return moved

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import pyarrow as pa
 
@@ -10,7 +10,7 @@ from streamrt.errors import ArgumentValueError, SchemaError, SerializationError
 from streamrt.kafka.reading.input_reader import InputBatch
 from streamrt.schema import Schema
 from streamrt.serializers.base import MessageField
-from streamrt.serializers.row_formats import RowFormat
+from streamrt.serializers.row_formats import KeyFormat, RowFormat
 from streamrt.tables.rows.rows import ChangeType, ScanRecord
 
 __all__ = ["OnBadRecord", "RowReader", "slice_of"]
@@ -38,6 +38,9 @@ class RowReader:
         changes: whether batches have the column `_change_type`.
         metadata: whether they have `_change_type`, `_offset`, `_timestamp` and `_partition`.
         on_error: what becomes of records that are not rows.
+        keys: format of the keys of a table with a primary key; None for a log table.
+        current: whether records of a table with a primary key are the last ones of their keys, each of them an insert.
+            Otherwise they are upserts and deletes; rows that are deleted have the columns of their key, and null in others.
 
     Raises:
         SchemaError: if there is no such column, or a column has the name of one that is added.
@@ -52,6 +55,8 @@ class RowReader:
         changes: bool = False,
         metadata: bool = False,
         on_error: OnBadRecord = "fail",
+        keys: KeyFormat | None = None,
+        current: bool = False,
     ) -> None:
         if on_error not in ("fail", "skip"):
             raise ArgumentValueError(f'on_error must be "fail" or "skip", got {on_error!r}')
@@ -72,47 +77,72 @@ class RowReader:
                     f"the column {each.name!r} is in the schema, and would be added again: leave it out of columns=, or the "
                     "added ones out"
                 )
-        self.arrow: pa.Schema = pa.schema([*self.schema.arrow, *added])
+        self._keys = keys
+        self._current = current
+        self._has_deletes = keys is not None and not current
+        # Rows that are deleted have their key only.
+        self._base: pa.Schema = pa.schema(
+            [
+                each.with_nullable(each.nullable or (self._has_deletes and each.name not in schema.primary_key))
+                for each in self.schema.arrow
+            ]
+        )
+        self.arrow: pa.Schema = pa.schema([*self._base, *added])
         self._with_change = bool(added)
         self.skipped = 0
 
-    def batch(self, partition: int, records: InputBatch) -> pa.RecordBatch:
+    def batch(self, partition: int, records: InputBatch, changes: Sequence[ChangeType] | None = None) -> pa.RecordBatch:
         """Return records as rows.
+
+        Args:
+            partition: number of the partition.
+            records: the records.
+            changes: what each of them does to the table, if their values do not say it.
 
         Raises:
             SerializationError: if one is not a row; it names topic, partition and offset.
         """
         try:
-            rows = self._decode_values(records.values)
+            rows = self._decode_values(records)
         except SerializationError:
-            records = self._drop_refused(partition, records)
-            rows = self._decode_values(records.values)
-        return self._finish_batch(rows, partition, records)
+            good = self._refuse_bad_records(partition, records)
+            columns = (None if column is None else [column[index] for index in good] for column in records)
+            records = InputBatch(*columns)  # type: ignore[arg-type]
+            changes = None if changes is None else [changes[index] for index in good]
+            rows = self._decode_values(records)
+        return self._finish_batch(rows, partition, records, changes)
 
-    def record(self, partition: int, records: InputBatch, index: int) -> ScanRecord | None:
+    def record(
+        self, partition: int, records: InputBatch, index: int, change: ChangeType | None = None
+    ) -> ScanRecord | None:
         """Return one record as a row, or None if it is not a row and such records are skipped.
+
+        Args:
+            partition: number of the partition.
+            records: records of it.
+            index: which of them.
+            change: what it does to the table, if its value does not say it.
 
         Raises:
             SerializationError: if it is not a row; it names topic, partition and offset.
         """
-        value, offset = records.values[index], records.offsets[index]
+        value, offset, key = records.values[index], records.offsets[index], records.keys[index]
         try:
-            if value is None:
-                raise SerializationError("the record has no value")
-            row = self._decode_one(value, None)
+            row = self._decode_record(key, value)
         except SerializationError as error:
             self._refuse_record(partition, offset, error)
             return None
         if self._names is not None:
             row = {name: row[name] for name in self._names}
-        return ScanRecord(offset, records.timestamps[index], ChangeType.APPEND, row, records.keys[index], partition)
+        change = self._change_of(value) if change is None else change
+        return ScanRecord(offset, records.timestamps[index], change, row, key, partition)
 
     def leading_good(self, records: InputBatch) -> int:
         """Return how many records there are before the first one that is not a row; all, if such records are skipped."""
         if self._is_skipping:
             return len(records.values)
-        for index, value in enumerate(records.values):
-            if self._find_fault(value) is not None:
+        for index, (key, value) in enumerate(zip(records.keys, records.values, strict=True)):
+            if self._find_fault(key, value) is not None:
                 return index
         return len(records.values)
 
@@ -120,31 +150,65 @@ class RowReader:
         """Return a batch without rows."""
         return pa.RecordBatch.from_pylist([], self.arrow)
 
-    def _decode_values(self, values: Sequence[bytes | None]) -> pa.RecordBatch:
-        if None in values:
-            raise SerializationError("a record has no value")
-        return self._format.decode_batch(values, self._topic, self._names)  # type: ignore[arg-type]
+    def _change_of(self, value: bytes | None) -> ChangeType:
+        if self._keys is None:
+            return ChangeType.APPEND
+        if self._current:
+            return ChangeType.INSERT
+        return ChangeType.UPDATE_AFTER if value is not None else ChangeType.DELETE
 
-    def _find_fault(self, value: bytes | None) -> SerializationError | None:
-        if value is None:
-            return SerializationError("the record has no value")
+    def _decode_record(self, key: bytes | None, value: bytes | None) -> dict[str, Any]:
+        if self._keys is not None and key is None:
+            raise SerializationError("the record has no key, which is the primary key of a row")
+        if value is not None:
+            row: dict[str, Any] = self._decode_one(value, None)
+            return row
+        if self._keys is None or key is None or not self._has_deletes:
+            raise SerializationError("the record has no value")
+        return {**dict.fromkeys(self._format.schema.names), **self._keys.decode(key)}
+
+    def _decode_values(self, records: InputBatch) -> pa.RecordBatch:
+        values = records.values
+        if self._keys is not None and None in records.keys:
+            raise SerializationError("a record has no key")
+        if None not in values:
+            return self._format.decode_batch(values, self._topic, self._names)  # type: ignore[arg-type]
+        if not self._has_deletes:
+            raise SerializationError("a record has no value")
+        written = [index for index, value in enumerate(values) if value is not None]
+        deleted = [index for index, value in enumerate(values) if value is None]
+        rows = self._format.decode_batch([value for value in values if value is not None], self._topic, self._names)
+        gone = [self._decode_record(records.keys[index], None) for index in deleted]
+        found = pa.Table.from_batches(
+            [
+                pa.RecordBatch.from_arrays(rows.columns, schema=self._base),
+                pa.RecordBatch.from_pylist(
+                    [{name: row[name] for name in self._base.names} for row in gone], self._base
+                ),
+            ]
+        )
+        order = [0] * len(values)
+        for at, index in enumerate([*written, *deleted]):
+            order[index] = at
+        return found.take(pa.array(order, pa.int64())).combine_chunks().to_batches()[0]
+
+    def _find_fault(self, key: bytes | None, value: bytes | None) -> SerializationError | None:
         try:
-            self._decode_one(value, None)
+            self._decode_record(key, value)
         except SerializationError as error:
             return error
         return None
 
-    def _drop_refused(self, partition: int, records: InputBatch) -> InputBatch:
-        """Return the records that are rows; the others are refused."""
+    def _refuse_bad_records(self, partition: int, records: InputBatch) -> list[int]:
+        """Return which records are rows; the others are refused."""
         good = []
-        for index, value in enumerate(records.values):
-            fault = self._find_fault(value)
+        for index, (key, value) in enumerate(zip(records.keys, records.values, strict=True)):
+            fault = self._find_fault(key, value)
             if fault is None:
                 good.append(index)
             else:
                 self._refuse_record(partition, records.offsets[index], fault)
-        columns = ([column[index] for index in good] if column is not None else None for column in records)
-        return InputBatch(*columns)  # type: ignore[arg-type]
+        return good
 
     def _refuse_record(self, partition: int, offset: int, error: SerializationError) -> None:
         where = f"{self._topic}[{partition}] at offset {offset}"
@@ -161,10 +225,15 @@ class RowReader:
                 error,
             )
 
-    def _finish_batch(self, rows: pa.RecordBatch, partition: int, records: InputBatch) -> pa.RecordBatch:
+    def _finish_batch(
+        self, rows: pa.RecordBatch, partition: int, records: InputBatch, changes: Sequence[ChangeType] | None
+    ) -> pa.RecordBatch:
         arrays = list(rows.columns)
-        if self._with_change:
-            arrays.append(pa.repeat(ChangeType.APPEND.short, rows.num_rows))
+        if self._with_change and changes is None and not self._has_deletes:
+            arrays.append(pa.repeat(self._change_of(b"").short, rows.num_rows))
+        elif self._with_change:
+            kinds = map(self._change_of, records.values) if changes is None else changes
+            arrays.append(pa.array([each.short for each in kinds], pa.string()))
         if self._metadata:
             arrays += [
                 pa.array(records.offsets, pa.int64()),
