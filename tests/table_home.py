@@ -112,11 +112,19 @@ def create(links: TableLinks, info: TableInfo) -> Table:
 
 def committed(links: TableLinks, table: Table) -> list[Stored]:
     """Return the committed rows of a table, by partition."""
+    rows_as = Home(links).row_format(table.info)
+    return [
+        Stored(rows_as.decode(value or b"", str(table.info.topic)), key, timestamp, partition)
+        for partition, key, value, timestamp in committed_records(links, table)
+    ]
+
+
+def committed_records(links: TableLinks, table: Table) -> list[tuple[int, bytes | None, bytes | None, int]]:
+    """Return partition, key, value and timestamp of the committed records of a table, by partition."""
     info = table.info
     assert info.topic is not None
     assert info.num_partitions is not None
-    rows_as = Home(links).row_format(info)
-    found: list[Stored] = []
+    found: list[tuple[int, bytes | None, bytes | None, int]] = []
     partitions = [TopicPartition(info.topic, number) for number in range(info.num_partitions)]
     bounds = links.admin().offset_bounds(partitions, isolation_level="read_committed")
     for partition, (start, end) in bounds.items():
@@ -127,8 +135,7 @@ def committed(links: TableLinks, table: Table) -> list[Stored]:
             while start < end and feed.ends().get(partition, -1) < end and time.monotonic() < deadline:
                 for _, batch in feed.poll(0.2, 10_000):
                     for key, value, timestamp in zip(batch.keys, batch.values, batch.timestamps, strict=True):
-                        row = rows_as.decode(value or b"", info.topic)
-                        found.append(Stored(row, key, timestamp, partition.partition))
+                        found.append((partition.partition, key, value, timestamp))
     return found
 
 

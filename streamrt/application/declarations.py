@@ -80,8 +80,8 @@ class Declarations:
     def maintain(self, table: Table | str) -> NoReturn:
         """See `Application.maintain`."""
         raise InvalidOperationError(
-            f"maintain({_name_of(table)}) is not there yet, because tables with a primary key are created and described "
-            "alone: merge rows in the state of dataframe(table), and write them by to_table()"
+            f"maintain({_name_of(table)}) is not there yet, because tables with a primary key take whole rows: merge rows in "
+            "the state of dataframe(table), and write them by to_table()"
         )
 
     def sql(self, program: str, args: Mapping[str, Any] | None = None, **frames: StreamingDataFrame) -> NoReturn:

@@ -11,11 +11,8 @@ _LOOKUPS = (
     "keep the rows of app.dataframe(table) in the state of an application, and ask it by app.query_state(), or read all of "
     "them by scan()"
 )
-_UPSERTS = "append() rows to a log table, and let an application keep the newest of each key in its state"
 _LAKES = "sinks of an application write files to object stores, and scan().to_parquet() writes one file"
 _INSTEAD = {
-    "upsert": _UPSERTS,
-    "delete": f"config={{'retention.ms': ...}} ends rows by their age; {_UPSERTS}",
     "get": _LOOKUPS,
     "get_many": _LOOKUPS,
     "prefix": _LOOKUPS,
@@ -52,7 +49,5 @@ def refuse(info: TableInfo, method: str) -> NoReturn:
             f"needs a table with a primary key, and the rows of table {name!r} are in another system ({info.connector})"
         )
     else:
-        reason = (
-            f"is not there yet for table {name!r}, because tables with a primary key are created and described alone"
-        )
+        reason = f"is not there yet for table {name!r}, because tables with a primary key are written and scanned"
     raise InvalidOperationError(f"{method}() {reason}: {_INSTEAD[method]}")

@@ -172,7 +172,7 @@ class Table:
                 tables without a key; and producer options of librdkafka.
 
         Raises:
-            InvalidOperationError: if the table has a primary key, or is in another system.
+            InvalidOperationError: if the table is in another system, or `columns` leave some out and it has a primary key.
             SchemaError: if the table has no schema, or `columns` do not fit it.
             ConfigurationError: if an option cannot be used.
             TopicNotFoundError: if the topic does not exist.
@@ -215,6 +215,48 @@ class Table:
         """
         with self.writer() as writer:
             writer.append_rows(rows)
+            return writer.flush(self._home.timeout)
+
+    def upsert(self, rows: Any) -> Offsets:
+        """Insert rows into a table with a primary key, or replace those with their keys; wait until brokers have them.
+
+        All are written or, if one does not fit, none. Each call makes a producer: for more than one, use `writer`.
+
+        Args:
+            rows: a list of rows, a single mapping, or a frame, as `append` takes them.
+
+        Returns:
+            A completion token: the offsets after these rows, with the id of the topic.
+
+        Raises:
+            SchemaMismatchError: if a row does not fit; the message names its number, from 0 on.
+            InvalidOperationError: if the table has no primary key.
+            ProducerError: if rows were not delivered. Other errors are those of `writer` and of `TableWriter.upsert`.
+        """
+        with self.writer() as writer:
+            writer.upsert_rows(rows)
+            return writer.flush(self._home.timeout)
+
+    def delete(self, keys: Any) -> Offsets:
+        """Delete the rows with some primary keys, where there are such; wait until brokers have the records that do so.
+
+        All keys are checked first, and if one does not fit, no row is deleted.
+
+        Args:
+            keys: a list of keys, each the value of the one key column; or a list or tuple with those of all, in the order
+                of the primary key; or a mapping with the key columns, or with all. Or a single mapping, or a frame with
+                these columns.
+
+        Returns:
+            A completion token: the offsets after these records, with the id of the topic.
+
+        Raises:
+            SchemaMismatchError: if a key does not fit; the message names its number, from 0 on.
+            InvalidOperationError: if the table has no primary key.
+            ProducerError: if records were not delivered. Other errors are those of `writer` and of `TableWriter.delete`.
+        """
+        with self.writer() as writer:
+            writer.delete_rows(keys)
             return writer.flush(self._home.timeout)
 
     def scan(
@@ -426,28 +468,6 @@ class Table:
             ```
         """
         return self._reads.detect_schema(limit, timeout, types, start)
-
-    def upsert(self, rows: Any) -> NoReturn:
-        """Refuse to insert or update rows.
-
-        Args:
-            rows: the rows.
-
-        Raises:
-            InvalidOperationError: always.
-        """
-        refuse(self._info, "upsert")
-
-    def delete(self, keys: Any) -> NoReturn:
-        """Refuse to delete rows.
-
-        Args:
-            keys: their keys.
-
-        Raises:
-            InvalidOperationError: always.
-        """
-        refuse(self._info, "delete")
 
     def get(self, key: Any, **options: Any) -> NoReturn:
         """Refuse to look up a row.

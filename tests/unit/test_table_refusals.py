@@ -15,8 +15,6 @@ METHODS: dict[str, tuple[Callable[[Table], object], str]] = {
     "get": (lambda table: table.get(1, timeout=1), "app.query_state"),
     "get_many": (lambda table: table.get_many([1]), "app.query_state"),
     "prefix": (lambda table: table.prefix({"id": 1}, limit=1), "app.query_state"),
-    "upsert": (lambda table: table.upsert([{"id": 1}]), "keep the newest of each key in its state"),
-    "delete": (lambda table: table.delete([1]), "retention.ms"),
     "replica": (lambda table: table.replica(everywhere=True), "subscribe() follows the rows"),
     "snapshot": (
         lambda table: table.snapshot(["id"], at=None),
@@ -25,7 +23,7 @@ METHODS: dict[str, tuple[Callable[[Table], object], str]] = {
 }
 TABLES = {
     "log": "needs a table with a primary key, and 'default.log' is a log table",
-    "keyed": "is not there yet for table 'default.keyed', because tables with a primary key are created and described alone",
+    "keyed": "is not there yet for table 'default.keyed', because tables with a primary key are written and scanned",
     "remote": "needs a table with a primary key, and the rows of table 'default.remote' are in another system (http-sse)",
 }
 
@@ -39,7 +37,7 @@ def catalog() -> Catalog:
     return catalog
 
 
-@pytest.mark.rows("FL-052", "FL-053", "FL-068", "FL-069", "FL-079")
+@pytest.mark.rows("FL-053", "FL-068", "FL-069", "FL-079")
 @pytest.mark.parametrize("kind", TABLES)
 @pytest.mark.parametrize("method", METHODS)
 def test_what_needs_a_primary_key(catalog: Catalog, method: str, kind: str) -> None:
@@ -49,15 +47,6 @@ def test_what_needs_a_primary_key(catalog: Catalog, method: str, kind: str) -> N
     text = str(error.value)
     assert text.startswith(f"{method}() {TABLES[kind]}: ")
     assert advice in text
-
-
-@pytest.mark.rows("FL-052")
-def test_writers_of_log_tables(catalog: Catalog) -> None:
-    with catalog.table("log").writer() as writer:
-        with pytest.raises(InvalidOperationError, match=r"a log table has no upserts"):
-            writer.upsert({"id": 1})
-        with pytest.raises(InvalidOperationError, match=r"a log table has no deletes"):
-            writer.delete(1)
 
 
 @pytest.mark.parametrize(
@@ -82,7 +71,7 @@ def test_writers_of_log_tables(catalog: Catalog) -> None:
         ),
         (
             lambda catalog, app: app.maintain(catalog.table("keyed")),
-            "maintain('default.keyed') is not there yet, because tables with a primary key are created and described alone",
+            "maintain('default.keyed') is not there yet, because tables with a primary key take whole rows: merge",
         ),
         (
             lambda _, app: app.sql("SELECT 1", {"a": 1}),

@@ -387,22 +387,9 @@ class TestChanges:
         ):
             writer.write(pa.table({"_change_type": ["+A"]}))
 
-    @pytest.mark.rows("FL-075", "FL-076")
-    def test_log_tables_have_no_keys(self, events: Table) -> None:
-        with events.writer() as writer:
-            with pytest.raises(InvalidOperationError, match=r"a log table has no deletes"):
-                writer.delete(1)
-            with pytest.raises(InvalidOperationError, match=r"a log table has no upserts"):
-                writer.upsert({"id": 1})
-
 
 class TestTables:
     """Tables that cannot be written."""
-
-    def test_primary_key(self, links: MemoryLinks) -> None:
-        info = table_info("id INT, PRIMARY KEY (id)", kind="primary-key")
-        with pytest.raises(InvalidOperationError, match=r"writing to tables with a primary key is not there yet"):
-            create(links, info).writer()
 
     def test_external(self, links: MemoryLinks) -> None:
         table = Table(table_info(EVENTS, kind="external"), Home(links))

@@ -28,7 +28,7 @@ class Portion:
     Outcomes come in the thread that polls the sender; other threads may read them meanwhile.
 
     Args:
-        values: their values.
+        values: their values; None is a tombstone.
         keys: their keys; None if they have none.
         timestamps: their timestamps in ms since the Unix epoch; None, as a whole or of a record, is the wall clock.
         partition: the partition of all of them; without one, the key decides (murmur2), or chance.
@@ -43,7 +43,7 @@ class Portion:
 
     def __init__(
         self,
-        values: Sequence[bytes],
+        values: Sequence[bytes | None],
         keys: Sequence[bytes | None] | None = None,
         timestamps: Sequence[int | None] | None = None,
         partition: int | None = None,

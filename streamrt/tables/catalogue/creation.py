@@ -47,7 +47,7 @@ logger = logging.getLogger("streamrt.tables")
 _RESERVED = "_streamrt_"
 _SAMPLE = 100
 _SAMPLE_S = 5.0
-_NOT_YET = "is not there yet: primary-key tables are created and described, and not maintained"
+_NOT_YET = "is not there yet: tables with a primary key take whole rows and deletes, and nothing merges rows"
 
 
 @dataclass(frozen=True)

@@ -22,12 +22,13 @@ _EPOCH = datetime.datetime(1970, 1, 1)
 _EPOCH_UTC = _EPOCH.replace(tzinfo=datetime.timezone.utc)
 _MS = datetime.timedelta(milliseconds=1)
 _DAY_MS = 86_400_000
+_REFUSALS = (SchemaMismatchError, SerializationError, ProducerError)
 
 
 class EncodedRow(NamedTuple):
-    """A row as a record; without a timestamp, it gets that of the moment."""
+    """A row as a record; without a value, it deletes a row, and without a timestamp, it gets that of the moment."""
 
-    value: bytes
+    value: bytes | None
     key: bytes | None
     timestamp: int | None
 
@@ -37,12 +38,12 @@ class EncodedRows:
     """Rows as records, column by column.
 
     Attributes:
-        values: their values.
+        values: their values; None deletes the row of the key.
         keys: their keys; None if they have none.
         timestamps: their timestamps; None, as a whole or of a row, is the time of the moment.
     """
 
-    values: Sequence[bytes]
+    values: Sequence[bytes | None]
     keys: Sequence[bytes | None] | None = None
     timestamps: Sequence[int | None] | None = None
 
@@ -101,6 +102,11 @@ class RowEncoder:
         self._time = next((each for each in schema.fields if each.name == schema.time), None)
         self._milliseconds = None if self._time is None else _milliseconds(self._time)
 
+    @property
+    def left_out(self) -> tuple[str, ...]:
+        """Names of the columns that rows do not give."""
+        return tuple(self._left_out)
+
     def row(self, row: Mapping[str, Any] | Sequence[Any]) -> EncodedRow:
         """Return a row as a record.
 
@@ -114,19 +120,30 @@ class RowEncoder:
         except (SchemaMismatchError, SerializationError) as error:
             raise self._locate_error(error) from None
 
-    def rows(self, rows: Sequence[Mapping[str, Any] | Sequence[Any]]) -> EncodedRows:
-        """Return rows as records; errors, as those of `row`, name the number of the row, from 0 on."""
+    def rows(
+        self, rows: Sequence[Mapping[str, Any] | Sequence[Any]], numbers: Sequence[int] | None = None
+    ) -> EncodedRows:
+        """Return rows as records; errors, as those of `row`, name the number of the row.
+
+        Args:
+            rows: the rows.
+            numbers: their numbers, for errors; by default from 0 on.
+        """
         frame = columns_of_rows(rows, self._given)
         if frame is not None:
-            with contextlib.suppress(SchemaMismatchError):
+            with contextlib.suppress(*_REFUSALS):
                 # The check of single rows finds the same error, and says more about it.
                 table = frame.fitted(self.schema, self._given.names)
                 if table is not None:
                     return self._encode_columns(table)
-        return self._one_by_one(rows)
+        return self._one_by_one(rows, numbers)
 
-    def frame(self, rows: Any) -> EncodedRows:
+    def frame(self, rows: Any, numbers: Sequence[int] | None = None) -> EncodedRows:
         """Return the rows of a table or batch of Arrow, or a data frame of pandas or polars; errors are as those of `rows`.
+
+        Args:
+            rows: the frame.
+            numbers: the numbers of its rows, for errors; by default from 0 on.
 
         Raises:
             ArgumentTypeError: if it is neither.
@@ -136,16 +153,51 @@ class RowEncoder:
             table = frame.fitted(self.schema, self._given.names)
             rows_one_by_one = frame.rows(self.schema) if table is None else []
         except SchemaMismatchError as error:
-            raise self._locate_error(error) from None
-        return self._one_by_one(rows_one_by_one) if table is None else self._encode_columns(table)
+            if numbers is None:
+                raise self._locate_error(error) from None
+            return self._one_by_one(frame.rows(self.schema), numbers)
+        if table is None:
+            return self._one_by_one(rows_one_by_one, numbers)
+        try:
+            return self._encode_columns(table)
+        except _REFUSALS:
+            if numbers is None:
+                raise
+            return self._one_by_one(frame.rows(self.schema), numbers)
 
-    def _one_by_one(self, rows: Sequence[Mapping[str, Any] | Sequence[Any]]) -> EncodedRows:
+    def tombstone(self, key: bytes) -> EncodedRow:
+        """Return the record that deletes the row of a key.
+
+        Raises:
+            ProducerError: if it is too large for a record.
+        """
+        return self._check_size(EncodedRow(None, key, None))
+
+    def tombstones(self, keys: Sequence[bytes], numbers: Sequence[int] | None = None) -> EncodedRows:
+        """Return the records that delete the rows of keys.
+
+        Args:
+            keys: the keys.
+            numbers: their numbers, for errors; by default from 0 on.
+
+        Raises:
+            ProducerError: if one is too large for a record.
+        """
+        for number, key in enumerate(keys):
+            self._check_size(EncodedRow(None, key, None), f"row {number if numbers is None else numbers[number]}: ")
+        empty: list[Any] = [None] * len(keys)
+        return EncodedRows(empty, keys, None if self._time is None else empty)
+
+    def _one_by_one(
+        self, rows: Sequence[Mapping[str, Any] | Sequence[Any]], numbers: Sequence[int] | None = None
+    ) -> EncodedRows:
         encoded: list[EncodedRow] = []
         try:
             for row in rows:
                 encoded.append(self._encode_row(row))
-        except (SchemaMismatchError, SerializationError, ProducerError) as error:
-            raise self._locate_error(error, f"row {len(encoded)}: ") from None
+        except _REFUSALS as error:
+            number = len(encoded) if numbers is None else numbers[len(encoded)]
+            raise self._locate_error(error, f"row {number}: ") from None
         return EncodedRows(
             [each.value for each in encoded],
             None if self._keys_as is None else [each.key for each in encoded],
@@ -203,7 +255,7 @@ class RowEncoder:
         return timestamps
 
     def _check_size(self, encoded: EncodedRow, where: str = "") -> EncodedRow:
-        size = len(encoded.value) + len(encoded.key or b"")
+        size = len(encoded.value or b"") + len(encoded.key or b"")
         if size > self._max_bytes:
             raise ProducerError(
                 f"{where}a row of {size:,} bytes for table {self._table!r} is larger than message.max.bytes="

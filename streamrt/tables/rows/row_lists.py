@@ -2,21 +2,39 @@
 
 import datetime
 import decimal
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
 
+from streamrt.errors import ArgumentTypeError
 from streamrt.schema import Column, Schema
 from streamrt.schema.columns import NO_DEFAULT
-from streamrt.tables.rows.arrow_rows import Frame
+from streamrt.tables.rows.arrow_rows import Frame, is_frame
 
-__all__ = ["columns_of_rows"]
+__all__ = ["columns_of_rows", "list_rows"]
 
 _NONE = type(None)
 _UNSURE = (pa.ArrowException, ArithmeticError, ValueError, TypeError)
 _FEWEST = 16
 """Fewer rows are faster one by one."""
+
+
+def list_rows(rows: Any, what: str = "rows") -> Any:
+    """Return a frame as it is, a single mapping as a list, and another iterable as a list.
+
+    Args:
+        rows: the rows, or keys of rows.
+        what: the word for them, for errors.
+
+    Raises:
+        ArgumentTypeError: if it is none of these.
+    """
+    if is_frame(rows):
+        return rows
+    if isinstance(rows, (str, bytes)) or not isinstance(rows, Iterable):
+        raise ArgumentTypeError(f"{what} are a list of {what}, or a table of Arrow, not {type(rows).__name__}")
+    return [rows] if isinstance(rows, Mapping) else list(rows)
 
 
 def columns_of_rows(rows: Sequence[Any], given: Schema) -> Frame | None:

@@ -18,6 +18,8 @@ from streamrt.tables.access.links import TableLinks
 from streamrt.tables.access.positions import TopicPositions
 from streamrt.tables.access.topic_watch import TopicWatch
 from streamrt.tables.descriptions.info import TableInfo
+from streamrt.tables.rows.change_encoder import ChangeEncoder
+from streamrt.tables.rows.key_encoder import KeyEncoder
 from streamrt.tables.rows.row_encoder import RowEncoder
 from streamrt.tables.writing.writer import TableWriter
 from streamrt.tables.writing.writer_states import WriterStates
@@ -56,7 +58,7 @@ def open_writer(
     chosen = dict(options or {})
     assigner = _assigner_of(chosen.pop("assigner", None), info)
     _refuse_options(chosen)
-    encoder = RowEncoder(info.name, topic, schema, rows_as(info), keys_as(info), columns, _max_bytes(chosen))
+    encoder = _encoder_of(info, topic, schema, rows_as(info), keys_as(info), columns, _max_bytes(chosen))
     if writer_id is not None:
         check_writer_id(writer_id)
     admin = links.admin()
@@ -100,11 +102,6 @@ def _make_stale_error(topic: str, table: str, *, has_id: bool) -> StaleTokenErro
 
 
 def _check_writable(info: TableInfo) -> tuple[str, Schema]:
-    if info.kind == "primary-key":
-        raise InvalidOperationError(
-            f"writing to tables with a primary key is not there yet, and {info.name!r} has one: upserts and deletes come "
-            "with lookups; a log table takes all rows"
-        )
     if info.kind == "external" or info.topic is None:
         raise InvalidOperationError(
             f"table {info.name!r} is external ({info.connector}) and has no topic to write to: an application writes to it"
@@ -112,6 +109,27 @@ def _check_writable(info: TableInfo) -> tuple[str, Schema]:
     if info.schema is None:
         raise SchemaError(f"table {info.name!r} has no schema: set one by set_schema(), or see detect_schema()")
     return info.topic, info.schema
+
+
+def _encoder_of(
+    info: TableInfo,
+    topic: str,
+    schema: Schema,
+    rows_as: RowFormat,
+    keys_as: KeyFormat | None,
+    columns: Sequence[str | int] | None,
+    max_bytes: int,
+) -> ChangeEncoder:
+    encoder = RowEncoder(info.name, topic, schema, rows_as, keys_as, columns, max_bytes)
+    if info.kind != "primary-key" or keys_as is None:
+        return ChangeEncoder(info.name, encoder, None)
+    if encoder.left_out:
+        raise InvalidOperationError(
+            f"writer(columns=...) leaves out the column {encoder.left_out[0]!r} of table {info.name!r}, and upserts replace "
+            "whole rows: give all columns, in any order; partial updates need a maintained table, and "
+            "create_table(maintained=True) is not there yet"
+        )
+    return ChangeEncoder(info.name, encoder, KeyEncoder(info.name, keys_as))
 
 
 def _assigner_of(assigner: object, info: TableInfo) -> str:

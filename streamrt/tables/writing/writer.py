@@ -17,7 +17,7 @@ import enum
 import logging
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -41,8 +41,9 @@ from streamrt.tables.access.links import RecordSender
 from streamrt.tables.access.topic_watch import TopicWatch
 from streamrt.tables.descriptions.info import TableInfo
 from streamrt.tables.rows.arrow_rows import is_frame, is_frame_of
-from streamrt.tables.rows.row_changes import inserted_frame, inserted_row
-from streamrt.tables.rows.row_encoder import EncodedRow, EncodedRows, RowEncoder
+from streamrt.tables.rows.change_encoder import ChangeEncoder
+from streamrt.tables.rows.row_encoder import EncodedRow, EncodedRows
+from streamrt.tables.rows.row_lists import list_rows
 from streamrt.tables.writing.assigner import REFRESH_S, RoundRobin
 from streamrt.tables.writing.delivery import BatchResult, Deliveries, WriteResult
 from streamrt.tables.writing.portions import portions_of
@@ -81,7 +82,7 @@ class TableWriter:
     Args:
         info: the table.
         sender: what records are written with.
-        encoder: what makes records of rows.
+        encoder: what makes records of rows and changes.
         around: over how many partitions rows go around; None leaves them to their keys, or to the client.
         watch: knows Kafka's id of the topic, and whether that is still the same.
         timeout: seconds to wait for brokers when it is closed.
@@ -104,7 +105,7 @@ class TableWriter:
         self,
         info: TableInfo,
         sender: RecordSender,
-        encoder: RowEncoder,
+        encoder: ChangeEncoder,
         *,
         around: int | None,
         watch: TopicWatch,
@@ -144,7 +145,7 @@ class TableWriter:
         return self._require_transactions("state").saved.state
 
     def append(self, row: Mapping[str, Any] | Sequence[Any]) -> WriteResult:
-        """Write a row.
+        """Write a row of a log table.
 
         Args:
             row: a mapping, or a list or tuple with a value for each column. Mappings may leave out what has a default or
@@ -157,7 +158,7 @@ class TableWriter:
             SchemaMismatchError: if it does not fit the schema; the message names column, type and rule, and no value.
             SerializationError: if the format cannot carry it.
             ProducerError: if it is too large.
-            InvalidOperationError: if the writer is closed.
+            InvalidOperationError: if the writer is closed, or the table has a primary key.
             TransactionError: if the transaction of a writer with an id has failed. WriterFencedError says that another
                 writer has taken the id.
 
@@ -168,17 +169,7 @@ class TableWriter:
                 position = writer.append([2, "bob"]).wait(timeout=10)
             ```
         """
-        # What `_hold_writer` does; its generator would cost as much as a third of the rest.
-        self._require_own_process()
-        with self._lock:
-            self._require_open()
-            encoded = self._encoder.row(row)
-            result = WriteResult(self._deliveries)
-            try:
-                self._send_row(encoded, result)
-            except TransactionError as error:
-                raise self._note_error(error) from error
-            return result
+        return self._write_row(self._encoder.appended, row)
 
     def append_arrow(self, rows: pa.Table | pa.RecordBatch) -> BatchResult:
         """Write the rows of a table or record batch of Arrow; columns are found by name.
@@ -195,7 +186,7 @@ class TableWriter:
         """
         if not isinstance(rows, (pa.Table, pa.RecordBatch)):
             raise ArgumentTypeError(f"append_arrow() takes a Table or RecordBatch of Arrow, not {type(rows).__name__}")
-        return self._append_frame(rows)
+        return self._write_all(self._encoder.all_appended, rows)
 
     def append_pandas(self, rows: "pd.DataFrame") -> BatchResult:
         """Write the rows of a data frame of pandas, as `append_arrow` does. The index is left out, and NaN is null.
@@ -209,7 +200,7 @@ class TableWriter:
         """
         if not is_frame_of("pandas", rows):
             raise ArgumentTypeError(f"append_pandas() takes a DataFrame of pandas, not {type(rows).__name__}")
-        return self._append_frame(rows)
+        return self._write_all(self._encoder.all_appended, rows)
 
     def append_polars(self, rows: Any) -> BatchResult:
         """Write the rows of a data frame of polars, as `append_arrow` does.
@@ -223,35 +214,7 @@ class TableWriter:
         """
         if not is_frame_of("polars", rows):
             raise ArgumentTypeError(f"append_polars() takes a DataFrame of polars, not {type(rows).__name__}")
-        return self._append_frame(rows)
-
-    def write(self, changes: Any) -> BatchResult:
-        """Write changes: `{"insert": row}`, or a frame with the column `_change_type`; all or, if one is refused, none.
-
-        Args:
-            changes: a mapping for each change, from what is done to the row; or a frame, as `append_rows` takes it, whose
-                column `_change_type` has "+A" or "+I". A log table knows no updates and no deletes. Its column
-                `insert_delete`, which frames of `Table.on_changes` have, is left out.
-
-        Raises:
-            ArgumentTypeError: if one is not such a mapping.
-            ArgumentValueError: if a frame has no such column, or other values in it.
-            InvalidOperationError: if one is an update or a delete. Other errors are those of `append`.
-
-        Example:
-            ```python
-            writer.write([{"insert": {"order_id": 1}}, {"insert": {"order_id": 2}}]).wait(timeout=10)
-            writer.write(table.scan(changes=True).to_arrow())
-            ```
-        """
-        if is_frame(changes):
-            with self._hold_writer():
-                return self._append_all(self._encoder.frame(inserted_frame(changes, self.schema, self._name)))
-        if isinstance(changes, (str, bytes, Mapping)) or not isinstance(changes, Iterable):
-            raise ArgumentTypeError(f"write() takes a list of changes, or a frame, not {type(changes).__name__}")
-        with self._hold_writer():
-            rows = [inserted_row(number, each, self._name) for number, each in enumerate(changes)]
-            return self._append_all(self._encoder.rows(rows))
+        return self._write_all(self._encoder.all_appended, rows)
 
     def append_rows(self, rows: Any) -> BatchResult:
         """Write rows, as `append` takes them, or a frame, as `append_arrow`, `append_pandas` and `append_polars` take it.
@@ -265,28 +228,103 @@ class TableWriter:
             SchemaMismatchError: if a row does not fit the schema; the message names its number, from 0 on. Other errors
                 are those of `append`.
         """
-        if is_frame(rows):
-            return self._append_frame(rows)
-        if isinstance(rows, (str, bytes)) or not isinstance(rows, Iterable):
-            raise ArgumentTypeError(f"rows are a list of rows, or a table of Arrow, not {type(rows).__name__}")
-        with self._hold_writer():
-            return self._append_all(self._encoder.rows([rows] if isinstance(rows, Mapping) else list(rows)))
+        return self._write_all(self._encoder.all_appended, list_rows(rows))
 
     def upsert(self, row: Mapping[str, Any] | Sequence[Any]) -> WriteResult:
-        """Refuse to insert or update a row, which a log table cannot.
+        """Insert a row into a table with a primary key, or replace the one with its key.
+
+        Args:
+            row: a mapping, or a list or tuple with a value for each column. Columns that a mapping leaves out get their
+                default, or null: the row that was there is not looked at.
+
+        Returns:
+            What becomes of it, as of `append`.
 
         Raises:
-            InvalidOperationError: always.
+            SchemaMismatchError: if it does not fit the schema, such as by a key column that is null.
+            InvalidOperationError: if the writer is closed, or the table is a log table. Other errors are those of `append`.
+
+        Example:
+            ```python
+            with catalog.table("shop.customers").writer() as writer:
+                writer.upsert({"id": 1, "name": "Ann"})
+                writer.upsert([1, "Anna"])
+                writer.delete(1)
+            ```
         """
-        raise InvalidOperationError(f"a log table has no upserts, and {self._name!r} is one: append() adds rows")
+        return self._write_row(self._encoder.upserted, row)
+
+    def upsert_rows(self, rows: Any) -> BatchResult:
+        """Insert or replace rows, as `upsert` does; all are written or, if one is refused, none.
+
+        Of several rows with one key, the last one counts.
+
+        Args:
+            rows: an iterable of rows, a single mapping, or a frame: a table or record batch of Arrow, or a data frame of
+                pandas or polars.
+
+        Raises:
+            SchemaMismatchError: if a row does not fit the schema; the message names its number, from 0 on. Other errors
+                are those of `upsert`.
+        """
+        return self._write_all(self._encoder.all_upserted, list_rows(rows))
 
     def delete(self, key: Any) -> WriteResult:
-        """Refuse to delete a row, which a log table cannot.
+        """Delete the row with a primary key, if there is one.
+
+        Args:
+            key: the value of the one key column; or a list or tuple with those of all, in the order of the primary key; or a
+                mapping with the key columns, in any order. The mapping may be a whole row, whose other columns are ignored.
+
+        Returns:
+            What becomes of the record that deletes the row, as of `append`.
 
         Raises:
-            InvalidOperationError: always.
+            SchemaMismatchError: if it is not a key of the table; the message names column, type and rule, and no value.
+            InvalidOperationError: if the writer is closed, or the table is a log table. Other errors are those of `append`.
         """
-        raise InvalidOperationError(f"a log table has no deletes, and {self._name!r} is one: retention ends its rows")
+        return self._write_row(self._encoder.deleted, key)
+
+    def delete_rows(self, keys: Any) -> BatchResult:
+        """Delete the rows with some primary keys; all keys are checked first, and if one is refused, no row is deleted.
+
+        Args:
+            keys: an iterable of keys, as `delete` takes them, a single mapping, or a frame with the key columns, or with all.
+
+        Raises:
+            SchemaMismatchError: if one is not a key of the table; the message names its number, from 0 on. Other errors are
+                those of `delete`.
+        """
+        return self._write_all(self._encoder.all_deleted, list_rows(keys, "keys"))
+
+    def write(self, changes: Any) -> BatchResult:
+        """Write changes, in their order; all or, if one is refused, none.
+
+        Args:
+            changes: a mapping for each change, from what is done to the row: `{"insert": row}`; in tables with a primary key
+                also `{"upsert": row}`, `{"update": row}` with all columns, and `{"delete": key}`, whose key may be the row.
+                Or a frame, as `upsert_rows` takes it, with the column `_change_type`. In log tables, it has "+A" or "+I".
+                With a primary key, "+I" and "+U" are rows to upsert, "-D" those to delete, and "-U", a row as it was, is
+                left out. So is the column `insert_delete`, which frames of `Table.on_changes` have.
+
+        Raises:
+            ArgumentTypeError: if one is not such a mapping.
+            ArgumentValueError: if a frame has no such column, or other values in it.
+            InvalidOperationError: if the table does not know a change, such as deletes of a log table.
+            SchemaMismatchError: if a row or a key does not fit; the message names its number, from 0 on. Other errors are
+                those of `append`.
+
+        Example:
+            ```python
+            writer.write([{"insert": {"order_id": 1}}, {"insert": {"order_id": 2}}]).wait(timeout=10)
+            writer.write(table.scan(changes=True).to_arrow())
+            ```
+        """
+        if not is_frame(changes):
+            if isinstance(changes, (str, bytes, Mapping)) or not isinstance(changes, Iterable):
+                raise ArgumentTypeError(f"write() takes a list of changes, or a frame, not {type(changes).__name__}")
+            changes = list(changes)
+        return self._write_all(self._encoder.changes, changes)
 
     def flush(self, timeout: float = 30.0) -> Offsets:
         """Wait until brokers have all rows.
@@ -484,11 +522,24 @@ class TableWriter:
         self._deliveries.close()
         self._sender.abort()
 
-    def _append_frame(self, rows: Any) -> BatchResult:
-        with self._hold_writer():
-            return self._append_all(self._encoder.frame(rows))
+    def _write_row(self, encode: Callable[[Any], EncodedRow], given: Any) -> WriteResult:
+        # What `_hold_writer` does; its generator would cost as much as a third of the rest.
+        self._require_own_process()
+        with self._lock:
+            self._require_open()
+            encoded = encode(given)
+            result = WriteResult(self._deliveries)
+            try:
+                self._send_row(encoded, result)
+            except TransactionError as error:
+                raise self._note_error(error) from error
+            return result
 
-    def _append_all(self, rows: EncodedRows) -> BatchResult:
+    def _write_all(self, encode: Callable[[Any], EncodedRows], given: Any) -> BatchResult:
+        with self._hold_writer():
+            return self._send_all(encode(given))
+
+    def _send_all(self, rows: EncodedRows) -> BatchResult:
         result = BatchResult(self._deliveries, len(rows))
         sent = 0
         for portion in portions_of(rows, self._deliveries.reserve(len(rows)), self._assigner):
