@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from streamrt.errors import ArgumentTypeError, ArgumentValueError
-from streamrt.windows.aggregators import Aggregator, Collector, Pick, fold_of, input_of, pick_of
+from streamrt.windows.aggregators import Aggregator, Collector, fold_of, pick_of
 from streamrt.windows.fold import Fold, Input, Packing
+from streamrt.windows.inputs import Pick, extractor_of
 
 __all__ = ["Aggregation", "Plan"]
 
@@ -88,26 +89,22 @@ class Aggregation:
             by_arrival: whether windows merge, so that states must know the order of arrival.
         """
         folds = [(name, item.state_suffix, *fold_of(item, by_arrival=by_arrival)) for name, item in self.aggregators]
-        fold_columns = [column for _, _, _, column in folds]
-        item_columns = [pick_of(item) for _, item in self.collectors]
+        collects = [(name, item.result, pick_of(item, boxed=True)) for name, item in self.collectors]
+        fold_picks, item_picks = [pick for *_, pick in folds], [pick for *_, pick in collects]
         if keep_inputs:
-            fold_columns = item_columns = list(dict.fromkeys([*fold_columns, *item_columns]))
-        fold_columns, item_columns = list(dict.fromkeys(fold_columns)), list(dict.fromkeys(item_columns))
-        collectors = [(name, item.result, _make_picker(item_columns, pick_of(item))) for name, item in self.collectors]
+            fold_picks = item_picks = [*fold_picks, *item_picks]
+        fold_picks, item_picks = _drop_repeated(fold_picks), _drop_repeated(item_picks)
         if self.single:
             fold = folds[0][2] if folds else _NOTHING
         else:
             fold = _join_folds(
-                [
-                    (f"{name}/{suffix}", name, each, _column_index(fold_columns, column))
-                    for name, suffix, each, column in folds
-                ]
+                [(f"{name}/{suffix}", name, each, _find_pick(fold_picks, pick)) for name, suffix, each, pick in folds]
             )
         return Plan(
             fold=fold,
-            extract=_make_extractor(fold_columns),
-            extract_item=_make_extractor(item_columns),
-            collectors=tuple(collectors),
+            extract=_make_extractor(fold_picks),
+            extract_item=_make_extractor(item_picks),
+            collectors=tuple((name, result, _make_picker(item_picks, pick)) for name, result, pick in collects),
             single=self.single,
         )
 
@@ -119,14 +116,14 @@ class Plan(NamedTuple):
         fold: all aggregators as one fold; the result of several is a dict.
         extract: function from a record's value to the fold's input; None: the value itself.
         extract_item: function from a record's value to its timeline item; None: the value itself.
-        collectors: name, function of a list of values, and function that picks a value from an item (None: the item).
+        collectors: name, function of a list of values, and function that picks its values from the items.
         single: whether there is a single aggregation.
     """
 
     fold: Fold
     extract: Extract | None
     extract_item: Extract | None
-    collectors: tuple[tuple[str, Callable[[Any], Any], Callable[[Any], Any] | None], ...]
+    collectors: tuple[tuple[str, Callable[[Any], Any], Callable[[Sequence[Any]], Sequence[Any]]], ...]
     single: bool
 
     def input_of(self, value: Any) -> Input:
@@ -142,8 +139,7 @@ class Plan(NamedTuple):
         if self.single and not self.collectors:
             return self.fold.result(state, packing)
         collected = {
-            name: result([_copy_value(item if pick is None else pick(item), packing) for item in items])
-            for name, result, pick in self.collectors
+            name: result([_copy_value(item, packing) for item in pick(items)]) for name, result, pick in self.collectors
         }
         if self.single:
             return collected["value"]
@@ -177,20 +173,31 @@ def _copy_value(value: Any, packing: Packing) -> Any:
     return value if type(value) in _UNCHANGEABLE else packing.unpack(packing.pack(value))
 
 
-def _make_extractor(columns: Sequence[Pick | None]) -> Extract | None:
-    if len(columns) == 1:
-        (column,) = columns
-        return None if column is None else lambda value: input_of(value, column)
-    return lambda value: [input_of(value, column) for column in columns]
+def _drop_repeated(picks: Sequence[Pick]) -> list[Pick]:
+    return list({pick.key: pick for pick in picks}.values())
 
 
-def _column_index(columns: Sequence[Pick | None], column: Pick | None) -> int | None:
-    return columns.index(column) if len(columns) > 1 else None
+def _find_pick(picks: Sequence[Pick], pick: Pick) -> int | None:
+    return [each.key for each in picks].index(pick.key) if len(picks) > 1 else None
 
 
-def _make_picker(columns: Sequence[Pick | None], column: Pick | None) -> Callable[[Any], Any] | None:
-    index = _column_index(columns, column)
-    return None if index is None else lambda item: item[index]
+def _make_extractor(picks: Sequence[Pick]) -> Extract | None:
+    extracts = [extractor_of(pick) for pick in picks]
+    if len(extracts) == 1:
+        return extracts[0]
+    return lambda value: [value if extract is None else extract(value) for extract in extracts]
+
+
+def _make_picker(picks: Sequence[Pick], pick: Pick) -> Callable[[Sequence[Any]], Sequence[Any]]:
+    """Return the function from the items of a window to those that count for a collector."""
+    index, boxed = _find_pick(picks, pick), pick.boxed
+
+    def pick_items(items: Sequence[Any]) -> Sequence[Any]:
+        if index is not None:
+            items = [item[index] for item in items]
+        return [item[0] for item in items if item is not None] if boxed else items
+
+    return pick_items
 
 
 def _join_folds(parts: list[tuple[str, str, Fold, int | None]]) -> Fold:

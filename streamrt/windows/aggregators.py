@@ -6,18 +6,13 @@ from collections.abc import Callable, Iterable, Sequence
 from decimal import Decimal
 from functools import reduce
 from operator import add, ge, gt, lt, ne
-from typing import Any, Final, Literal, NamedTuple, get_args
+from typing import Any, Final, NamedTuple, get_args
 
 from streamrt.arguments import checked_choice
-from streamrt.errors import (
-    ArgumentTypeError,
-    ColumnTypeError,
-    InvalidOperationError,
-    MissingColumnError,
-)
-from streamrt.operators.expression import without_columns
+from streamrt.errors import ArgumentTypeError, InvalidOperationError
 from streamrt.operators.functions import require_callable
-from streamrt.windows.fold import Fold, Packing
+from streamrt.windows.fold import Fold, Packing, unbox
+from streamrt.windows.inputs import Condition, Missing, Pick, Where, checked_where, extractor_of, name_condition
 
 __all__ = [
     "Aggregator",
@@ -47,37 +42,35 @@ _QUOTIENTS: Final = decimal.Context(prec=38)
 _METHODS: Final = ("initialize", "agg", "result", "merge")
 
 
-Missing = Literal["raise", "ignore"]
-"""How an aggregation treats a value without its column."""
-
-Pick = tuple[str, Missing]
-"""The column that an aggregation reads, and what it does without it."""
-
-
 class _Aggregation(abc.ABC):  # noqa: B024 - its two subclasses have abstract methods
-    """Common base of aggregators and collectors: the column that they use, and what a value without it means."""
+    """Common base of aggregators and collectors: what they use of which values."""
 
+    # Classes of users need not call the constructor.
     column: str | None = None
     missing: Missing = "raise"
+    where: Condition | None = None
 
-    def __init__(self, column: str | None = None, missing: Missing = "raise") -> None:
+    def __init__(self, column: str | None = None, missing: Missing = "raise", *, where: Where | None = None) -> None:
         if column is not None and (not isinstance(column, str) or not column):
             raise ArgumentTypeError(
                 f"{type(self).__name__}(column=...) is the name of a column, or None for the whole value; got {column!r}"
             )
         self.column = column
         self.missing = checked_choice(f"{type(self).__name__}(missing=...)", missing, get_args(Missing))
+        self.where = checked_where(f"{type(self).__name__}(where=...)", where)
 
     @property
     def state_suffix(self) -> str:
         """The name of the state in the store: a new suffix starts with an empty state.
 
+        A condition is part of it; its text only if it consists of columns and constants.
+
         Example:
-            >>> Sum("price").state_suffix
-            'Sum/price'
+            >>> Sum("price").state_suffix, Count(where=lambda row: row["price"] < 100).state_suffix
+            ('Sum/price', 'Count where')
         """
         name = type(self).__name__
-        return name if self.column is None else f"{name}/{self.column}"
+        return (name if self.column is None else f"{name}/{self.column}") + name_condition(self.where)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({'' if self.column is None else repr(self.column)})"
@@ -94,6 +87,9 @@ class Aggregator(_Aggregation):
         column: name of the column to use; None for the whole value.
         missing: what built-in aggregators do with a value that lacks the column: "raise" `MissingColumnError`, or "ignore"
             it like None.
+        where: condition of the values that count: a function of the value, or a series, such as `sdf["price"] < 100`. A
+            value for which it is false does not count for this aggregation. A class with a constructor of its own passes it
+            on.
 
     Example:
         >>> class Product(Aggregator):
@@ -172,6 +168,7 @@ class Collector(_Aggregation):
     Args:
         column: name of the column to collect. By default, whole values are collected.
         missing: "raise" `MissingColumnError` for a value without the column, or "ignore": the item is None.
+        where: condition of the values that are collected, as for an `Aggregator`.
 
     Example:
         >>> class Median(Collector):
@@ -197,7 +194,8 @@ class _BuiltIn(Aggregator):
         return self._make_fold().initial(_PLAIN)
 
     def agg(self, old: Any, new: Any, timestamp: int) -> Any:
-        return self._make_fold().step(old, input_of(new, pick_of(self)), timestamp, _PLAIN)
+        extract = extractor_of(pick_of(self))
+        return self._make_fold().step(old, new if extract is None else extract(new), timestamp, _PLAIN)
 
     def result(self, value: Any) -> Any:
         return self._make_fold().result(value, _PLAIN)
@@ -217,6 +215,9 @@ class Count(_BuiltIn):
         >>> from streamrt.windows import Count
         >>> Count("price")
         Count('price')
+        >>> cheap = Count(where=lambda row: row["price"] < 100)
+        >>> cheap.agg(cheap.agg(cheap.initialize(), {"price": 5}, 0), {"price": 500}, 1)
+        1
     """
 
     def _make_fold(self) -> Fold:
@@ -432,6 +433,7 @@ class Reduce(Aggregator):
         initializer: function from the first value of a window to the aggregate.
         merger: function from the aggregates of an earlier and a later session that a record has joined to the merged
             aggregate. Session windows need it.
+        where: condition of the values that count, as for an `Aggregator`.
 
     Raises:
         InvalidOperationError: if one of them is not callable.
@@ -447,8 +449,10 @@ class Reduce(Aggregator):
         reducer: Callable[[Any, Any], Any],
         initializer: Callable[[Any], Any],
         merger: Callable[[Any, Any], Any] | None = None,
+        *,
+        where: Where | None = None,
     ) -> None:
-        super().__init__()
+        super().__init__(where=where)
         require_callable("Reduce(reducer=...)", reducer)
         require_callable("Reduce(initializer=...)", initializer)
         if merger is not None:
@@ -518,30 +522,14 @@ def _return_value(value: Any) -> Any:
 _PLAIN: Final = _Plain(_return_value, _return_value, int)
 
 
-def pick_of(item: _Aggregation) -> Pick | None:
-    """Return what an aggregation reads of a value; None for the whole value."""
-    return None if item.column is None else (item.column, item.missing)
-
-
-def input_of(value: Any, pick: Pick | None) -> Any:
+def pick_of(item: _Aggregation, *, boxed: bool = False) -> Pick:
     """Return what an aggregation reads of a value.
 
-    Raises:
-        MissingColumnError: if the value lacks the column, and that is not ignored.
-        ColumnTypeError: if the value has no columns.
+    Args:
+        item: the aggregation.
+        boxed: whether it takes None as a value.
     """
-    if pick is None:
-        return value
-    column, missing = pick
-    try:
-        return value[column] if missing == "raise" else value.get(column)
-    except KeyError:
-        error = MissingColumnError(column, tuple(value) if hasattr(value, "keys") else ())
-        error.advice = "; if values may lack it, aggregate with missing='ignore'"
-        raise error from None
-    except (AttributeError, TypeError, IndexError):
-        needed = "" if value is None else ", columns need a dict"
-        raise ColumnTypeError(f"cannot aggregate column {column!r}: {without_columns(value)}{needed}") from None
+    return Pick(item.column, item.missing, item.where, boxed and item.where is not None)
 
 
 def _start_at_zero(packing: Packing) -> int:
@@ -597,21 +585,26 @@ def _skipping_none(whole: Callable[[Sequence[Any], Packing], Any]) -> Callable[[
     return skipping_none
 
 
-def fold_of(aggregator: Aggregator, *, by_arrival: bool = False) -> tuple[Fold, Pick | None]:
-    """Return the fold of an aggregator, and what it reads of values; None: whole values.
+def fold_of(aggregator: Aggregator, *, by_arrival: bool = False) -> tuple[Fold, Pick]:
+    """Return the fold of an aggregator, and what it reads of values.
 
     Args:
         aggregator: the aggregator.
         by_arrival: whether states of different windows merge, so that the order of arrival must be in them.
     """
     kind = type(aggregator)
-    known = _BuiltIn if issubclass(kind, _BuiltIn) else Reduce
-    if issubclass(kind, known) and all(getattr(kind, name) is getattr(known, name) for name in _METHODS):
-        fold = (
-            aggregator._fold_by_arrival()
-            if by_arrival and isinstance(aggregator, _Arrived)
-            else aggregator._make_fold()
-        )
-        return fold, pick_of(aggregator)
-    # A user's class, possibly derived from a built-in one: use the methods that it defines.
-    return Aggregator._make_fold(aggregator), None
+    if issubclass(kind, _BuiltIn) and _has_methods_of(kind, _BuiltIn):
+        if by_arrival and isinstance(aggregator, _Arrived):
+            return aggregator._fold_by_arrival(), pick_of(aggregator)
+        return aggregator._make_fold(), pick_of(aggregator)
+    if issubclass(kind, Reduce) and _has_methods_of(kind, Reduce):
+        fold, pick = aggregator._make_fold(), pick_of(aggregator, boxed=True)
+    else:
+        # A user's class, possibly derived from a built-in one: use the methods that it defines, which take whole values.
+        fold = Aggregator._make_fold(aggregator)
+        pick = Pick(where=aggregator.where, boxed=aggregator.where is not None)
+    return (unbox(fold) if pick.boxed else fold), pick
+
+
+def _has_methods_of(kind: type, known: type) -> bool:
+    return all(getattr(kind, name) is getattr(known, name) for name in _METHODS)

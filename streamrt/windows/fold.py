@@ -10,7 +10,7 @@ An *input* is the part of a record's value that an aggregation needs, extracted 
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
-__all__ = ["Fold", "Input", "Packing"]
+__all__ = ["Fold", "Input", "Packing", "unbox"]
 
 Input = Any
 """The input of an aggregation: the value, or one column of it."""
@@ -50,3 +50,29 @@ class Fold(NamedTuple):
     result: Callable[[Any, Packing], Any]
     merge: Callable[[Any, Any, Packing], Any] | None = None
     whole: Callable[[Sequence[Input], Packing], Any] | None = None
+
+
+def unbox(fold: Fold) -> Fold:
+    """Return a fold of inputs that are None for records that do not count, and a list of one input for others.
+
+    Its state is None as long as no record counted, because users' functions need not merge the state of no records.
+    """
+    inner_merge = fold.merge
+
+    def initial(packing: Packing) -> Any:
+        return None
+
+    def step(state: Any, value: Input, timestamp: int, packing: Packing) -> Any:
+        if value is None:
+            return state
+        return [fold.step(fold.initial(packing) if state is None else state[0], value[0], timestamp, packing)]
+
+    def result(state: Any, packing: Packing) -> Any:
+        return fold.result(fold.initial(packing) if state is None else state[0], packing)
+
+    def merge(a: Any, b: Any, packing: Packing) -> Any:
+        if a is None or b is None:
+            return b if a is None else a
+        return [inner_merge(a[0], b[0], packing)]  # type: ignore[misc]  # not used if it is None
+
+    return Fold(initial, step, result, None if inner_merge is None else merge)

@@ -102,10 +102,17 @@ def join(left: list[Any], right: list[Any]) -> list[Any]:
     return [*left, *right]
 
 
+def counts(value: Any) -> bool:
+    """Condition of some aggregations; None counts."""
+    return value is None or value > 0
+
+
 def result(aggregation: str, items: Sequence[Item]) -> Any:
     """Return the result over the records of a window, which are in the order in which they count."""
     if aggregation == "agg":
-        return {name: result(name, items) for name in (*BOTH, "collect")}
+        counted = [item for item in items if counts(item.value)]
+        some = {f"some_{name}": result(name, counted) for name in (*BOTH, "collect")}
+        return {**{name: result(name, items) for name in (*BOTH, "collect")}, **some}
     if aggregation == "reduce":
         return [item.value for item in items] if items else None
     if aggregation == "collect":
@@ -136,7 +143,7 @@ def _value(window: Window, start: int, end: int, items: Sequence[Item]) -> dict[
     if window.aggregation != "agg":
         return {**bounds, "value": found}
     if not window.final:
-        del found["collect"]
+        del found["collect"], found["some_collect"]
     return {**bounds, **found}
 
 
@@ -404,8 +411,13 @@ def on_frame(
     elif window.aggregation == "agg":
         every: dict[str, Any] = {"collect": Collect()} if window.final else {}
         makers: tuple[Any, ...] = (Count, Sum, Mean, Min, Max, First, Last, Earliest, Latest)
-        every.update({name: maker() for name, maker in zip(BOTH, makers, strict=False)})
-        defined = definition.agg(**every, reduce=Reduce(append, single, join))
+        for name, maker in zip(BOTH, makers, strict=False):
+            every[name], every[f"some_{name}"] = maker(), maker(where=counts)
+        if window.final:
+            every["some_collect"] = Collect(where=counts)
+        every["reduce"] = Reduce(append, single, join)
+        every["some_reduce"] = Reduce(append, single, join, where=counts)
+        defined = definition.agg(**every)
     else:
         defined = getattr(definition, window.aggregation)()
     closing: dict[str, Any] = {} if window.kind in COUNTED else {"closing_strategy": window.closing}
