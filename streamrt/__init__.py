@@ -10,7 +10,7 @@ from streamrt.common.collection import collection_paused
 if TYPE_CHECKING:
     from streamrt.app import Application
     from streamrt.context import message_context, set_message_context
-    from streamrt.dataframe import StreamingDataFrame, StreamingSeries
+    from streamrt.dataframe import StreamingDataFrame, StreamingSeries, StreamingTable
     from streamrt.kafka import ConnectionConfig, TopicConfig
     from streamrt.kafka.completion_token import Offsets
     from streamrt.operators import Retry
@@ -64,6 +64,7 @@ _HOMES = {
     "StateSnapshots": "streamrt.state.snapshots",
     "StreamingDataFrame": "streamrt.dataframe",
     "StreamingSeries": "streamrt.dataframe",
+    "StreamingTable": "streamrt.dataframe",
     "TaskContext": "streamrt.process",
     "TimeDomain": "streamrt.process",
     "TimerContext": "streamrt.process",
@@ -100,6 +101,7 @@ __all__ = [
     "StateSnapshots",
     "StreamingDataFrame",
     "StreamingSeries",
+    "StreamingTable",
     "TaskContext",
     "TimeDomain",
     "TimerContext",

@@ -47,6 +47,7 @@ from streamrt.control.settings import control_server, serving
 from streamrt.control.token import ControlToken
 from streamrt.dataframe import StreamingDataFrame
 from streamrt.dataframe.branch import branch_of
+from streamrt.dataframe.streaming_table import StreamingTable
 from streamrt.errors import (
     ArgumentTypeError,
     ArgumentValueError,
@@ -74,7 +75,7 @@ from streamrt.savepoints.format import Savepoint
 from streamrt.savepoints.repartition import Repartitioned
 from streamrt.secret import conceal, names_secret
 from streamrt.serializers import DeserializerType, SerializerType
-from streamrt.state import RocksDBOptions
+from streamrt.state import RocksDBOptions, Store
 from streamrt.state.snapshots import StateSnapshots
 from streamrt.topics import OnError, TimestampExtractor, Topic, TopicManager, WatermarkStrategy
 from streamrt.topology import Topology
@@ -522,17 +523,35 @@ class Application:
         """
         return self._declarations.add_source(source, topic, instances)
 
-    def table(self, table: Table | str, **options: Any) -> NoReturn:
-        """Refuse to read a table as rows by key.
+    def table(
+        self, table: Topic | Table | str, *, store_type: type[Store] | None = None
+    ) -> StreamingTable[StreamingDataFrame]:
+        """Read a table with a primary key, or a topic, as rows by key that change.
+
+        The last record of a key is its present row, and a record without a value deletes it. Each task keeps the rows of its
+        partitions in a store. A dataframe of the same topic shares its records.
 
         Args:
-            table: the table, or its name.
-            **options: how.
+            table: a table with a primary key, as an object or by its name in the catalogue; or a topic, by the keys of its
+                records.
+            store_type: `RocksDBStore` (the default), `MemoryStore`, or another subclass of `Store`.
+
+        Returns:
+            The table; a second call for the same one returns the same rows.
 
         Raises:
-            InvalidOperationError: always.
+            InvalidOperationError: if the table has no primary key, or its store was chosen before.
+            TableNotFoundError: if there is no table of this name.
+            SchemaError: if the table has no schema.
+
+        Example:
+            ```python
+            customers = app.table("shop.customers")
+            adults = customers[customers["age"] >= 18]
+            adults.to_table("shop.adults")
+            ```
         """
-        self._declarations.table(table, **options)
+        return self._declarations.table(table, store_type)
 
     def maintain(self, table: Table | str) -> NoReturn:
         """Refuse to merge partial updates into a table.

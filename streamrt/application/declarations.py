@@ -9,12 +9,14 @@ from streamrt.application.tables import ApplicationTables
 from streamrt.connectors import BaseSource, Instances, source_topic
 from streamrt.dataframe import StreamingDataFrame
 from streamrt.dataframe.branch import Branch
+from streamrt.dataframe.streaming_table import StreamingTable
 from streamrt.errors import ArgumentTypeError, InvalidOperationError
 from streamrt.runtime.driver.starting.definition import ApplicationDefinition
 from streamrt.topics import Topic
 from streamrt.topology import SourceOperator
 
 if TYPE_CHECKING:
+    from streamrt.state import Store
     from streamrt.tables import Table
 
 __all__ = ["Declarations"]
@@ -31,6 +33,9 @@ class Declarations:
     def __init__(self, definition: ApplicationDefinition, tables: ApplicationTables) -> None:
         self._definition = definition
         self._tables = tables
+        # Topics that have a dataframe, and the rows of topics that are read as tables.
+        self._streams: set[str] = set()
+        self._rows: dict[str, StreamingTable[StreamingDataFrame]] = {}
 
     def dataframe(
         self, topic: Topic | Table | str | None = None, source: BaseSource | None = None
@@ -45,10 +50,46 @@ class Declarations:
                 "dataframe() needs a topic made by Application.topic(), a table such as 'shop.orders', or a source, got "
                 f"{type(topic).__name__}"
             )
-        self._definition.topics.register(topic)
-        builder = self._definition.builder
-        node = builder.add_source(SourceOperator(topic))
-        return StreamingDataFrame(Branch(builder, node, (node,), self._definition.topics, tables=self._tables.find))
+        branch = self._read_topic(topic, shares=topic.name not in self._streams)
+        self._streams.add(topic.name)
+        return StreamingDataFrame(branch)
+
+    def table(
+        self, table: Topic | Table | str, store_type: type[Store] | None = None
+    ) -> StreamingTable[StreamingDataFrame]:
+        """See `Application.table`."""
+        if _names_table(table):
+            found = self._tables.find(table)
+            if found.kind != "primary-key":
+                raise InvalidOperationError(
+                    f"table() needs a table with a primary key, and {found.name} has none: dataframe() reads its rows as a "
+                    "stream, and as_table() of a dataframe keeps the last one of each key"
+                )
+            table = found.topic
+        if not isinstance(table, Topic):
+            raise ArgumentTypeError(
+                "table() needs a table with a primary key, such as 'shop.customers', or a topic made by "
+                f"Application.topic(), got {type(table).__name__}"
+            )
+        if table.name not in self._rows:
+            stream = StreamingDataFrame(self._read_topic(table, shares=True))
+            if store_type is not None:
+                stream.register_store(store_type)
+            self._rows[table.name] = stream.as_table()
+        elif store_type is not None:
+            raise InvalidOperationError(
+                f"table({_name_of(table)}, store_type=...) was called before: choose the store in the first call"
+            )
+        return self._rows[table.name].copy()
+
+    def _read_topic(self, topic: Topic, *, shares: bool) -> Branch:
+        """Return the position at a topic; a dataframe and a table of it share their source."""
+        definition = self._definition
+        definition.topics.register(topic)
+        source = definition.builder.find_source(topic.name) if shares else None
+        if source is None:
+            source = definition.builder.add_source(SourceOperator(topic))
+        return Branch(definition.builder, source, (source,), definition.topics, tables=self._tables.find)
 
     def add_source(
         self, source: BaseSource, topic: Topic | Table | str | None = None, instances: Instances | None = None
@@ -69,13 +110,6 @@ class Declarations:
         chosen = self._definition.topics.register(source_topic(source) if topic is None else topic)
         self._definition.sources.register(source, chosen, instances)
         return chosen
-
-    def table(self, table: Table | str, **options: Any) -> NoReturn:
-        """See `Application.table`."""
-        raise InvalidOperationError(
-            f"table({_name_of(table)}) is not there yet, because applications read tables as streams of rows: "
-            "dataframe(table) does that, its state keeps rows by key, and join_asof() and join_lookup() join them"
-        )
 
     def maintain(self, table: Table | str) -> NoReturn:
         """See `Application.maintain`."""

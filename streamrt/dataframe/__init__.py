@@ -2,5 +2,6 @@
 
 from streamrt.dataframe.dataframe import StreamingDataFrame
 from streamrt.dataframe.series import StreamingSeries
+from streamrt.dataframe.streaming_table import StreamingTable
 
-__all__ = ["StreamingDataFrame", "StreamingSeries"]
+__all__ = ["StreamingDataFrame", "StreamingSeries", "StreamingTable"]

@@ -43,6 +43,7 @@ class Branch:
         groups: names of the groupings upstream.
         keyed: whether all records of a key are in one partition; not below a `rebalance`.
         tables: returns a table of the application's catalogue by its name.
+        updates: whether the values are changes of rows, as below a table.
     """
 
     builder: TopologyBuilder
@@ -52,6 +53,7 @@ class Branch:
     groups: tuple[str, ...] = ()
     keyed: bool = True
     tables: Callable[[str], Table] | None = None
+    updates: bool = False
 
     @property
     def topics(self) -> tuple[Topic, ...]:
@@ -109,6 +111,14 @@ class Branch:
         """Add an operator."""
         return replace(self, node=self.builder.add(self.node, operator))
 
+    def of_tables(self) -> Branch:
+        """Return this position, at which values are changes of rows."""
+        return replace(self, updates=True)
+
+    def of_streams(self) -> Branch:
+        """Return this position, at which values are not changes of rows."""
+        return replace(self, updates=False)
+
     def side_output(self, tag: str) -> Branch:
         """Return the position below a side output of the nearest operator that has made a new frame.
 
@@ -151,8 +161,16 @@ class Branch:
         """Add an operator whose inputs are this branch and others of the topology, in this order.
 
         Raises:
-            InvalidOperationError: if the name of the merged topics collides with another topic.
+            InvalidOperationError: if the name of the merged topics collides with another topic, or the operator is not for
+                these inputs: some merge streams, and some tables.
         """
+        for branch in (self, *others):
+            if branch.updates is not operator.updates:
+                raise ArgumentValueError(
+                    f"{operator.name}() joins two tables, and one of these is a stream: make it one by as_table()"
+                    if operator.updates
+                    else f"{operator.name}() needs streams, and one of these is a table: call its to_stream()"
+                )
         node = self.builder.add_merge([branch.node for branch in (self, *others)], operator)
         merged = replace(self.meeting(others), node=node)
         self.topic_manager.merged_topics(*merged.topics, grouping=".".join(merged.groups))

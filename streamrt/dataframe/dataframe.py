@@ -11,6 +11,7 @@ from streamrt.arguments import checked
 from streamrt.connectors import BaseSink
 from streamrt.context import current_provider
 from streamrt.dataframe import (
+    aggregating,
     assigning,
     asynchronous,
     connecting,
@@ -423,6 +424,11 @@ class StreamingDataFrame:
     rebalance = grouping.rebalance
     process = processing.process
     reduce = reducing.reduce
+
+    # -- Tables: see `streamrt.dataframe.aggregating` ------------------------------------------------------------------
+
+    agg = aggregating.agg
+    as_table = aggregating.as_table
 
     # -- Windows: see `streamrt.dataframe.windowing` -----------------------------------------------------------------
 

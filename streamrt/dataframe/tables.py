@@ -8,18 +8,21 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from streamrt.dataframe.branch import Branch, Frame
 from streamrt.errors import ArgumentTypeError, ArgumentValueError, InvalidOperationError
 from streamrt.operators.to_table import TableSinkOperator, ToTable
+from streamrt.relations import UpsertRows
 
 if TYPE_CHECKING:
     from streamrt.tables import Table
 
-__all__ = ["to_table"]
+__all__ = ["KeyOfRow", "find_table", "make_key_function", "to_table"]
 
 F = TypeVar("F", bound=Frame)
 KeyOfRow = str | Sequence[str] | Callable[[Any], Any]
 
 
 def to_table(self: F, table: Table | str, key: KeyOfRow | None = None) -> F:  # noqa: D417 - a method
-    """Append each value, as a row, to a table.
+    """Write each value, as a row, to a table: append it, or upsert it if the table has a primary key.
+
+    A value of None deletes the row whose primary key is the record's key; tables without a primary key refuse it.
 
     Values are checked against the table's schema. One that does not fit is handled as a record that cannot be produced is:
     by `on_producer_error`, and by the policy of `on_error` for "produce". The row has the timestamp and the headers of the
@@ -36,7 +39,7 @@ def to_table(self: F, table: Table | str, key: KeyOfRow | None = None) -> F:  # 
         This frame; no assignment is needed.
 
     Raises:
-        InvalidOperationError: if rows cannot be appended to the table: it has a primary key, or its system is only read.
+        InvalidOperationError: if rows cannot be written to the table, because its system is only read.
         SchemaError: if the table has no schema.
         TableNotFoundError: if there is no table of this name.
 
@@ -46,13 +49,9 @@ def to_table(self: F, table: Table | str, key: KeyOfRow | None = None) -> F:  # 
         orders[orders["total"] > 1_000].to_table("shop.large_orders")
         ```
     """
-    found = _find_table(self._branch, table)
+    found = find_table(self._branch, table)
     info, home = found.info, found.home
-    if info.kind == "primary-key":
-        raise InvalidOperationError(
-            f"to_table() into {info.name}, a table with a primary key, is not there yet: append to a table without one"
-        )
-    chosen = _make_key_function(found, key)
+    chosen = make_key_function(found, key)
     if info.kind == "external":
         from streamrt.tables.endpoints.endpoints import endpoint_sink, row_check
 
@@ -60,10 +59,22 @@ def to_table(self: F, table: Table | str, key: KeyOfRow | None = None) -> F:  # 
         self._branch.add(TableSinkOperator(sink, row_check(info, home), info.name, chosen))
         return self
     topic = self._branch.topic_manager.register(found.topic)
-    return self._in_place(ToTable(topic, chosen, None, info.name))
+    writes = UpsertRows if info.kind == "primary-key" else ToTable
+    return self._in_place(writes(topic, chosen, None, info.name))
 
 
-def _find_table(branch: Branch, table: Table | str) -> Table:
+def find_table(branch: Branch, table: Table | str) -> Table:
+    """Return a table, by its name in the catalogue of the application, or by itself.
+
+    Args:
+        branch: a position in the application's topology.
+        table: the table, or its name.
+
+    Raises:
+        ArgumentTypeError: if it is neither.
+        InvalidOperationError: if there is no catalogue.
+        TableNotFoundError: if the catalogue has no such table.
+    """
     # Most applications have no tables, and do not wait for pyarrow.
     from streamrt.tables import Table
 
@@ -78,7 +89,7 @@ def _find_table(branch: Branch, table: Table | str) -> Table:
     return branch.tables(table)
 
 
-def _make_key_function(table: Table, key: KeyOfRow | None) -> Callable[[Any], Any] | None:
+def make_key_function(table: Table, key: KeyOfRow | None) -> Callable[[Any], Any] | None:
     """Return the function from the value to the key.
 
     Raises:

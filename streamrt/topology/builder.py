@@ -53,7 +53,7 @@ class TopologyBuilder:
             InvalidOperationError: if the topic already has a source.
         """
         name = operator.topic.name
-        former = self._find_source(name)
+        former = self.find_source(name)
         if former is not None:
             raise InvalidOperationError(
                 f"topic {name!r} already has a dataframe (defined at {former.location}): branch it instead of "
@@ -107,7 +107,7 @@ class TopologyBuilder:
         Raises:
             InvalidOperationError: if the topic in between already has a source.
         """
-        former = self._find_source(operator.topic.name)
+        former = self.find_source(operator.topic.name)
         if former is not None:
             raise InvalidOperationError(
                 f"{operator.name}({operator.describe()}) on this topic was defined before (at {former.location}): use the "
@@ -180,7 +180,8 @@ class TopologyBuilder:
         nodes = sorted(self._nodes.values(), key=lambda node: node.id)
         return Topology(tuple(nodes), tuple((owners, store) for (owners, _), store in self._registered.items()))
 
-    def _find_source(self, topic: str) -> Node | None:
+    def find_source(self, topic: str) -> Node | None:
+        """Return the source of a topic, by its name; None if it has none."""
         sources = (node for node in self._nodes.values() if isinstance(node.operator, SourceOperator))
         return next((node for node in sources if topic_of(node) == topic), None)
 

@@ -322,10 +322,12 @@ class MergeOperator(Operator):
     Attributes:
         by_key: whether the operator matches records of different inputs by key.
         takes_early: whether records of a lower rank than others may come before their time, without an effect on results.
+        updates: whether the values of its inputs are changes of rows.
     """
 
     by_key: ClassVar[bool] = False
     takes_early: ClassVar[bool] = False
+    updates: ClassVar[bool] = False
 
     @abc.abstractmethod
     def build_inputs(self, child: RecordHandler, node: "Node", context: OperatorContext) -> tuple[RecordHandler, ...]:

@@ -143,6 +143,7 @@ def test_the_names_of_the_front_page_are_exported() -> None:
         *("TaskContext", "TimeDomain", "TimerContext", "WatermarkStrategy"),
         *(
             "StreamingSeries",
+            "StreamingTable",
             "Topic",
             "TopicConfig",
             "Tracing",

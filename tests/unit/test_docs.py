@@ -18,6 +18,7 @@ from streamrt import (
     State,
     StreamingDataFrame,
     StreamingSeries,
+    StreamingTable,
     connectors,
     errors,
     windows,
@@ -242,7 +243,11 @@ def test_every_error_of_a_start_exists(page: str) -> None:
 @pytest.mark.parametrize(
     ("pages", "kind"),
     [
-        ("dataframes keys-and-partitions concat outputs windows window-closing joins", StreamingDataFrame),
+        (
+            "dataframes keys-and-partitions concat outputs windows window-closing joins streaming-tables",
+            StreamingDataFrame,
+        ),
+        ("streaming-tables", StreamingTable),
         ("series", StreamingSeries),
     ],
 )

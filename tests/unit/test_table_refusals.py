@@ -66,10 +66,6 @@ def test_what_needs_a_primary_key(catalog: Catalog, method: str, kind: str) -> N
             "view('big') is not there yet, because a catalogue has tables alone: let an application write the result",
         ),
         (
-            lambda _, app: app.table("log", everywhere=True),
-            "table('log') is not there yet, because applications read tables as streams of rows: dataframe(table) does that",
-        ),
-        (
             lambda catalog, app: app.maintain(catalog.table("keyed")),
             "maintain('default.keyed') is not there yet, because tables with a primary key take whole rows: merge",
         ),

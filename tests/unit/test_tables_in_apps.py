@@ -156,7 +156,6 @@ def test_refusals_say_what_to_do(tables: Tables) -> None:
     app = make_app(tables)
     frame = app.dataframe(app.topic("in"))
     for call, error, text in (
-        (lambda: frame.to_table("shop.customers"), InvalidOperationError, "with a primary key, is not there yet: "),
         (lambda: frame.to_table("shop.unknown"), SchemaError, "has no schema"),
         (lambda: frame.to_table("city.rides"), InvalidOperationError, r"city.rides \(http-sse\) can be read alone"),
         (lambda: frame.to_table("shop.nowhere"), TableNotFoundError, "shop.nowhere"),

@@ -6,12 +6,13 @@ from typing import Any
 import orjson
 
 from streamrt.errors import SchemaMismatchError, SerializationError
+from streamrt.records import HeadersMapping
 from streamrt.schema import RowCheck, Schema
-from streamrt.serializers import Deserializer, SerializationContext, Serializer
+from streamrt.serializers import BoundSerializer, Deserializer, MessageField, SerializationContext, Serializer
 from streamrt.serializers.row_formats import KeyFormat
 from streamrt.serializers.rows import json_value
 
-__all__ = ["KeylessSerializer", "RowKey", "TableKeyDeserializer", "TableKeySerializer"]
+__all__ = ["KeylessSerializer", "RowKey", "TableKeyDeserializer", "TableKeySerializer", "UpsertSerializer"]
 
 
 class TableKeySerializer(Serializer):
@@ -97,6 +98,43 @@ class KeylessSerializer(Serializer):
 
     def __hash__(self) -> int:
         return hash(KeylessSerializer)
+
+
+class UpsertSerializer(Serializer):
+    """Writes rows of a table with a primary key; None deletes a row.
+
+    Args:
+        rows: writes rows.
+
+    Raises:
+        SerializationError: by a row that does not fit.
+    """
+
+    def __init__(self, rows: Serializer) -> None:
+        self.rows = rows
+
+    @property
+    def extra_headers(self) -> HeadersMapping:
+        """The headers of rows."""
+        return self.rows.extra_headers
+
+    @property
+    def writes_headers(self) -> bool:
+        """Whether rows have headers of their own."""
+        return self.rows.writes_headers
+
+    def __call__(self, value: Any, ctx: SerializationContext) -> bytes | None:  # noqa: D102
+        return None if value is None else self.rows(value, ctx)
+
+    def bind(self, topic: str, field: MessageField) -> BoundSerializer:  # noqa: D102
+        write = self.rows.bind(topic, field)
+        return lambda value, headers: None if value is None else write(value, headers)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, UpsertSerializer) and self.rows == other.rows
+
+    def __hash__(self) -> int:
+        return hash((UpsertSerializer, self.rows))
 
 
 class RowKey:

@@ -148,7 +148,13 @@ def table_topic(info: TableInfo, home: TableHome, name: str | None = None) -> Ta
             f"table {info.name!r} has no schema, so its rows cannot be read or written: set one by set_schema(), or see "
             "detect_schema()"
         )
-    from streamrt.tables.descriptions.keys import KeylessSerializer, RowKey, TableKeyDeserializer, TableKeySerializer
+    from streamrt.tables.descriptions.keys import (
+        KeylessSerializer,
+        RowKey,
+        TableKeyDeserializer,
+        TableKeySerializer,
+        UpsertSerializer,
+    )
 
     rows, keys = home.row_format(info), home.key_format(info)
     # Settings of an external table's topic are the application's.
@@ -160,7 +166,7 @@ def table_topic(info: TableInfo, home: TableHome, name: str | None = None) -> Ta
         config,
         rows.deserializer,
         "bytes" if keys is None else TableKeyDeserializer(keys),
-        rows.serializer,
+        UpsertSerializer(rows.serializer) if info.kind == "primary-key" else rows.serializer,
         KeylessSerializer() if keys is None else TableKeySerializer(keys),
         None if info.schema.time is None else TimeColumn(info.schema.time),
     )

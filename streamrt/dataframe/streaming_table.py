@@ -1,0 +1,283 @@
+"""`StreamingTable`: rows by key that change, in an application."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar, overload
+
+from typing_extensions import Self
+
+from streamrt.arguments import checked_choice
+from streamrt.connectors import BaseSink
+from streamrt.dataframe.branch import Branch, Frame
+from streamrt.dataframe.series import StreamingSeries
+from streamrt.dataframe.tables import find_table, make_key_function
+from streamrt.errors import ArgumentTypeError, ArgumentValueError, InvalidOperationError, argument_error
+from streamrt.joins.merging import OnMerge, merge_of
+from streamrt.operators import Project, SinkOperator
+from streamrt.operators.expression import Column
+from streamrt.operators.expression import Literal as Constant
+from streamrt.operators.functions import require_name, require_parameters
+from streamrt.relations import MapRows, MergeWithKey, StreamChanges, TableHow, TableJoin, ToStream, UpsertChanges
+from streamrt.topics import Topic
+from streamrt.topology import Operator
+
+if TYPE_CHECKING:
+    from streamrt.tables import Table
+
+__all__ = ["StreamingTable"]
+
+F = TypeVar("F", bound=Frame)
+
+
+class StreamingTable(Generic[F]):
+    """Rows by key, each of which changes with the records that arrive.
+
+    `Application.table()`, `StreamingDataFrame.agg()` and `StreamingDataFrame.as_table()` make one. Operations on it are
+    relational: their result, at any time, is that of the same operation on the present rows. A row that changes, or no longer
+    fulfils a condition, changes or disappears in the result.
+
+    Rows are usually dicts. Functions get a row, never None, and must give the same result for the same row, because they are
+    also called with the former one. `filter`, `apply`, `table[condition]`, `table[["a", "b"]]` and `join` return a new table:
+    assign it. `table["x"] = ...` and `to_table` change the table in place.
+
+    Example:
+        ```python
+        customers = app.table("shop.customers")
+        totals = app.dataframe("shop.orders").group_by("customer").agg(total=Sum("amount"))
+        good = totals[totals["total"] > 100].join(customers, on_merge="keep-left")
+        good.to_table("shop.good_customers")
+        ```
+    """
+
+    def __init__(self, stream: F, branch: Branch, key_columns: tuple[str, ...] = ()) -> None:
+        self._stream = stream
+        self._branch = branch
+        self._key_columns = key_columns
+
+    @property
+    def topics(self) -> tuple[Topic, ...]:
+        """The topics that this table is computed from within its sub-topology, sorted by name."""
+        return self._branch.topics
+
+    # -- Rows --------------------------------------------------------------------------------------------------------
+
+    def filter(self, func: Callable[[Any], Any]) -> Self:
+        """Keep the rows for which a function returns a true value.
+
+        Args:
+            func: function of a row.
+
+        Returns:
+            A new table.
+
+        Raises:
+            InvalidOperationError: if `func` is not callable with one argument.
+
+        Example:
+            ```python
+            adults = customers.filter(lambda row: row["age"] >= 18)
+            ```
+        """
+        require_parameters("filter()", func, metadata=False, stateful=False)
+        return self._with(self._branch.add(MapRows("filter", func)))
+
+    def apply(self, func: Callable[[Any], Any]) -> Self:
+        """Replace each row by the result of a function. The key stays; None means that there is no row.
+
+        Args:
+            func: function of a row.
+
+        Returns:
+            A new table.
+
+        Raises:
+            InvalidOperationError: if `func` is not callable with one argument.
+
+        Example:
+            ```python
+            names = customers.apply(lambda row: {"id": row["id"], "name": row["name"].title()})
+            ```
+        """
+        require_parameters("apply()", func, metadata=False, stateful=False)
+        return self._with(self._branch.add(MapRows("apply", func)))
+
+    @overload
+    def __getitem__(self, item: str) -> StreamingSeries: ...
+
+    @overload
+    def __getitem__(self, item: list[str] | StreamingSeries) -> Self: ...
+
+    def __getitem__(self, item: str | list[str] | StreamingSeries) -> StreamingSeries | Self:
+        if isinstance(item, str):
+            return StreamingSeries(Column(item), self)
+        if isinstance(item, StreamingSeries):
+            self._require_own(item)
+            return self._with(self._branch.add(MapRows("filter", item.expression)))
+        if isinstance(item, list) and item and all(isinstance(name, str) for name in item):
+            return self._with(self._branch.add(MapRows("apply", Project(tuple(item)))))
+        raise argument_error(
+            f"a table is indexed by a column name, a list of column names or a condition on its columns, got {item!r}",
+            of_type=item == [],
+        )
+
+    def __setitem__(self, column: str, item: Any) -> None:
+        if not isinstance(column, str):
+            raise ArgumentTypeError(f"a column is named by a string, got {type(column).__name__}")
+        if isinstance(item, StreamingSeries):
+            self._require_own(item)
+        expression = item.expression if isinstance(item, StreamingSeries) else Constant(item)
+        self._in_place(MapRows("assign", expression, column))
+
+    # -- Other tables ------------------------------------------------------------------------------------------------
+
+    def join(
+        self, other: StreamingTable[F], how: TableHow = "inner", on_merge: OnMerge = "raise", name: str | None = None
+    ) -> Self:
+        """Join the rows of another table by key.
+
+        Topics of both sides must have equal numbers of partitions, and the same keys. The store keeps the rows of both sides.
+
+        Args:
+            other: the other table, of the same application.
+            how: keys of the result: "inner" those that both tables have, "left" and "right" those of one side, "outer" all.
+            on_merge: rule that merges two rows. "raise" fails if both have a column that is not of their key; "keep-left" and
+                "keep-right" choose one side. Or a function of left and right row; a missing row is None, and a result of None
+                means that there is no row.
+            name: name of the store; required if the same tables are joined more than once.
+
+        Returns:
+            A new table.
+
+        Raises:
+            InvalidOperationError: if an argument cannot be used, or the same topics are joined again without a name.
+
+        Example:
+            ```python
+            customers = app.table("shop.customers")
+            customers.join(app.table("shop.balances"), how="left", on_merge="keep-left").to_table("shop.accounts")
+            ```
+        """
+        if not isinstance(other, StreamingTable):
+            raise ArgumentTypeError(
+                f"join() needs another table, got {type(other).__name__}: as_table() makes one of a stream"
+            )
+        if other._branch.builder is not self._branch.builder:
+            raise ArgumentValueError("join() got a table of another application")
+        checked_choice("join(how=...)", how, ("inner", "left", "right", "outer"))
+        merge = merge_of("join", on_merge)
+        if on_merge == "raise":
+            shared = tuple(column for column in self._key_columns if column in other._key_columns)
+            merge = MergeWithKey(merge, shared)
+        require_name("join", name)
+        branch = self._branch.meeting((other._branch,))
+        store = branch.own_store("join" if name is None else f"join_{name}", "join()", "join(..., name='...')")
+        return self._with(self._branch.merge((other._branch,), TableJoin(how, merge, branch.store(store))))
+
+    # -- Output ------------------------------------------------------------------------------------------------------
+
+    def to_stream(self, changes: StreamChanges = "new") -> F:
+        """Return the changes of rows as a stream.
+
+        Args:
+            changes: what a value is. "new": the new row, or None if it is deleted. "both": a dict of `op` ("+I", "+U" or
+                "-D"), `before` and `after`. "rows": one record for each row that is taken back or added, with "+I", "-U",
+                "+U" or "-D" in the column `_change_type`.
+
+        Returns:
+            A new dataframe.
+
+        Example:
+            ```python
+            totals.to_stream().to_topic(app.topic("totals"))
+            ```
+        """
+        checked_choice("to_stream(changes=...)", changes, ("new", "both", "rows"))
+        return self._stream._with(self._branch.add(ToStream(changes)).of_streams())
+
+    def to_table(self, table: Table | str) -> Self:
+        """Keep a table with a primary key equal to this one: write each change, as an upsert or a deletion.
+
+        Rows are checked against the table's schema, and their primary key is taken from their columns. Rows of different keys
+        need different primary keys. Delivery has the guarantee of the application.
+
+        Args:
+            table: the table, or its name in the catalogue of the application.
+
+        Returns:
+            This table; no assignment is needed.
+
+        Raises:
+            InvalidOperationError: if the table has no primary key.
+            SchemaError: if the table has no schema.
+            TableNotFoundError: if there is no table of this name.
+
+        Example:
+            ```python
+            totals.to_table("shop.totals")
+            ```
+        """
+        found = find_table(self._branch, table)
+        if found.info.kind != "primary-key":
+            raise InvalidOperationError(
+                f"to_table() of a table needs a table with a primary key, and {found.name} is "
+                f"{'an external one' if found.info.kind == 'external' else 'a log'}: "
+                "to_stream(changes='rows').to_table() appends the changes to a log, and sink() writes to other systems"
+            )
+        topic = self._branch.topic_manager.register(found.topic)
+        return self._in_place(UpsertChanges(topic, make_key_function(found, None), None, found.name))
+
+    def sink(self, sink: BaseSink) -> None:
+        """Write each change to a system outside Kafka, as rows with their kind in the column `_change_type`.
+
+        An update is two rows, "-U" with the former one and "+U" with the new one. For systems that upsert by key, use
+        `to_stream().sink(...)`, whose values are the new rows, and None for a deletion. A sink ends a branch.
+
+        Args:
+            sink: the sink.
+
+        Raises:
+            InvalidOperationError: if `sink` is not a `BaseSink`.
+
+        Example:
+            ```python
+            totals.sink(CSVSink("totals.csv"))
+            ```
+        """
+        if not isinstance(sink, BaseSink):
+            raise ArgumentTypeError(
+                f"sink() needs an object of a class derived from BaseSink, got {type(sink).__name__}"
+            )
+        self._branch.add(ToStream("rows")).add(SinkOperator(sink))
+
+    def copy(self) -> Self:
+        """Return another table with the same rows, which changes in place of this one do not affect."""
+        return self._with(self._branch)
+
+    # -- Adding operators --------------------------------------------------------------------------------------------
+
+    def _with(self, branch: Branch) -> Self:
+        return type(self)(self._stream, branch, self._key_columns)
+
+    def _in_place(self, operator: Operator) -> Self:
+        self._branch = self._branch.add(operator)
+        return self
+
+    def _require_own(self, series: StreamingSeries) -> None:
+        if series.frame is not self:
+            raise ArgumentValueError(
+                "a table is filtered and changed by its own columns only: take the series from the current table, after the "
+                "last assignment to its variable"
+            )
+
+    def __bool__(self) -> NoReturn:
+        raise InvalidOperationError(
+            "a table has no truth value while it is being built: combine conditions by & | ~ instead of 'and', 'or', 'not'"
+        )
+
+    def __iter__(self) -> NoReturn:
+        raise InvalidOperationError("a table cannot be iterated over: its rows arrive when the application runs")
+
+    def __repr__(self) -> str:
+        names = ", ".join(topic.name for topic in self.topics)
+        return f"{type(self).__name__}({names}, at {self._branch.node.label})"

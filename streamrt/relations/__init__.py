@@ -1,0 +1,27 @@
+"""Operators on tables in applications: rows by key that change, and what is computed from them.
+
+Records between these operators have a `Change` as their value: what the row of their key was, and what it is now. See
+decision 60.
+"""
+
+from streamrt.relations.change import Change
+from streamrt.relations.group_aggregate import GroupAggregate
+from streamrt.relations.map_rows import MapRows
+from streamrt.relations.materialize import Materialize
+from streamrt.relations.table_join import MergeWithKey, TableHow, TableJoin
+from streamrt.relations.to_stream import StreamChanges, ToStream
+from streamrt.relations.upserts import UpsertChanges, UpsertRows
+
+__all__ = [
+    "Change",
+    "GroupAggregate",
+    "MapRows",
+    "Materialize",
+    "MergeWithKey",
+    "StreamChanges",
+    "TableHow",
+    "TableJoin",
+    "ToStream",
+    "UpsertChanges",
+    "UpsertRows",
+]

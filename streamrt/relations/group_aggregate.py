@@ -1,0 +1,82 @@
+"""`agg`: a table of aggregates, one row for each key."""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, cast
+
+from streamrt.joins.notes import Warnings
+from streamrt.records import Headers
+from streamrt.relations.change import pass_on
+from streamrt.state.spec import StoreSpec
+from streamrt.state.transactions.timed import TimedTransaction
+from streamrt.topology import Node, Operator, OperatorContext, RecordHandler
+from streamrt.windows.aggregation import Aggregation
+
+__all__ = ["GroupAggregate"]
+
+
+@dataclass(frozen=True)
+class GroupAggregate(Operator):
+    """Aggregates all values of a key, for ever, and passes on each change of the aggregate.
+
+    A row has the columns of the key and those of the aggregations. Records without a key are skipped.
+
+    Attributes:
+        aggregation: the aggregations, by column.
+        store: the store of the aggregates.
+        key_columns: names of the columns of the key; without any, rows have the aggregations only.
+    """
+
+    name: ClassVar[str] = "agg"
+    passes_on_last: ClassVar[bool] = True
+    aggregation: Aggregation
+    store: StoreSpec
+    key_columns: tuple[str, ...] = ()
+
+    def build(self, child: RecordHandler, node: Node, context: OperatorContext) -> RecordHandler:  # noqa: D102
+        plan, store, columns = self.aggregation.plan(), context.store(self.store), self.key_columns
+        fold, keyless = plan.fold, Warnings("%s skipped a record without a key: it belongs to no group", node)
+
+        def row_of(key: Any, state: Any, packing: TimedTransaction) -> dict[str, Any]:
+            return {**key_row(columns, key), **fold.result(state, packing)}
+
+        def run(value: Any, key: Any, timestamp: int, headers: Headers | None, *, _node: Node = node) -> None:
+            if key is None:
+                keyless.note()
+                return
+            transaction = cast("TimedTransaction", store())
+            prefix = transaction.prefix(key)
+            head = transaction.head(prefix)
+            count, state = (0, fold.initial(transaction)) if head is None else head
+            before = row_of(key, state, transaction) if count else None
+            state = fold.step(state, plan.input_of(value), timestamp, transaction)
+            transaction.set_head(prefix, [count + 1, state])
+            transaction.advance(timestamp)
+            pass_on(child, before, row_of(key, state, transaction), key, timestamp, headers)
+
+        return run
+
+    def describe(self) -> str:  # noqa: D102
+        return ", ".join(name for name, _ in self.aggregation.aggregators)
+
+    def keeps(self) -> tuple[str, ...]:
+        """Return the names of the aggregates."""
+        return (*super().keeps(), *self.aggregation.keeps())
+
+    def stores(self) -> tuple[StoreSpec, ...]:  # noqa: D102
+        return (self.store,)
+
+
+def key_row(columns: tuple[str, ...], key: Any) -> dict[str, Any]:
+    """Return the columns of a key.
+
+    Args:
+        columns: their names.
+        key: the key: the value of one column, or a list of those of several.
+
+    Example:
+        >>> key_row(("customer",), "ann"), key_row(("country", "city"), ["FR", "Lyon"])
+        ({'customer': 'ann'}, {'country': 'FR', 'city': 'Lyon'})
+    """
+    if len(columns) == 1:
+        return {columns[0]: key}
+    return dict(zip(columns, key, strict=True)) if columns else {}

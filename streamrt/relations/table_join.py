@@ -1,0 +1,104 @@
+"""`TableJoin`: the join of two tables by their key."""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final, Literal
+
+from streamrt.joins.merging import Merge
+from streamrt.records import Headers
+from streamrt.relations.change import decode_row, encode_row, pass_on, row_time
+from streamrt.state.spec import StoreSpec
+from streamrt.topology import MergeOperator, Node, OperatorContext, RecordHandler
+
+__all__ = ["MergeWithKey", "TableHow", "TableJoin"]
+
+TableHow = Literal["inner", "left", "right", "outer"]
+"""Which keys a joined table has: those of both tables, of the left one, of the right one, or of any."""
+
+_LEFT: Final = "left"
+_RIGHT: Final = "right"
+
+
+@dataclass(frozen=True)
+class MergeWithKey:
+    """Merges two rows, both of which have the columns of their common key: those of the left row count.
+
+    Attributes:
+        merge: merges the rows without these columns in the right one.
+        columns: names of the columns.
+
+    Example:
+        >>> MergeWithKey(lambda left, right: {**left, **right}, ("id",))({"id": 1, "a": 2}, {"id": 1, "b": 3})
+        {'id': 1, 'a': 2, 'b': 3}
+    """
+
+    merge: Merge
+    columns: tuple[str, ...]
+
+    def __call__(self, left: Any, right: Any) -> Any:
+        """Return the merged row."""
+        if isinstance(left, dict) and isinstance(right, dict):
+            right = {column: value for column, value in right.items() if column not in self.columns}
+        return self.merge(left, right)
+
+
+@dataclass(frozen=True)
+class TableJoin(MergeOperator):
+    """Joins the present rows of two tables. Each change of a row, on either side, changes the joined row of its key.
+
+    The time of a joined row is the later one of its two rows. The store keeps the rows of both sides.
+
+    Attributes:
+        how: which keys the result has.
+        merge: function of the left and the right row; a missing row is None.
+        store: the store of the rows.
+    """
+
+    name: ClassVar[str] = "join"
+    by_key: ClassVar[bool] = True
+    updates: ClassVar[bool] = True
+    passes_on_last: ClassVar[bool] = True
+    how: TableHow
+    merge: Merge
+    store: StoreSpec
+
+    def build_inputs(self, child: RecordHandler, node: Node, context: OperatorContext) -> tuple[RecordHandler, ...]:  # noqa: D102
+        merge, state_of = self.merge, context.state(self.store)
+        needs_left, needs_right = self.how in ("inner", "left"), self.how in ("inner", "right")
+
+        def join(left: bytes | None, right: bytes | None) -> Any:
+            """Return the joined row. Rows are decoded for each call, because a merge may change them."""
+            if left is None and (needs_left or right is None):
+                return None
+            if right is None and needs_right:
+                return None
+            return merge(decode_row(left), decode_row(right))
+
+        def left(value: Any, key: Any, timestamp: int, headers: Headers | None, *, _node: Node = node) -> None:
+            state, after = state_of(key, timestamp), value[1]
+            stored, other = state.get_bytes(_LEFT), state.get_bytes(_RIGHT)
+            data = None if after is None else encode_row(after, timestamp)
+            if data is not None:
+                state.set_bytes(_LEFT, data)
+            elif stored is not None:
+                state.delete(_LEFT)
+            time = timestamp if other is None else max(timestamp, row_time(other))
+            pass_on(child, join(stored, other), join(data, other), key, time, headers)
+
+        def right(value: Any, key: Any, timestamp: int, headers: Headers | None, *, _node: Node = node) -> None:
+            state, after = state_of(key, timestamp), value[1]
+            other, stored = state.get_bytes(_LEFT), state.get_bytes(_RIGHT)
+            data = None if after is None else encode_row(after, timestamp)
+            if data is not None:
+                state.set_bytes(_RIGHT, data)
+            elif stored is not None:
+                state.delete(_RIGHT)
+            time = timestamp if other is None else max(timestamp, row_time(other))
+            pass_on(child, join(other, stored), join(other, data), key, time, headers)
+
+        return left, right
+
+    def describe(self) -> str:  # noqa: D102
+        return self.how
+
+    def stores(self) -> tuple[StoreSpec, ...]:  # noqa: D102
+        return (self.store,)

@@ -1,0 +1,65 @@
+"""`to_table` into a table with a primary key: rows are upserted and deleted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from streamrt.errors import ArgumentValueError
+from streamrt.operators.to_table import ToTable
+from streamrt.records import Headers
+from streamrt.tables.descriptions.topics import TableTopic
+from streamrt.topology import Node, OperatorContext, RecordHandler
+
+if TYPE_CHECKING:
+    # With pyarrow, which programs without tables do not wait for.
+    from streamrt.tables.descriptions.keys import RowKey
+
+__all__ = ["UpsertChanges", "UpsertRows"]
+
+
+@dataclass(frozen=True)
+class UpsertRows(ToTable):
+    """Upserts each value, as a row, and passes it on. None deletes the row whose primary key is the record's key."""
+
+    def build(self, child: RecordHandler, node: Node, context: OperatorContext) -> RecordHandler:  # noqa: D102
+        topic, make_key = _topic_and_key(self)
+        send = context.sender(topic)
+
+        def run(value: Any, key: Any, timestamp: int, headers: Headers | None, *, _node: Node = node) -> None:
+            send(value, key if value is None else make_key(value), timestamp, headers)
+            child(value, key, timestamp, headers)
+
+        return run
+
+
+@dataclass(frozen=True)
+class UpsertChanges(ToTable):
+    """Writes the changes of a table into another one, and passes them on.
+
+    The primary key comes from the columns of the rows. It must be the same for all rows of a key.
+    """
+
+    def build(self, child: RecordHandler, node: Node, context: OperatorContext) -> RecordHandler:  # noqa: D102
+        topic, make_key = _topic_and_key(self)
+        send, table = context.sender(topic), self.table
+
+        def run(value: Any, key: Any, timestamp: int, headers: Headers | None, *, _node: Node = node) -> None:
+            before, after = value
+            row_key = make_key(before if after is None else after)
+            if before is not None and (row_key is None or (after is not None and make_key(before) != row_key)):
+                raise ArgumentValueError(
+                    f"to_table() into {table}: the primary key of a row changed, or is null, while the row has the same key "
+                    f"here. The columns {', '.join(make_key.columns)} must come from the key: group_by() them first"
+                )
+            send(after, row_key, timestamp, headers)
+            child(value, key, timestamp, headers)
+
+        return run
+
+
+def _topic_and_key(operator: ToTable) -> tuple[TableTopic, RowKey]:
+    topic = operator.topic
+    if not isinstance(topic, TableTopic) or topic.row_key is None:
+        raise TypeError(f"{operator.table} has no primary key")
+    return topic, topic.row_key
