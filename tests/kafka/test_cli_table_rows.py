@@ -55,6 +55,30 @@ def test_rows_in_and_out(run: Any, tmp_path: Path) -> None:
     assert detected["columns"][0]["type"] == "BIGINT"
 
 
+def test_rows_and_keys_of_a_table_with_a_primary_key(run: Any, tmp_path: Path) -> None:
+    name, log = (f"default.{unique(each)}".replace("-", "_") for each in ("people", "events"))
+    assert run("create", name, "country STRING, id BIGINT, name STRING, PRIMARY KEY (country, id)").code == 0
+    assert run("create", log, "id BIGINT").code == 0
+    rows = [{"country": "FR", "id": number, "name": f"n{number}"} for number in range(5)]
+    assert run("write", name, "--upsert", *map(json.dumps, rows)).out == f"wrote 5 rows to {name}\n"
+    assert run("write", name, '{"country": "FR", "id": 0, "name": "Ann"}').code == 0
+    assert run("delete", name, '["FR", 1]', '{"id": 2, "country": "FR"}').out == f"deleted 2 keys of {name}\n"
+    deleted = run("delete", name, "--json", stdin='["FR", 3]\n\n').json
+    assert (deleted["table"], deleted["deleted"]) == (name, 1)
+    keys = tmp_path / "keys"
+    keys.write_text('["XX", 9]\n["FR", "x"]\n["FR", 4]\n')
+    wrong = run("delete", name, "--file", keys)
+    assert f"key 2 does not fit table {name}: column 'id' (BIGINT) must be an integer" in wrong.sentence
+    assert "earlier ones were deleted" in wrong.sentence
+    assert wrong.out == f"deleted 1 key of {name}\n"
+    assert run("delete", name, stdin="").out == f"deleted 0 keys of {name}\n"
+    assert run("scan", name, "--format", "jsonl").lines == [rows[4], rows[0] | {"name": "Ann"}]
+    assert "argument 1: a key must be a JSON array or object" in run("delete", name, "7").sentence
+    assert "no primary key, so its rows are appended" in run("write", log, "--upsert", "{}").sentence
+    assert "no primary key, so its rows are not deleted" in run("delete", log, "1").sentence
+    assert run("delete", name, "7", "--file", keys).code == 2
+
+
 def test_what_goes_wrong(run: Any) -> None:
     name = f"default.{unique('events')}".replace("-", "_")
     assert run("create", name, "id BIGINT NOT NULL").code == 0

@@ -15,8 +15,9 @@ from streamrt.cli import main
 from streamrt.cli.broker import connection_from
 from streamrt.cli.output import print_table
 from streamrt.cli.records.record_values import ReadFormat, decode, json_form, parse_time_ms, stored_form
-from streamrt.cli.tables.row_output import read_rows, write_rows
-from streamrt.errors import ConfigurationError, SerializationError
+from streamrt.cli.tables.row_input import parse_key, read_keys, read_rows
+from streamrt.cli.tables.row_output import write_rows
+from streamrt.errors import ConfigurationError, SchemaMismatchError, SerializationError
 from streamrt.kafka.checks import release_of, requests_table
 from streamrt.kafka.cluster.groups import assigned_partitions
 from streamrt.schema import Schema
@@ -264,3 +265,53 @@ def test_cells_have_the_texts_of_csv_in_topics() -> None:
     shown = io.StringIO()
     write_rows(shown, "csv", ["n"], [pa.RecordBatch.from_pydict({"n": [float("nan"), float("-inf"), -0.5]})])
     assert shown.getvalue().split() == ["n", "NaN", "-Infinity", "-0.5"]
+
+
+@pytest.mark.parametrize(
+    ("columns", "text", "key"),
+    [
+        ("k BIGINT", "7", 7),
+        ("k BIGINT", " 7 ", 7),
+        ("k BIGINT", "[7]", [7]),
+        ("k BIGINT", '{"k": 7}', {"k": 7}),
+        ("k BIGINT", "7.5", "7.5"),
+        ("k BIGINT", "ann", "ann"),
+        ("k BOOLEAN", "true", True),
+        ("k STRING", "ann", "ann"),
+        ("k STRING", "7", "7"),
+        ("k STRING", "true", "true"),
+        ("k STRING", "null", "null"),
+        ("k STRING", "", ""),
+        ("k STRING", " a b ", " a b "),
+        ("k STRING", '"7"', "7"),
+        ("k STRING", '["a b"]', ["a b"]),
+        ("k DECIMAL(10, 2)", "9.50", "9.50"),
+        ("k DATE", "2026-11-23", "2026-11-23"),
+        ("k BINARY", "AP8=", b"\x00\xff"),
+        ("k BINARY", '{"k": "AP8="}', {"k": b"\x00\xff"}),
+        ("k STRING, n BIGINT", '["a", 7]', ["a", 7]),
+        ("k STRING, n BIGINT", '["a"]', ["a"]),
+        ("k BINARY, n BIGINT", '["AP8=", 7]', [b"\x00\xff", 7]),
+        ("k STRING, n BIGINT", '{"n": 7, "k": "a"}', {"n": 7, "k": "a"}),
+    ],
+)
+def test_keys_of_rows(columns: str, text: str, key: Any) -> None:
+    names = ", ".join(each.split()[0] for each in columns.split(", ") if " " in each)
+    assert parse_key(Schema(f"v INT, {columns}, PRIMARY KEY ({names})"), text) == key
+
+
+def test_keys_that_cannot_be_read(tmp_path: Path) -> None:
+    schema = Schema("a BINARY, b INT, PRIMARY KEY (b, a)")
+    for text in ("7", "x", "null", "7.5"):
+        with pytest.raises(SchemaMismatchError, match=r"^a key must be a JSON array or object with the columns b, a$"):
+            parse_key(schema, text)
+    with pytest.raises(
+        SchemaMismatchError, match=r"^argument 2: column 'a' must be base64; earlier ones were deleted$"
+    ):
+        list(read_keys(schema, ['[1, "AA=="]', '[1, "?"]'], None))
+    path = tmp_path / "keys"
+    path.write_text('[1, "AA=="]\r\n\n[2\n')
+    read = read_keys(schema, None, path)
+    assert next(read) == [1, b"\x00"]
+    with pytest.raises(SchemaMismatchError, match=r"^line 3: a key must be a JSON array"):
+        next(read)

@@ -18,7 +18,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamrt.cli.tables.row_output import read_rows
+from streamrt.cli.tables.row_input import read_rows
 from streamrt.errors import ArgumentTypeError, SchemaError, SchemaMismatchError, SerializationError
 from streamrt.schema import Schema
 from streamrt.serializers.row_formats import key_format, row_format

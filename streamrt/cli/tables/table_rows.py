@@ -1,4 +1,4 @@
-"""`streamrt table scan`, `tail`, `write` and `schema detect`: rows of tables."""
+"""`streamrt table scan`, `tail` and `schema detect`: rows of tables."""
 
 import contextlib
 import enum
@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from streamrt.cli.broker import BrokerOption, ConfigOption, TimeoutOption
-from streamrt.cli.interrupts import UntilInterrupted
 from streamrt.cli.output import JsonOption, echo, examples, note, plural, print_json, quiet_pipe
 from streamrt.cli.records.record_values import parse_time_ms
 from streamrt.cli.tables.catalog import CatalogOption, open_catalog
-from streamrt.errors import ConfigurationError, SchemaMismatchError, SerializationError
+from streamrt.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from streamrt.tables import Table
@@ -23,7 +22,6 @@ __all__ = ["place_of", "register"]
 
 _SHOWN = 100
 """Rows of `scan` in the format table, unless --limit says otherwise."""
-_INTERRUPTED = 130
 
 TableArgument = Annotated[
     str, typer.Argument(metavar="TABLE", help="DATABASE.TABLE, or the name of a table in the database 'default'.")
@@ -55,14 +53,6 @@ class TailFormat(str, enum.Enum):
 
     jsonl = "jsonl"
     csv = "csv"
-
-
-class RowsFormat(str, enum.Enum):
-    """Formats that `write` reads."""
-
-    jsonl = "jsonl"
-    csv = "csv"
-    parquet = "parquet"
 
 
 def scan(
@@ -156,66 +146,6 @@ def tail(
                 note(f"left out {plural(stream.skipped, 'record')} that are not rows")
 
 
-def write(
-    table: TableArgument,
-    rows: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="[ROW]...", help="JSON objects; without them, --file or stdin is read."),
-    ] = None,
-    broker: BrokerOption = None,
-    config: ConfigOption = None,
-    timeout: TimeoutOption = 30.0,
-    catalog: CatalogOption = None,
-    file: Annotated[
-        Path | None, typer.Option("--file", exists=True, dir_okay=False, help="File to read instead of stdin.")
-    ] = None,
-    rows_format: Annotated[
-        RowsFormat,
-        typer.Option(
-            "--format",
-            help="jsonl: each line is an object. csv: the first line names columns, and empty fields are null. parquet needs "
-            "--file.",
-        ),
-    ] = RowsFormat.jsonl,
-    as_json: JsonOption = False,
-) -> None:
-    """Append rows to a table, and print how many were written.
-
-    A row that does not fit ends it; the rows before it are written.
-    """
-    from streamrt.cli.tables.row_output import read_rows
-
-    if rows and (file is not None or rows_format is not RowsFormat.jsonl):
-        raise typer.BadParameter("pass rows as arguments, which are JSON, or in a file, not both", param_hint="--file")
-    if rows_format is RowsFormat.parquet and file is None:
-        raise typer.BadParameter("parquet needs a file: pass --file FILE", param_hint="--format")
-    with open_catalog(broker, config, timeout, catalog, need_broker=True) as opened:
-        chosen = opened.table(table)
-        written = 0
-        with chosen.writer() as writer:
-            given = UntilInterrupted(read_rows(chosen.schema, rows, file, rows_format.value))
-            try:
-                for row in given:
-                    try:
-                        writer.append(row)
-                    except (SchemaMismatchError, SerializationError) as error:
-                        raise SchemaMismatchError(
-                            f"row {written + 1} does not fit table {chosen.name}: {error}; earlier ones were written"
-                        ) from None
-                    written += 1
-            finally:
-                # Also after an error: what was accepted is written.
-                token = writer.flush(timeout)
-                if written and not as_json:
-                    echo(f"wrote {plural(written, 'row')} to {chosen.name}")
-        if as_json:
-            print_json({"table": chosen.name, "written": written, "token": str(token)})
-        elif not written:
-            echo(f"wrote 0 rows to {chosen.name}")
-    if given.interrupted:
-        raise typer.Exit(_INTERRUPTED)
-
-
 def detect(
     table: TableArgument,
     broker: BrokerOption = None,
@@ -276,14 +206,6 @@ def register(app: typer.Typer) -> None:
             "streamrt table tail shop.orders", "streamrt table tail shop.orders --from -10 --max 10 --metadata"
         ),
     )(tail)
-    app.command(
-        "write",
-        epilog=examples(
-            """streamrt table write shop.orders '{"id": 1, "customer": "ann"}'""",
-            "streamrt table write shop.orders --file orders.csv --format csv",
-            "streamrt table scan shop.orders --format jsonl | streamrt table write shop.copies",
-        ),
-    )(write)
     schema = typer.Typer(no_args_is_help=True, help="Schemas of tables.")
     schema.callback()(_schema_group)
     schema.command(
