@@ -29,12 +29,14 @@ __all__ = ["Run", "run_example"]
 MOST_READ = 2
 MOST_WRITTEN = 4
 
+BID = {"auction": 1007, "bidder": 1001, "date_time": 1_704_153_590_040, "extra": ""}
 RECORDS = {
     **INPUTS,
     **TOGETHER,
     "ledger": given("bookings", "ann", {"account": "ann", "cents": 500}, {"account": "ann", "cents": -20}),
     "lake": given("card-payments", "4711", {"country": "FR", "euros": 12.5}, {"country": "FR", "euros": -2.5}),
     "parquet": given("trips", None, *({"vehicle": "bus-7", "day": "2024-01-05", "km": km} for km in (12.5, 0))),
+    "nexmark": given("nexmark-bids", "1007", {**BID, "price": 1_500}, {**BID, "price": 200}),
     "partner": given("orders-here", None, *({"order": "a7", "pieces": pieces, "cents": 250} for pieces in (3, 0))),
 }
 

@@ -42,8 +42,8 @@ WITH_TABLES = {"endpoints_sse"}
 """`test_tables_run.py` runs it."""
 NO_APPLICATIONS = {"demo", "endpoints", "tables_log", "test_thermostat"}
 """`tests/kafka/test_example_tables.py` runs those of tables."""
-BOUNDED = {"energy"}
-"""`test_bounded_run.py` runs them."""
+BOUNDED = {"energy", "nexmark"}
+"""`test_bounded_run.py` and `test_nexmark_run.py` run them."""
 ALONE = "late_flights"
 """Runs in a process of its own, with nothing set but what users set; the others take turns in one process."""
 

@@ -26,6 +26,7 @@ def test_examples_name_the_data_files_that_they_need() -> None:
     needed = {example.name: example.files.keys() - {f"{example.name}.py"} for example in find_examples()}
     assert {name: files for name, files in needed.items() if files} == {
         "frost": {"weather.csv"},
+        "nexmark": {"nexmark.sql"},
         "weeks": {"weather.csv"},
     }
     known = {path.name for path in EXAMPLES.iterdir() if path.is_file() and path.suffix != ".py"}
