@@ -47,12 +47,12 @@ PYFLUSS := 1.0.0
 PEERS := quix bytewax faust
 
 .DEFAULT_GOAL := help
-.PHONY: help demo docs test test-long test-newest weigh oracle oracle-fluss archives servers lint types bench peers lock jars clean
+.PHONY: help demo docs test test-long test-newest weigh oracle oracle-fluss oracle-kafka-streams archives servers lint types bench peers lock jars clean
 .SUFFIXES:
 
 help:  ## List the targets.
 	@echo "make TARGET [PYTHON=python3.12]"
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-20s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
 # Where everything is installed, that will do.
 demo: $(firstword $(wildcard $(VENV)/.installed) $(VENV)/.installed-demo)  ## Run an application on 336,776 flights through an embedded Kafka broker, and watch it.
@@ -123,6 +123,10 @@ oracle: $(VENV)/.installed $(ORACLE)/.installed  ## Compare process functions an
 # The server comes from Maven, as 86 MB of jars, and runs with 350 MB of memory while tables are compared.
 oracle-fluss: $(VENV)/.installed $(ORACLE_FLUSS)/.installed  ## Compare tables with those of an Apache Fluss cluster.
 	@$(BIN)/python -m tests.oracle.fluss --python $(ORACLE_FLUSS)/bin/python
+
+# Needs a JDK, since its program is compiled at the start; the jars come from Maven.
+oracle-kafka-streams: $(VENV)/.installed  ## Compare tables in applications with those of Kafka Streams' test driver.
+	@$(BIN)/python -m tests.oracle.kafka_streams
 
 # Programs that connectors write to and read from, where the system's package manager can install them.
 servers: $(VENV)/.installed
