@@ -10,10 +10,12 @@ import time
 from collections.abc import Iterable
 from typing import Any
 
-from bench import common
-from bench.dataframe_cases import CASES, add
+from bench import common, dataframe_cases, table_cases
+from bench.dataframe_cases import add
 from bench.program_options import program_options
 from streamrt import Application, Tracing
+
+CASES = {**dataframe_cases.CASES, **table_cases.CASES}
 
 
 def case_options(cases: Iterable[str]) -> argparse.ArgumentParser:
@@ -46,7 +48,7 @@ def main() -> None:
     chosen = options.parse_args()
     tracing = None if chosen.sample_ratio is None else Tracing(chosen.sample_ratio)
     app = make_app(chosen, control=chosen.control, tracing=tracing)
-    add(app, chosen.case, chosen.source, chosen.target)
+    add(app, chosen.case, chosen.source, chosen.target, CASES)
     app.run()
 
 

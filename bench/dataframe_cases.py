@@ -3,7 +3,7 @@
 Quix Streams runs it in an environment without StreamRT, so this file imports nothing from either.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 WINDOW_MS = 10_000
@@ -53,7 +53,7 @@ CASES: dict[str, Callable[[Any], Any]] = {
 }
 
 
-def add(app: Any, case: str, source: str, target: str) -> None:
+def add(app: Any, case: str, source: str, target: str, cases: Mapping[str, Callable[[Any], Any]] = CASES) -> None:
     """Add a case to an application."""
-    sdf = CASES[case](app.dataframe(app.topic(source)))
+    sdf = cases[case](app.dataframe(app.topic(source)))
     sdf.to_topic(app.topic(target, key_serializer="json" if case == "group_by" else "bytes"))

@@ -4,6 +4,8 @@ The cases are in `bench/dataframe_cases.py`; the programs of the peers are in th
 not their defaults. There are 1,000 keys and 2 partitions; records are JSON of about 100 bytes. StreamRT has two slots, and
 the others two processes, or two threads in Java. In the names of cases, `-eos` stands for exactly-once.
 
+"aggregate" and "table_join" are tables, of `bench/table_cases.py`: only Kafka Streams has them as well.
+
 - throughput: an application reads a topic that was filled before. The clock begins 6 s after the first output, or after a
   quarter of all, so the start does not count. It ends with the last output, or after `--longest` seconds. Each run has
   a new group and new state.
@@ -37,7 +39,7 @@ from bench.runners import SYSTEMS, Runner, RunnerError, installed
 
 AT_LEAST_ONCE, EXACTLY_ONCE = common.GUARANTEES
 EOS = "-eos"
-CASES = ("stateless", "count", "count-eos", "tumbling", "group_by")
+CASES = ("stateless", "count", "count-eos", "tumbling", "group_by", "aggregate", "table_join")
 RATES = (100.0, 10_000.0)
 PARTS = ("throughput", "start", "latency")
 LABELS = {

@@ -37,7 +37,7 @@ class Peer:
     """Another system.
 
     Attributes:
-        cases: those of `dataframe_cases.CASES` that its program has.
+        cases: those of `cases.CASES` that its program has.
         command: returns how its program starts. Raises OSError if it is not installed.
         guarantees: those that it has.
         one_process: whether a process shares its work between threads, as many as slots.
@@ -94,7 +94,11 @@ PEERS = {
         lambda: [python_of("faust"), "-m", "bench.peers.on_faust"],
         guarantees=(AT_LEAST_ONCE,),
     ),
-    "kafka-streams": Peer(("stateless", "count", "tumbling", "group_by", "seen"), kafka_streams, one_process=True),
+    "kafka-streams": Peer(
+        ("stateless", "count", "tumbling", "group_by", "seen", "aggregate", "table_join"),
+        kafka_streams,
+        one_process=True,
+    ),
     "loop": Peer(
         ("stateless", "seen"), lambda: [sys.executable, "-m", "bench.peers.loop"], guarantees=(AT_LEAST_ONCE,)
     ),
