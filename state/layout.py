@@ -52,6 +52,8 @@ of heads as well as the expiry of data. A head does not expire at its deadline; 
 (`typed_values.py`). **Items** have flag 0 and exact JSON, or the output of `RocksDBOptions.dumps`. There is one **counter**,
 `arrival`: flag 0 and the arrival number (8 bytes, big-endian) of the next item of any timeline, or of the next element of any
 list. It precedes them in each commit, so that no number is used twice if only a part of a commit reaches the changelog.
+Sets of **counted values**, which windows and aggregates keep next to their heads, are maps with a number in decimal as
+name: keys are those of `ordered_bytes.py`, and the payload is the JSON of a count, or exact JSON of a list of count and cell.
 Entries of maps and elements of lists are values that may expire, like data; their payload is JSON, or the output of
 `RocksDBOptions.dumps`.
 

@@ -44,6 +44,9 @@ class _Packing(NamedTuple):
     pack: Callable[[Any], Any]
     unpack: Callable[[Any], Any]
     arrival: Callable[[], int]
+    # All of a pane is in its content.
+    counted: None = None
+    owner: bytes = b""
 
 
 class PaneTransaction(ProcessTransaction):

@@ -4,6 +4,7 @@ Each record key, which is identified by its *prefix*, has
 
 - a **head**: one small object, kept decoded across records and commits, and encoded once for each commit;
 - a **timeline**: items in time order (`timeline.py`);
+- **counted values**: sets of values that are too large for a head (`counted_values.py`);
 - a **deadline** of the head: the time at which its operator processes it again, even without a record of its key.
 
 Deadlines lie in two places: stored ones in the expiry index, which is read once from front to back, and those that this
@@ -42,6 +43,7 @@ from streamrt.state.layout import (
 )
 from streamrt.state.options import RocksDBOptions
 from streamrt.state.store import StorePartition
+from streamrt.state.transactions.counted_values import CountedValues
 from streamrt.state.transactions.timeline import ENTRY_BYTES, Refusing, Timelines
 
 __all__ = ["NEVER", "TimedTransaction"]
@@ -118,6 +120,9 @@ class TimedTransaction(Transaction):
         others: the watermark of all other partitions; operators set it. A number below all timestamps if unknown.
         moves_from: a watermark of this partition above this time moves the clock; operators set it.
         timelines: the timelines of the record keys.
+        counted: the counted values of the record keys.
+        owner: the prefix of the record key whose head was read last, to which the states belong that an aggregation is
+            computed from.
         arrival: returns a number that increases with each call, and with each item of a timeline.
         pack: encodes a user's value as a cell, to be put into a head.
         unpack: decodes a cell, to a new object each time.
@@ -155,10 +160,12 @@ class TimedTransaction(Transaction):
         "_scan",
         "_written",
         "arrival",
+        "counted",
         "due_from",
         "moves_from",
         "observed",
         "others",
+        "owner",
         "pack",
         "timelines",
         "unpack",
@@ -172,7 +179,7 @@ class TimedTransaction(Transaction):
         super().__init__(partition, options, changelog)
         options = _DEFAULT_OPTIONS if options is None else options
         self.pack, self.unpack = packing_of(options)
-        heads, timelines = _Heads(), None
+        heads, timelines, counted = _Heads(), None, None
         stamp = partition.stamp
         self.observed: int | None = None if stamp is None else stamp.observed
         self.due_from: int = BEFORE_ALL
@@ -181,10 +188,12 @@ class TimedTransaction(Transaction):
         # The stored bound of the index; None: not read yet.
         self._first: int | None = None
         if self._cache is not None:
-            heads, self._size, timelines, self.due_from, self._first, self.observed = self._cache
+            heads, self._size, timelines, counted, self.due_from, self._first, self.observed = self._cache
             self._cache = None
         self.timelines = Timelines(partition, options, self._make_room, timelines)
         self.arrival = self.timelines.arrival
+        self.counted = CountedValues(partition, self._make_room, self.arrival, counted)
+        self.owner = b""
         heads.read = self._read_head
         self._heads: dict[bytes, _Head] = heads
         # Only prefixes: pairs with the heads would cost more in garbage collection than the repeated look-up.
@@ -205,7 +214,7 @@ class TimedTransaction(Transaction):
 
     @property
     def dirty(self) -> bool:  # noqa: D102
-        return bool(self._written or self.timelines.dirty or self._local)
+        return bool(self._written or self.timelines.dirty or self.counted.dirty or self._local)
 
     @property
     def observed_time(self) -> int | None:  # noqa: D102
@@ -245,6 +254,7 @@ class TimedTransaction(Transaction):
             StateError: if the transaction is over.
         """
         self.reads += 1
+        self.owner = prefix
         head, journal = self._heads[prefix], self.journal
         if journal is not None and head.noted != journal.turn:
             # `_note_head` inlined.
@@ -298,6 +308,7 @@ class TimedTransaction(Transaction):
             if head.value is not None:
                 if self.journal is not None:
                     self._note_head(prefix, head, self.journal)
+                self.owner = prefix
                 yield prefix, head.value
 
     def delete_head(self, prefix: bytes) -> None:
@@ -352,6 +363,7 @@ class TimedTransaction(Transaction):
                     continue
             if self.journal is not None:
                 self._note_head(prefix, head, self.journal)
+            self.owner = prefix
             yield deadline, prefix, head.value
             # The head may have been dropped to give memory to another store, and read again.
             head = self._heads.get(prefix, head)
@@ -407,7 +419,7 @@ class TimedTransaction(Transaction):
 
     def follow(self, journal: Journal) -> None:  # noqa: D102
         super().follow(journal)
-        self.timelines.journal = journal
+        self.timelines.journal = self.counted.journal = journal
 
     def _note_head(self, prefix: bytes, head: _Head, journal: Journal) -> None:
         """Note a head before it is changed, which may be in place."""
@@ -445,11 +457,11 @@ class TimedTransaction(Transaction):
 
     @property
     def _used(self) -> int:
-        return self._size + self.timelines.size
+        return self._size + self.timelines.size + self.counted.size
 
     def _make_room(self) -> None:
         """Request more memory or drop unchanged reads, if necessary."""
-        if self._size + self.timelines.size > self._limit:
+        if self._size + self.timelines.size + self.counted.size > self._limit:
             self._fit_budget()
 
     def _read_head(self, prefix: bytes) -> _Head:
@@ -490,7 +502,9 @@ class TimedTransaction(Transaction):
                 self._size -= head.size
         for prefix in gone:
             del self._heads[prefix]
+        before = self.timelines.size
         self.timelines.drop(size)
+        self.counted.drop(size - before + self.timelines.size)
 
     # -- The end -------------------------------------------------------------------------------------------------
 
@@ -533,7 +547,7 @@ class TimedTransaction(Transaction):
         items = self.timelines.prepare(self._status)
         # The arrival counter comes first; see layout.py.
         counters = 1 if items and items[0][0] == ARRIVAL_KEY else 0
-        self._made = items[:counters] + changes + items[counters:]
+        self._made = items[:counters] + changes + items[counters:] + self.counted.prepare(self._status)
         self._prepared = self._heads
         self._heads = Refusing(self._status)
         return self._made
@@ -553,10 +567,12 @@ class TimedTransaction(Transaction):
                 head.exists = True
                 head.written = False
         self.timelines.mark_stored()
+        self.counted.mark_stored()
         self._make_room()
         # The cache outlives this transaction; its attribute would keep the transaction alive.
         vars(heads).clear()
-        return heads, self._size, self.timelines.keep(), self.due_from, self._first, self.observed
+        kept = self.timelines.keep(), self.counted.keep()
+        return heads, self._size, *kept, self.due_from, self._first, self.observed
 
     def _release_data(self) -> None:
         self._heads = Refusing(self._status)
@@ -568,6 +584,7 @@ class TimedTransaction(Transaction):
         self._made = []
         self._local = []
         self.timelines.end(self._status)
+        self.counted.end(self._status)
 
 
 def _make_prefix(key: Any) -> bytes:

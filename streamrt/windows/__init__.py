@@ -26,6 +26,7 @@ from streamrt.windows.assigners import (
     TumblingProcessingTimeWindows,
     WindowAssigner,
 )
+from streamrt.windows.distinct import CountDistinct
 from streamrt.windows.evictors import (
     CountEvictor,
     DeltaEvictor,
@@ -64,6 +65,7 @@ __all__ = [
     "ContinuousEventTimeTrigger",
     "ContinuousProcessingTimeTrigger",
     "Count",
+    "CountDistinct",
     "CountEvictor",
     "CountTrigger",
     "DeltaEvictor",

@@ -1,6 +1,6 @@
 """The aggregations of a window: a single one, or several with names."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
@@ -152,6 +152,13 @@ class Plan(NamedTuple):
             return {"start": start, "end": end, "value": aggregate}
         return {"start": start, "end": end, **aggregate}
 
+    def release(self, states: Iterable[Any], packing: Packing) -> None:
+        """Delete what states refer to that are not used any more."""
+        release = self.fold.release
+        if release is not None:
+            for state in states:
+                release(state, packing)
+
     def fold_all(self, items: Sequence[tuple[int, int, Input]], packing: Packing) -> Any:
         """Return the state of a window with the given records.
 
@@ -236,12 +243,18 @@ def _join_folds(parts: list[tuple[str, str, Fold, int | None]]) -> Fold:
             if fold.whole is not None
         }
 
+    def release(state: Any, packing: Packing) -> None:
+        for key, _, fold, _ in parts:
+            if fold.release is not None and key in state:
+                fold.release(state[key], packing)
+
     return Fold(
         initial,
         step,
         result,
         merge if all(fold.merge is not None for _, _, fold, _ in parts) else None,
         whole if all(fold.whole is not None for _, _, fold, _ in parts) else None,
+        release if any(fold.release is not None for _, _, fold, _ in parts) else None,
     )
 
 

@@ -513,6 +513,8 @@ class _Plain(NamedTuple):
     pack: Callable[[Any], Any]
     unpack: Callable[[Any], Any]
     arrival: Callable[[], int]
+    counted: None = None
+    owner: bytes = b""
 
 
 def _return_value(value: Any) -> Any:

@@ -239,7 +239,7 @@ class _Windows:
             changes.append((last, fold.step(fold.initial(transaction), value_in, timestamp, transaction)))
             return self._apply_record(transaction, prefix, head, windows, timestamp, clock, changes)
         item = plan.item_of(value) if self.collects else None
-        triggered: list[int] = []
+        triggered: list[tuple[int, Any]] = []
         outputs: list[Output] = []
         counted = False
         # Compute everything before storing anything: an exception leaves the windows unchanged.
@@ -252,7 +252,7 @@ class _Windows:
             if before is not None:
                 items = self._collect_items(transaction, prefix, start, window)
                 if before(plan.aggregate(state, items, transaction), value, key, timestamp, headers):
-                    triggered.append(start)
+                    triggered.append((start, state))
                     outputs.append((start, self.output(start, start + duration, state, items, transaction)))
                     continue
             state = fold.step(state, value_in, timestamp, transaction)
@@ -260,7 +260,7 @@ class _Windows:
             if after is not None:
                 items = self._collect_items(transaction, prefix, start, window, (timestamp, item))
                 if after(plan.aggregate(state, items, transaction), value, key, timestamp, headers):
-                    triggered.append(start)
+                    triggered.append((start, state))
                     outputs.append((start, self.output(start, start + duration, state, items, transaction)))
                     continue
             changes.append((start, state))
@@ -269,8 +269,8 @@ class _Windows:
             return []
         if self.collects and counted:
             transaction.timelines.add(prefix, timestamp, item)
-        for start in triggered:
-            self._empty_window(transaction, prefix, windows, start)
+        for start, state in triggered:
+            self._empty_window(transaction, prefix, windows, start, state)
         updated = self._apply_record(transaction, prefix, head, windows, timestamp, clock, changes)
         return outputs if self._final else updated
 
@@ -294,7 +294,10 @@ class _Windows:
         if self._final:
             self._keep_head(transaction, prefix, head)
             return []
-        del windows[: bisect_left(windows, [clock - self._open_for + 1])]
+        past = bisect_left(windows, [clock - self._open_for + 1])
+        if past:
+            self.plan.release([window[1] for window in windows[:past]], transaction)
+            del windows[:past]
         self._keep_head(transaction, prefix, head)
         # Last, because users' functions may raise: all changes are already stored.
         output, duration = self.output, self._duration
@@ -304,6 +307,7 @@ class _Windows:
         """Close the windows of a head that are due, the earliest first, and emit them."""
         windows = head[1]
         if not self._final:
+            self.plan.release([window[1] for window in windows], transaction)
             transaction.delete_head(prefix)
             return
         while windows and windows[0][0] + self._open_for <= clock:
@@ -318,6 +322,7 @@ class _Windows:
             self._keep_head(transaction, prefix, head)
             if len(window) == 2 or not window[3]:
                 output = self.output(start, start + self._duration, window[1], items, transaction)
+                self.plan.release((window[1],), transaction)
                 due(transaction.journal, self._child)(output, key, start, None)
 
     def read(self, transaction: TimedTransaction, prefix: bytes, windows: list[list[Any]]) -> Iterator[dict[str, Any]]:
@@ -357,8 +362,11 @@ class _Windows:
         else:
             windows.insert(at, [start, state, 0, False] if self._marked else [start, state])
 
-    def _empty_window(self, transaction: TimedTransaction, prefix: bytes, windows: list[list[Any]], start: int) -> None:
-        """Empty a window that was emitted early."""
+    def _empty_window(
+        self, transaction: TimedTransaction, prefix: bytes, windows: list[list[Any]], start: int, state: Any
+    ) -> None:
+        """Empty a window that was emitted early, with a state."""
+        self.plan.release((state,), transaction)
         at = bisect_left(windows, [start])
         known = at < len(windows) and windows[at][0] == start
         if self._marked:

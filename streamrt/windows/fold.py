@@ -4,11 +4,16 @@ A `Fold` works on *states*: plain data that a head can hold, nested lists of cel
 users' functions are packed, so that a change of an emitted value cannot change the stored one. A state in memory equals
 one that was stored and read, so results do not depend on when commits happen.
 
+A state may refer to counted values of its record key, which are not in the head: then `step` and `merge` change these, and
+`release` deletes them. So each state goes on in one next state, or is released.
+
 An *input* is the part of a record's value that an aggregation needs, extracted once.
 """
 
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
+
+from streamrt.state.transactions.counted_values import CountedValues
 
 __all__ = ["Fold", "Input", "Packing", "unbox"]
 
@@ -31,6 +36,14 @@ class Packing(Protocol):
     def arrival(self) -> Callable[[], int]:
         """Returns a number that increases with each call, for all keys of the store together."""
 
+    @property
+    def counted(self) -> CountedValues | None:
+        """The counted values of the store; None if it has none."""
+
+    @property
+    def owner(self) -> bytes:
+        """The prefix of the record key that states belong to."""
+
 
 class Fold(NamedTuple):
     """An aggregation, ready to run.
@@ -43,6 +56,8 @@ class Fold(NamedTuple):
             supported.
         whole: takes all inputs in the order of their arrival, and the packing; returns the same state as `step` for
             each of them. None: not supported.
+        release: takes a state that is not used any more, and the packing; deletes what the state refers to. None: it
+            refers to nothing.
     """
 
     initial: Callable[[Packing], Any]
@@ -50,6 +65,7 @@ class Fold(NamedTuple):
     result: Callable[[Any, Packing], Any]
     merge: Callable[[Any, Any, Packing], Any] | None = None
     whole: Callable[[Sequence[Input], Packing], Any] | None = None
+    release: Callable[[Any, Packing], None] | None = None
 
 
 def unbox(fold: Fold) -> Fold:
@@ -57,7 +73,7 @@ def unbox(fold: Fold) -> Fold:
 
     Its state is None as long as no record counted, because users' functions need not merge the state of no records.
     """
-    inner_merge = fold.merge
+    inner_merge, inner_release = fold.merge, fold.release
 
     def initial(packing: Packing) -> Any:
         return None
@@ -75,4 +91,14 @@ def unbox(fold: Fold) -> Fold:
             return b if a is None else a
         return [inner_merge(a[0], b[0], packing)]  # type: ignore[misc]  # not used if it is None
 
-    return Fold(initial, step, result, None if inner_merge is None else merge)
+    def release(state: Any, packing: Packing) -> None:
+        if state is not None:
+            inner_release(state[0], packing)  # type: ignore[misc]  # not used if it is None
+
+    return Fold(
+        initial,
+        step,
+        result,
+        None if inner_merge is None else merge,
+        release=None if inner_release is None else release,
+    )

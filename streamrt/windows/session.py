@@ -196,10 +196,10 @@ class _Sessions:
             # One at a time: if an operator below fails on a session, the next sessions are still stored.
             sessions.remove(session)
             self._keep_head(transaction, prefix, head)
-            if self._final:
-                due(transaction.journal, self._child)(
-                    self._plan.output(first, last + 1, state, items, transaction), key, first, None
-                )
+            output = self._plan.output(first, last + 1, state, items, transaction) if self._final else None
+            self._plan.release((state,), transaction)
+            if output is not None:
+                due(transaction.journal, self._child)(output, key, first, None)
 
     def _keep_head(self, transaction: TimedTransaction, prefix: bytes, head: Any) -> None:
         if self._by_key:

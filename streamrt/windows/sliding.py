@@ -129,7 +129,7 @@ class _Windows:
         changed: list[list[Any]] = []
         if not self._final:
             changed = windows[low:high]
-            del windows[: bisect_left(windows, [closed])]
+            self._drop_closed(transaction, windows, closed)
         self._keep_head(transaction, prefix, head, clock)
         # Last, because users' functions may raise: all changes are already stored.
         return [self._make_output(transaction, end, state, ()) for end, state in changed]
@@ -139,7 +139,7 @@ class _Windows:
         windows = head[1]
         closed = self._closed_before(clock)
         if not self._final:
-            del windows[: bisect_left(windows, [closed])]
+            self._drop_closed(transaction, windows, closed)
         kept = False
         while windows and windows[0][0] < closed:
             end, state = windows[0]
@@ -152,9 +152,16 @@ class _Windows:
             self._keep_head(transaction, prefix, head, clock)
             kept = True
             start, output = self._make_output(transaction, end, state, items)
+            self._plan.release((state,), transaction)
             due(transaction.journal, self._child)(output, key, start, None)
         if not kept:
             self._keep_head(transaction, prefix, head, clock)
+
+    def _drop_closed(self, transaction: TimedTransaction, windows: list[list[Any]], closed: int) -> None:
+        past = bisect_left(windows, [closed])
+        if past:
+            self._plan.release([state for _, state in windows[:past]], transaction)
+            del windows[:past]
 
     def _closed_before(self, clock: int) -> int:
         """Return the time such that all windows that end before it are closed.

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from streamrt import StreamingDataFrame
+from streamrt import StreamingDataFrame, windows
 from streamrt.errors import (
     ArgumentTypeError,
     ArgumentValueError,
@@ -44,15 +44,15 @@ from tests.unit.apps import Stage
 pytestmark = pytest.mark.usefixtures("processing_mode")
 
 MOMENT = datetime(2024, 5, 1, tzinfo=timezone.utc)
-BUILT_IN = [
-    kind() for name in aggregators.__all__ if issubclass(kind := getattr(aggregators, name), aggregators._BuiltIn)
-]
+BUILT_IN = [kind() for name in windows.__all__ if issubclass(kind := getattr(windows, name), aggregators._BuiltIn)]
 
 
 class Packing:
     pack = staticmethod(pack)
     unpack = staticmethod(unpack)
     arrival = staticmethod(itertools.count().__next__)
+    counted = None
+    owner = b""
 
 
 def folded(aggregator: Aggregator, *values: Any) -> Any:

@@ -109,6 +109,7 @@ def test_records_that_do_not_count_only_miss_in_their_aggregation(kind: str) -> 
 
 
 def test_sessions_merge_of_which_one_has_no_record_that_counts() -> None:
+    rows: tuple[list[Any], ...]
     for rows in (ROWS[:1], [], ROWS[1:2]), ([], ROWS[:1], ROWS[1:2]):
         stage = Stage()
         stage.sdf.session_window(20).agg(

@@ -11,11 +11,19 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from streamrt import StreamingDataFrame
-from streamrt.windows import Collect, Count, Earliest, First, Last, Latest, Max, Mean, Min, Reduce, Sum
+from streamrt.windows import Collect, Count, CountDistinct, Earliest, First, Last, Latest, Max, Mean, Min, Reduce, Sum
 
-BOTH = ("count", "sum", "mean", "min", "max", "first", "last", "earliest", "latest", "reduce")
+BOTH = ("count", "sum", "mean", "min", "max", "first", "last", "earliest", "latest", "distinct", "reduce")
 """Aggregations for `current()` as well as for `final()`."""
 AGGREGATIONS = (*BOTH, "collect", "agg")
+AGGREGATORS: dict[str, Any] = {
+    "first": First,
+    "last": Last,
+    "earliest": Earliest,
+    "latest": Latest,
+    "distinct": CountDistinct,
+}
+"""Those that are given to `agg()`."""
 TIMED = ("tumbling", "hopping", "sliding", "session")
 COUNTED = ("tumbling_count", "hopping_count", "sliding_count")
 IDLE_MS = 10_000
@@ -121,6 +129,8 @@ def result(aggregation: str, items: Sequence[Item]) -> Any:
     values = [item.value for item in known]
     if aggregation == "count":
         return len(values)
+    if aggregation == "distinct":
+        return len(set(values))
     if aggregation == "sum":
         return sum(values)
     if not values:
@@ -405,13 +415,12 @@ def on_frame(
     definition = _define(sdf, window, name, on_late)
     if window.aggregation == "reduce":
         defined = definition.reduce(append, single, join)
-    elif window.aggregation in ("first", "last", "earliest", "latest"):
-        maker: Any = {"first": First, "last": Last, "earliest": Earliest, "latest": Latest}[window.aggregation]
-        defined = definition.agg(value=maker())
+    elif window.aggregation in AGGREGATORS:
+        defined = definition.agg(value=AGGREGATORS[window.aggregation]())
     elif window.aggregation == "agg":
         every: dict[str, Any] = {"collect": Collect()} if window.final else {}
-        makers: tuple[Any, ...] = (Count, Sum, Mean, Min, Max, First, Last, Earliest, Latest)
-        for name, maker in zip(BOTH, makers, strict=False):
+        makers: dict[str, Any] = {"count": Count, "sum": Sum, "mean": Mean, "min": Min, "max": Max, **AGGREGATORS}
+        for name, maker in makers.items():
             every[name], every[f"some_{name}"] = maker(), maker(where=counts)
         if window.final:
             every["some_collect"] = Collect(where=counts)
