@@ -43,6 +43,7 @@ __all__ = [
     "KafkaStartError",
     "KeyDeserializationError",
     "KeySerializationError",
+    "LookupTimeoutError",
     "LookupUnavailableError",
     "MissingColumnError",
     "NoProgressError",
@@ -381,6 +382,13 @@ class ResultTooLargeError(StreamRTError):
     """Rows would take more memory than the call allows."""
 
     error_code = "E408"
+
+
+class LookupTimeoutError(StreamRTError, TimeoutError):
+    """A copy of a table was not up to date in time, so that rows could not be looked up by their keys."""
+
+    error_code = "E409"
+    retriable = True
 
 
 class SchemaRegistryError(StreamRTError):

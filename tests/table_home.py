@@ -14,6 +14,7 @@ from streamrt.records import TopicPartition
 from streamrt.schema import Schema
 from streamrt.serializers.row_formats import KeyFormat, RowFormat, key_format, row_format
 from streamrt.tables.access.links import RecordFeed, TableLinks
+from streamrt.tables.access.shared_resources import SharedResources
 from streamrt.tables.descriptions.connections import Connection
 from streamrt.tables.descriptions.info import TableInfo, TableKind
 from streamrt.tables.descriptions.permissions import TablePermissions
@@ -35,6 +36,7 @@ class Home:
     links: TableLinks = field(default_factory=MemoryLinks)
     timeout: float = 60.0
     schema_registry: None = None
+    resources: SharedResources = field(default_factory=SharedResources)
     permissions: TablePermissions = field(default_factory=lambda: TablePermissions(None))
 
     def load(self, name: str) -> TableInfo:

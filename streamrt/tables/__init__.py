@@ -14,8 +14,10 @@ if TYPE_CHECKING:
     from streamrt.tables.descriptions.usages import ApplicationInfo, Lineage, LineageNode, Usage
     from streamrt.tables.reading.changes import ChangeListener
     from streamrt.tables.reading.detection import Detected
+    from streamrt.tables.reading.reads import Snapshot
     from streamrt.tables.reading.scan import TableScan
     from streamrt.tables.reading.stream import TableStream
+    from streamrt.tables.replicas.replica import TableReplica
     from streamrt.tables.rows.rows import ChangeType, RecordBatch, ScanRecord, ScanRecords
     from streamrt.tables.table import Table
     from streamrt.tables.writing.delivery import BatchResult, RecordPosition, WriteResult
@@ -48,9 +50,11 @@ _HOMES = {
     "ScanRecords": "rows.rows",
     "SecretRef": "descriptions.connectors",
     "SinkTable": "descriptions.connectors",
+    "Snapshot": "reading.reads",
     "SourceTable": "descriptions.connectors",
     "Table": "table",
     "TableInfo": "descriptions.info",
+    "TableReplica": "replicas.replica",
     "TableScan": "reading.scan",
     "TableStream": "reading.stream",
     "TableWriter": "writing.writer",
@@ -84,9 +88,11 @@ __all__ = [
     "ScanRecords",
     "SecretRef",
     "SinkTable",
+    "Snapshot",
     "SourceTable",
     "Table",
     "TableInfo",
+    "TableReplica",
     "TableScan",
     "TableStream",
     "TableWriter",

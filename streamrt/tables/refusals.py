@@ -1,16 +1,13 @@
-"""Methods of tables that do not exist yet: each says why, and what does the same today."""
+"""What only tables with a primary key, or in a lake, can do: others say why, and what does the same."""
 
 from typing import NoReturn
 
 from streamrt.errors import InvalidOperationError
 from streamrt.tables.descriptions.info import TableInfo
 
-__all__ = ["refuse"]
+__all__ = ["refuse_lake", "require_primary_key"]
 
-_LOOKUPS = (
-    "keep the rows of app.dataframe(table) in the state of an application, and ask it by app.query_state(), or read all of "
-    "them by scan()"
-)
+_LOOKUPS = "create a table with PRIMARY KEY for rows that are found by a key, or read all of them by scan()"
 _LAKES = "sinks of an application write files to object stores, and scan().to_parquet() writes one file"
 _INSTEAD = {
     "get": _LOOKUPS,
@@ -21,12 +18,15 @@ _INSTEAD = {
 }
 
 
-def refuse(info: TableInfo, method: str) -> NoReturn:
-    """Raise InvalidOperationError: a method needs a primary key, or a lake, and what does the same today.
+def require_primary_key(info: TableInfo, method: str) -> None:
+    """Check that rows of a table have keys.
 
     Args:
         info: the table.
-        method: name of the method.
+        method: name of the method that needs them.
+
+    Raises:
+        InvalidOperationError: if they have none; the message says what to do instead.
 
     Example:
         >>> from streamrt.tables import Catalog, MemoryCatalog
@@ -37,17 +37,20 @@ def refuse(info: TableInfo, method: str) -> NoReturn:
         ...     print(str(error).partition(":")[0])
         snapshot() needs a table with a primary key, and 'default.visits' is a log table
     """
-    if method == "lake_snapshot":
-        raise InvalidOperationError(
-            f"lake_snapshot() of table {info.name!r} is not there yet, because no table is in a lake: {_LAKES}"
-        )
-    name, kind = info.name, info.kind
-    if kind == "log":
-        reason = f"needs a table with a primary key, and {name!r} is a log table"
-    elif kind == "external":
-        reason = (
-            f"needs a table with a primary key, and the rows of table {name!r} are in another system ({info.connector})"
-        )
-    else:
-        reason = f"is not there yet for table {name!r}, because tables with a primary key are written and scanned"
-    raise InvalidOperationError(f"{method}() {reason}: {_INSTEAD[method]}")
+    if info.kind == "primary-key":
+        return
+    reason = f"and {info.name!r} is a log table"
+    if info.kind == "external":
+        reason = f"and the rows of table {info.name!r} are in another system ({info.connector})"
+    raise InvalidOperationError(f"{method}() needs a table with a primary key, {reason}: {_INSTEAD[method]}")
+
+
+def refuse_lake(info: TableInfo) -> NoReturn:
+    """Raise InvalidOperationError: no table is in a lake.
+
+    Args:
+        info: the table.
+    """
+    raise InvalidOperationError(
+        f"lake_snapshot() of table {info.name!r} is not there yet, because no table is in a lake: {_LAKES}"
+    )

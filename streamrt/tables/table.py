@@ -1,12 +1,14 @@
 """`Table`: the handle of a named stream."""
 
 from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Literal, NoReturn, Protocol, runtime_checkable
 
 from streamrt.errors import InvalidOperationError
 from streamrt.kafka import Consumer, Producer
 from streamrt.kafka.completion_token import Offsets
 from streamrt.schema import Schema
+from streamrt.state import MemoryStore, Store
 from streamrt.tables.access.positions import Start
 from streamrt.tables.descriptions.home import TableHome
 from streamrt.tables.descriptions.info import TableInfo, TableKind, required_schema
@@ -14,10 +16,12 @@ from streamrt.tables.descriptions.topics import TableTopic, table_topic
 from streamrt.tables.descriptions.usages import Usage
 from streamrt.tables.reading.changes import ChangeListener, OnChanges
 from streamrt.tables.reading.detection import Detected
-from streamrt.tables.reading.reads import TableReads
+from streamrt.tables.reading.reads import Snapshot, TableReads
 from streamrt.tables.reading.scan import TableScan
 from streamrt.tables.reading.stream import TableStream
-from streamrt.tables.refusals import refuse
+from streamrt.tables.refusals import refuse_lake, require_primary_key
+from streamrt.tables.replicas.replica import TableReplica
+from streamrt.tables.replicas.table_lookups import TableLookups
 from streamrt.tables.rows.decoding import OnBadRecord
 from streamrt.tables.writing.opening import open_writer
 from streamrt.tables.writing.writer import TableWriter
@@ -44,6 +48,8 @@ class Table:
     def __init__(self, info: TableInfo, home: TableHome) -> None:
         self._info = info
         self._home = home
+        # Lookups check keys and decode rows by the schema of a description.
+        self._made_lookups: TableLookups | None = None
 
     @property
     def home(self) -> TableHome:
@@ -469,64 +475,148 @@ class Table:
         """
         return self._reads.detect_schema(limit, timeout, types, start)
 
-    def get(self, key: Any, **options: Any) -> NoReturn:
-        """Refuse to look up a row.
+    def get(
+        self, key: Any, *, after: Offsets | str | None = None, fresh: bool = False, timeout: float = 30.0
+    ) -> dict[str, Any] | None:
+        """Return the current row of a key, or None if there is none.
+
+        A topic has no index. So the first lookup in a partition reads all of it into a copy in memory, which later lookups
+        share, and which follows the topic until the catalogue is closed: about 400 bytes and the row for each key. Other
+        lookups answer from it at once. For a large table, or many processes, use `replica` with a store on disk.
 
         Args:
-            key: its key.
-            **options: how.
+            key: the value of the one key column; a mapping with the key columns in any order; or a list or tuple with their
+                values in the order of the primary key.
+            after: a token that a writer has returned, or its text: rows up to it are seen.
+            fresh: whether all rows are seen that were written before this call, by whatever writer. Brokers are asked for
+                the end of the partition, and an open transaction there is waited for.
+            timeout: seconds to wait, also for the first reading.
 
         Raises:
-            InvalidOperationError: always.
-        """
-        refuse(self._info, "get")
+            SchemaMismatchError: if it is not a key of the table; the message names the column.
+            LookupTimeoutError: if the copy is not up to date in time; it reads on, so that a later call may succeed.
+            StaleTokenError: if the topic was deleted and created again since the token was made.
+            SerializationError: if the record is not a row of the table.
+            TopicNotFoundError: if the topic does not exist.
+            InvalidOperationError: if the table has no primary key, or is in another system.
 
-    def get_many(self, keys: Sequence[Any], **options: Any) -> NoReturn:
-        """Refuse to look up rows.
+        Example:
+            ```python
+            token = customers.upsert({"country": "FR", "id": 7, "name": "ann"})
+            customers.get({"id": 7, "country": "FR"}, after=token)
+            ```
+        """
+        return self._lookups("get").get_many("get", [key], after, fresh, timeout)[0]
+
+    def get_many(
+        self, keys: Sequence[Any], *, after: Offsets | str | None = None, fresh: bool = False, timeout: float = 30.0
+    ) -> list[dict[str, Any] | None]:
+        """Return the current row of each key, or None, in the order of the keys; the rest is as in `get`.
 
         Args:
-            keys: their keys.
-            **options: how.
+            keys: the keys, each as in `get`.
+            after: a token that a writer has returned, or its text: rows up to it are seen.
+            fresh: whether all rows are seen that were written before this call.
+            timeout: seconds to wait for all of them together.
 
         Raises:
-            InvalidOperationError: always.
-        """
-        refuse(self._info, "get_many")
+            SchemaMismatchError: if one is not a key of the table; it has its number. Other errors are those of `get`.
 
-    def prefix(self, key: Mapping[str, Any] | Sequence[Any], **options: Any) -> NoReturn:
-        """Refuse to look up rows by the first columns of their key.
+        Example:
+            ```python
+            ann, bob = customers.get_many([("FR", 7), ("DE", 2)])
+            ```
+        """
+        return self._lookups("get_many").get_many("get_many", keys, after, fresh, timeout)
+
+    def prefix(
+        self,
+        key: Any,
+        *,
+        limit: int | None = None,
+        after: Offsets | str | None = None,
+        fresh: bool = False,
+        timeout: float = 30.0,
+    ) -> list[dict[str, Any]]:
+        """Return the rows whose key begins with some values.
+
+        They may lie in all partitions, so that the copy that `get` describes has the whole table from then on. There they are
+        next to each other: others are not read.
 
         Args:
-            key: values of these columns.
-            **options: how.
+            key: values of the first columns of the primary key: a mapping in any order, a list or tuple, or one value.
+            limit: most rows.
+            after: a token that a writer has returned, or its text: rows up to it are seen.
+            fresh: whether all rows are seen that were written before this call.
+            timeout: seconds to wait.
+
+        Returns:
+            The rows, partition after partition, in the order of the bytes of their keys.
 
         Raises:
-            InvalidOperationError: always.
-        """
-        refuse(self._info, "prefix")
+            SchemaMismatchError: if these are not the first columns, or all of them; the message names the column. Other
+                errors are those of `get`.
 
-    def replica(self, **options: Any) -> NoReturn:
-        """Refuse to keep a copy of the rows by key.
+        Example:
+            ```python
+            french = customers.prefix({"country": "FR"}, limit=100)
+            ```
+        """
+        return self._lookups("prefix").prefix(key, limit, after, fresh, timeout)
+
+    def replica(
+        self,
+        *,
+        store: type[Store] = MemoryStore,
+        directory: str | Path | None = None,
+        partitions: Collection[int] | None = None,
+    ) -> TableReplica:
+        """Return a local copy of the current rows, which follows the table. Close it, or use it in `with`.
+
+        It begins to read at once, in a thread. Its lookups wait until it has read the table for the first time. A replica on
+        disk goes on where the last one in its directory ended, unless its rows may be wrong: then they are read again, and
+        the log says why. So it is after half of the topic's `delete.retention.ms`, when deletes may be gone.
 
         Args:
-            **options: how.
+            store: class of the stores: `MemoryStore`, or `RocksDBStore` for tables of any size and fast starts.
+            directory: where stores on disk are. One process uses it at a time.
+            partitions: numbers of the partitions; None means all, those that are added later included.
 
         Raises:
-            InvalidOperationError: always.
-        """
-        refuse(self._info, "replica")
+            ConfigurationError: if store and directory do not fit each other.
+            ArgumentValueError: if the topic does not have a partition.
+            StoreLockedError: if another replica uses the directory.
+            StateError: if the directory has other files, or cannot be used.
+            TopicNotFoundError: if the topic does not exist.
+            InvalidOperationError: if the table has no primary key, or is in another system.
 
-    def snapshot(self, columns: Sequence[str | int] | None = None, **options: Any) -> NoReturn:
-        """Refuse to return the rows of all keys as of one position.
+        Example:
+            ```python
+            with customers.replica(store=RocksDBStore, directory="/var/lib/customers") as replica:
+                replica.get(("FR", 7))
+            ```
+        """
+        return self._lookups("replica").open_replica(store, directory, partitions)
+
+    def snapshot(self, columns: Sequence[str | int] | None = None) -> Snapshot:
+        """Return the current rows, and the offsets up to which they contain the table.
+
+        Of each transaction it has all rows or none. `subscribe(start=snapshot.offsets, changes="full")` continues it.
 
         Args:
-            columns: names or numbers of columns.
-            **options: how.
+            columns: names or numbers of the columns, in order; None means all.
 
         Raises:
-            InvalidOperationError: always.
+            ResultTooLargeError: if the rows take more than 1 GiB in memory: `scan` writes files of any size.
+            InvalidOperationError: if the table has no primary key, or is in another system. Other errors are those of `scan`.
+
+        Example:
+            ```python
+            rows, offsets = customers.snapshot(["id", "name"])
+            ```
         """
-        refuse(self._info, "snapshot")
+        require_primary_key(self._info, "snapshot")
+        return self._reads.snapshot(columns)
 
     def lake_snapshot(self) -> NoReturn:
         """Refuse to return what a lake has of the table.
@@ -534,7 +624,7 @@ class Table:
         Raises:
             InvalidOperationError: always.
         """
-        refuse(self._info, "lake_snapshot")
+        refuse_lake(self._info)
 
     @property
     def _catalog_home(self) -> CatalogHome:
@@ -542,6 +632,12 @@ class Table:
         if not isinstance(home, CatalogHome):
             raise InvalidOperationError(f"table {self.name!r} belongs to no catalogue that can be changed")
         return home
+
+    def _lookups(self, method: str) -> TableLookups:
+        require_primary_key(self._info, method)
+        if self._made_lookups is None or self._made_lookups.info is not self._info:
+            self._made_lookups = TableLookups(self._info, self._home)
+        return self._made_lookups
 
     @property
     def _reads(self) -> TableReads:

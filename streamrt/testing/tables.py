@@ -11,6 +11,7 @@ from streamrt.kafka.writing.sender import Delivered
 from streamrt.records import Headers, TopicPartition
 from streamrt.serializers.row_formats import KeyFormat, RowFormat
 from streamrt.tables.access.links import RecordFeed, RecordSender, TableAdmin, TableLinks
+from streamrt.tables.access.shared_resources import SharedResources
 from streamrt.tables.descriptions.connections import Connection
 from streamrt.tables.descriptions.home import TableHome
 from streamrt.tables.descriptions.info import TableInfo
@@ -58,6 +59,7 @@ class DriverTables:
         self._kept: dict[str, int] = {}
         self._copied: dict[str, int] = {}
         self._lock = threading.RLock()
+        self.resources = SharedResources()
 
     def follow(self, topics: Iterable[Topic]) -> None:
         """Keep the records of topics from now on: those of tables.

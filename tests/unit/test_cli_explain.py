@@ -57,6 +57,7 @@ E405 DatabaseExistsError
 E406 DatabaseNotFoundError
 E407 DatabaseNotEmptyError
 E408 ResultTooLargeError
+E409 LookupTimeoutError
 E501 ProcessingError
 E502 ProcessingTimeoutError
 E503 ConsumerError

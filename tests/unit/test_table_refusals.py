@@ -12,18 +12,14 @@ from streamrt.tables.table import Table
 from streamrt.testing.memory_topics import MemoryLinks
 
 METHODS: dict[str, tuple[Callable[[Table], object], str]] = {
-    "get": (lambda table: table.get(1, timeout=1), "app.query_state"),
-    "get_many": (lambda table: table.get_many([1]), "app.query_state"),
-    "prefix": (lambda table: table.prefix({"id": 1}, limit=1), "app.query_state"),
-    "replica": (lambda table: table.replica(everywhere=True), "subscribe() follows the rows"),
-    "snapshot": (
-        lambda table: table.snapshot(["id"], at=None),
-        "scan() reads the rows up to a position",
-    ),
+    "get": (lambda table: table.get(1, timeout=1), "create a table with PRIMARY KEY"),
+    "get_many": (lambda table: table.get_many([1]), "create a table with PRIMARY KEY"),
+    "prefix": (lambda table: table.prefix({"id": 1}, limit=1), "create a table with PRIMARY KEY"),
+    "replica": (lambda table: table.replica(), "subscribe() follows the rows"),
+    "snapshot": (lambda table: table.snapshot(["id"]), "scan() reads the rows up to a position"),
 }
 TABLES = {
     "log": "needs a table with a primary key, and 'default.log' is a log table",
-    "keyed": "is not there yet for table 'default.keyed', because tables with a primary key are written and scanned",
     "remote": "needs a table with a primary key, and the rows of table 'default.remote' are in another system (http-sse)",
 }
 

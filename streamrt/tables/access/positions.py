@@ -231,13 +231,23 @@ class TopicPositions:
         if isinstance(spec, str):
             spec = _parse_offsets(spec)
         if isinstance(spec, Offsets):
-            given = self._of_token(spec, bounds.topic_id)
+            given = self.read_token(spec, bounds.topic_id)
             return {number: given.get(number, absent[number]) for number in bounds.low}
         if is_by_number(spec):
             return {number: _check_offset(number, spec[number]) for number in bounds.low}
         raise ArgumentTypeError(f"a start or an end must be {_STARTS}, got {type(spec).__name__}")
 
-    def _of_token(self, token: Offsets, topic_id: str | None) -> dict[int, int]:
+    def read_token(self, token: Offsets, topic_id: str | None) -> dict[int, int]:
+        """Return the offsets that a token has of the topic, by number of partition.
+
+        Args:
+            token: the token.
+            topic_id: the id of the topic, as far as it is known.
+
+        Raises:
+            ArgumentValueError: if the token is of other topics.
+            StaleTokenError: if the topic was created again since the token was made.
+        """
         if token and self._topic not in token.topics:
             raise ArgumentValueError(
                 f"the token is of topic {', '.join(token.topics)}, and table {self._table!r} has topic {self._topic!r}"

@@ -12,6 +12,7 @@ from streamrt.kafka import ConnectionConfig
 from streamrt.kafka.cluster.topic_config import Broker
 from streamrt.serializers.row_formats import KeyFormat, RowFormat
 from streamrt.tables.access.links import TableLinks
+from streamrt.tables.access.shared_resources import SharedResources
 from streamrt.tables.catalogue.alteration import TableChanges
 from streamrt.tables.catalogue.catalog_connections import CatalogConnections
 from streamrt.tables.catalogue.catalog_databases import CatalogDatabases
@@ -103,6 +104,11 @@ class Catalog:
             InvalidOperationError: if the catalogue is closed, or has no broker.
         """
         return self._state.links
+
+    @property
+    def resources(self) -> SharedResources:
+        """What tables of this catalogue share, such as the copies of their rows that lookups use."""
+        return self._state.resources
 
     @property
     def schema_registry(self) -> "SchemaRegistryClientConfig | None":

@@ -16,6 +16,7 @@ from streamrt.kafka.cluster.topic_config import Broker
 from streamrt.serializers.row_formats import KeyFormat, RowFormat, key_format, row_format
 from streamrt.tables.access.kafka_links import KafkaLinks
 from streamrt.tables.access.links import TableLinks
+from streamrt.tables.access.shared_resources import SharedResources
 from streamrt.tables.catalogue.catalog_store import CatalogStore
 from streamrt.tables.catalogue.kafka_catalog import KafkaCatalog
 from streamrt.tables.catalogue.objects import CatalogObjects
@@ -53,6 +54,7 @@ class CatalogState:
         objects: what the catalogue has.
         registry: connection to the schema registry of formats that use one, or None.
         permissions: what tables may use of this process.
+        resources: what tables share, and what ends with the catalogue.
         timeout: seconds to wait for answers.
     """
 
@@ -89,6 +91,7 @@ class CatalogState:
             self.permissions = TablePermissions(None)
         else:
             self.permissions = TablePermissions.of_environment()
+        self.resources = SharedResources()
         self._lock = threading.Lock()
         self._closed = False
 
@@ -114,6 +117,7 @@ class CatalogState:
         with self._lock:
             closed, self._closed = self._closed, True
         if not closed:
+            self.resources.close()
             self.objects.store.close()
             if self._owns_links and isinstance(self._links, KafkaLinks):
                 self._links.close()

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from streamrt.serializers.row_formats import KeyFormat, RowFormat
 from streamrt.tables.access.links import TableLinks
+from streamrt.tables.access.shared_resources import SharedResources
 from streamrt.tables.descriptions.connections import Connection
 from streamrt.tables.descriptions.info import TableInfo
 from streamrt.tables.descriptions.permissions import TablePermissions
@@ -20,6 +21,10 @@ class TableHome(Protocol):
     @property
     def links(self) -> TableLinks:
         """How topics are reached."""
+
+    @property
+    def resources(self) -> SharedResources:
+        """What tables share, and what ends with the catalogue."""
 
     @property
     def timeout(self) -> float:

@@ -2,7 +2,9 @@
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
+
+import pyarrow as pa
 
 from streamrt.arguments import checked, type_name
 from streamrt.errors import ArgumentValueError, InvalidOperationError
@@ -19,7 +21,19 @@ from streamrt.tables.reading.stream import TableStream
 from streamrt.tables.rows.decoding import OnBadRecord, RowReader
 from streamrt.tables.rows.sampling import sample_reader
 
-__all__ = ["TableReads"]
+__all__ = ["Snapshot", "TableReads"]
+
+
+class Snapshot(NamedTuple):
+    """The current rows of a table with a primary key at one position.
+
+    Attributes:
+        arrow: the rows.
+        offsets: the position: all records before it are contained, and no others.
+    """
+
+    arrow: pa.Table
+    offsets: Offsets
 
 
 class TableReads:
@@ -62,6 +76,21 @@ class TableReads:
             chosen,
         )
         return TableScan(ranges, readers, limit=limit, current=current)
+
+    def snapshot(self, columns: Sequence[str | int] | None) -> Snapshot:
+        """Return the current rows, and the offsets up to which they contain the table."""
+        scan = self.scan(
+            columns,
+            "earliest",
+            "latest",
+            None,
+            None,
+            changes=False,
+            metadata=False,
+            on_error="fail",
+            options=None,
+        )
+        return Snapshot(scan.to_arrow(), scan.end)
 
     def subscribe(
         self,

@@ -581,6 +581,7 @@ class TopologyTestDriver:
     def close(self) -> None:
         """Stop, print the rest of unfinished tables, close the sinks, export the rest of spans, delete temporary files."""
         self._operations.stop()
+        self.catalog.resources.close()
         self._execution.close()
         self._remove_files()
 
