@@ -10,6 +10,7 @@ from typing_extensions import Self
 from streamrt.arguments import checked_choice
 from streamrt.connectors import BaseSink
 from streamrt.dataframe.branch import Branch, Frame
+from streamrt.dataframe.foreign_keys import KeyOfOther, join_by_foreign_key
 from streamrt.dataframe.series import StreamingSeries
 from streamrt.dataframe.tables import find_table, make_key_function
 from streamrt.errors import ArgumentTypeError, ArgumentValueError, InvalidOperationError, argument_error
@@ -132,19 +133,34 @@ class StreamingTable(Generic[F]):
     # -- Other tables ------------------------------------------------------------------------------------------------
 
     def join(
-        self, other: StreamingTable[F], how: TableHow = "inner", on_merge: OnMerge = "raise", name: str | None = None
+        self,
+        other: StreamingTable[F],
+        how: TableHow = "inner",
+        on_merge: OnMerge = "raise",
+        name: str | None = None,
+        on: KeyOfOther | None = None,
     ) -> Self:
-        """Join the rows of another table by key.
+        """Join the rows of another table: those of the same key, or the one that a column of each row names.
 
-        Topics of both sides must have equal numbers of partitions, and the same keys. The store keeps the rows of both sides.
+        Without `on`, topics of both sides must have equal numbers of partitions, and the same keys. The store keeps the rows
+        of both sides.
+
+        With `on`, a foreign key, tables may have any keys and numbers of partitions. The result has the keys of this table.
+        A row whose foreign key is null, or has a null in it, matches nothing. Rows pass two internal topics, so for a moment
+        after a row has got another foreign key, the result has the former row. Each change of a row of the other table
+        changes the joined rows of all that name it.
 
         Args:
             other: the other table, of the same application.
             how: keys of the result: "inner" those that both tables have, "left" and "right" those of one side, "outer" all.
+                With `on`, "inner" or "left".
             on_merge: rule that merges two rows. "raise" fails if both have a column that is not of their key; "keep-left" and
                 "keep-right" choose one side. Or a function of left and right row; a missing row is None, and a result of None
                 means that there is no row.
-            name: name of the store; required if the same tables are joined more than once.
+            name: name of the store, and of the internal topics; required if the same tables are joined more than once, or if
+                `on` is a function.
+            on: the foreign key: a column of this table's rows with the key of a row of the other one, a list of columns, or a
+                function of a row. None joins by key.
 
         Returns:
             A new table.
@@ -155,7 +171,9 @@ class StreamingTable(Generic[F]):
         Example:
             ```python
             customers = app.table("shop.customers")
-            customers.join(app.table("shop.balances"), how="left", on_merge="keep-left").to_table("shop.accounts")
+            customers.join(app.table("shop.balances"), how="left").to_table("shop.accounts")
+            orders = app.table("shop.orders")
+            orders.join(customers, on="customer_id", on_merge="keep-left").to_table("shop.orders_with_names")
             ```
         """
         if not isinstance(other, StreamingTable):
@@ -166,10 +184,17 @@ class StreamingTable(Generic[F]):
             raise ArgumentValueError("join() got a table of another application")
         checked_choice("join(how=...)", how, ("inner", "left", "right", "outer"))
         merge = merge_of("join", on_merge)
-        if on_merge == "raise":
+        if on_merge == "raise" and on is None:
             shared = tuple(column for column in self._key_columns if column in other._key_columns)
             merge = MergeWithKey(merge, shared)
         require_name("join", name)
+        if on is not None:
+            if how not in ("inner", "left"):
+                raise ArgumentValueError(
+                    f"join(how={how!r}) with on=... would have rows without a key of this table: choose 'inner' or 'left', "
+                    "or join the other table with this one"
+                )
+            return self._with(join_by_foreign_key(self._branch, other._branch, on, how, merge, name))
         branch = self._branch.meeting((other._branch,))
         store = branch.own_store("join" if name is None else f"join_{name}", "join()", "join(..., name='...')")
         return self._with(self._branch.merge((other._branch,), TableJoin(how, merge, branch.store(store))))

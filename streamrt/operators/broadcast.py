@@ -26,6 +26,7 @@ class Broadcast(ExchangeOperator):
     """
 
     name: ClassVar[str] = "broadcast"
+    copies: ClassVar[bool] = True
     topic: Topic
     group: str
     like: str

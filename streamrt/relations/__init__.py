@@ -5,6 +5,15 @@ decision 60.
 """
 
 from streamrt.relations.change import Change
+from streamrt.relations.exact_values import ExactDeserializer, ExactSerializer
+from streamrt.relations.foreign_key_join import (
+    ForeignHow,
+    ForeignKey,
+    MatchForeignKeys,
+    ResolveMatches,
+    SendMatch,
+    Subscribe,
+)
 from streamrt.relations.group_aggregate import GroupAggregate
 from streamrt.relations.map_rows import MapRows
 from streamrt.relations.materialize import Materialize
@@ -14,11 +23,19 @@ from streamrt.relations.upserts import UpsertChanges, UpsertRows
 
 __all__ = [
     "Change",
+    "ExactDeserializer",
+    "ExactSerializer",
+    "ForeignHow",
+    "ForeignKey",
     "GroupAggregate",
     "MapRows",
+    "MatchForeignKeys",
     "Materialize",
     "MergeWithKey",
+    "ResolveMatches",
+    "SendMatch",
     "StreamChanges",
+    "Subscribe",
     "TableHow",
     "TableJoin",
     "ToStream",

@@ -398,9 +398,13 @@ class Topology:
     def broadcasts(self) -> frozenset[str]:
         """The names of the repartition topics of which each partition has all records."""
         operators = (node.operator for node in self.exchanges.values())
-        return frozenset(
-            each.topic.name for each in operators if isinstance(each, ExchangeOperator) and each.sized_by is not None
-        )
+        return frozenset(each.topic.name for each in operators if isinstance(each, ExchangeOperator) and each.copies)
+
+    @property
+    def has_sized_exchanges(self) -> bool:
+        """Whether another topic than its input decides on the number of partitions of a repartition topic."""
+        operators = (node.operator for node in self.exchanges.values())
+        return any(isinstance(each, ExchangeOperator) and each.sized_by is not None for each in operators)
 
     @cached_property
     def feeding_topics(self) -> dict[str, tuple[str, ...]]:

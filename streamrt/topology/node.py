@@ -248,6 +248,8 @@ class ExchangeOperator(Operator):
     """
 
     regroups: ClassVar[bool] = True
+    copies: ClassVar[bool] = False
+    """Whether each partition of the topic gets each record, so that records keep their keys."""
     topic: Topic
 
     @property
@@ -285,7 +287,7 @@ class InMemoryExchange(Operator):
     @property
     def regroups(self) -> bool:  # type: ignore[override]
         """Whether records get new keys; those of a broadcast keep theirs."""
-        return self.exchange.sized_by is None
+        return not self.exchange.copies
 
     def build(self, child: RecordHandler, node: "Node", context: OperatorContext) -> RecordHandler:  # noqa: D102
         passage = context.make_passage(self.exchange.topic, node, child)

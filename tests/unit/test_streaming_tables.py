@@ -15,6 +15,7 @@ from streamrt.errors import (
     ProcessingError,
     ProducerError,
 )
+from streamrt.kafka.partitioner import partition_for
 from streamrt.runtime.driver.observation.table_usage import TableUsage
 from streamrt.sinks import ListSink
 from streamrt.testing import TopologyTestDriver
@@ -301,6 +302,59 @@ def test_sinks_get_rows_with_the_kind_of_their_change() -> None:
     ]
 
 
+@pytest.mark.parametrize("partitions", [1, 2])
+def test_rows_joined_by_a_foreign_key(partitions: int) -> None:
+    tables = Tables()
+    tables.add("shop.orders", "id BIGINT, customer BIGINT, PRIMARY KEY (id)", num_partitions=partitions)
+    tables.add("shop.customers", CUSTOMERS, num_partitions=3 - partitions)
+    app = make_app(tables)
+    orders, customers = app.table("shop.orders"), app.table("shop.customers")
+    joined = orders.join(
+        customers[["id", "name"]], on="customer", on_merge=lambda order, other: [order["id"], other["name"]]
+    )
+    joined.to_stream("both").to_topic(app.topic("out", key_serializer="json"))
+    driver = TopologyTestDriver(app)
+
+    def pipe(table: str, key: int, row: Any) -> list[Any]:
+        number = partition_for(str(key).encode(), driver.table(table).info.num_partitions or 1)
+        driver.pipe(table, row, key=key, partition=number)
+        return [(value["before"], value["after"]) for _, value in values(driver, "out")]
+
+    def order(number: int, customer: int | None) -> list[Any]:
+        return pipe("shop.orders", number, {"id": number, "customer": customer})
+
+    def customer(number: int, name: str) -> list[Any]:
+        return pipe("shop.customers", number, {"id": number, "name": name, "age": 5})
+
+    assert order(1, 7) == []
+    assert customer(7, "ann") == [(None, [1, "ann"])]
+    assert order(2, 7) == [(None, [2, "ann"])]
+    assert sorted(customer(7, "anna")) == [([1, "ann"], [1, "anna"]), ([2, "ann"], [2, "anna"])]
+    assert customer(8, "bob") == []
+    assert order(1, 8) == [([1, "anna"], [1, "bob"])]
+    assert customer(7, "anne") == [([2, "anna"], [2, "anne"])]
+    assert order(1, None) == [([1, "bob"], None)]
+    assert pipe("shop.customers", 7, None) == [([2, "anne"], None)]
+    assert pipe("shop.orders", 2, None) == []
+    assert customer(7, "ann") == []
+
+
+def test_a_foreign_key_of_several_columns_with_a_null_matches_nothing() -> None:
+    app = make_app()
+    left = app.table(*make_topics(app, "left"))
+    right = app.dataframe(app.topic("right")).group_by(["country", "city"]).as_table()
+    left.join(right, "left", on=["land", "town"]).to_stream().to_topic(app.topic("out"))
+    driver = TopologyTestDriver(app)
+    driver.pipe("right", {"country": "FR", "city": "Lyon", "n": 1})
+    driver.pipe("right", {"country": "FR", "city": None, "n": 2})
+    driver.pipe("left", {"land": "FR", "town": "Lyon"}, key="a")
+    driver.pipe("left", {"land": "FR", "town": None}, key="a")
+    assert [value for _, value in values(driver, "out")] == [
+        {"land": "FR", "town": "Lyon", "country": "FR", "city": "Lyon", "n": 1},
+        {"land": "FR", "town": None},
+    ]
+
+
 def test_what_is_refused() -> None:
     tables = Tables()
     tables.add("shop.log", "id BIGINT")
@@ -312,9 +366,13 @@ def test_what_is_refused() -> None:
         (lambda: app.table("shop.log"), InvalidOperationError, "has none: dataframe\\(\\)"),
         (lambda: app.table(5), ArgumentTypeError, "table\\(\\) needs a table"),  # type: ignore[arg-type]
         (lambda: table.join(sdf), ArgumentTypeError, "needs another table"),  # type: ignore[arg-type]
-        (lambda: sdf.concat(table), ArgumentValueError, "call its to_stream\\(\\)"),  # type: ignore[arg-type]
-        (lambda: sdf.join_asof(table), ArgumentValueError, "call its to_stream\\(\\)"),  # type: ignore[arg-type]
+        (lambda: sdf.concat(table), ArgumentValueError, "call its to_stream\\(\\)"),
+        (lambda: sdf.join_asof(table), ArgumentValueError, "call its to_stream\\(\\)"),
         (lambda: table.join(foreign), ArgumentValueError, "another application"),
+        (lambda: table.join(other, "outer", on="id"), ArgumentValueError, "rows without a key of this table"),
+        (lambda: table.join(other, on=len), ArgumentValueError, "needs a name"),
+        (lambda: table.join(other, on=[]), ArgumentTypeError, "names of columns"),
+        (lambda: table.join(other, on=5), ArgumentTypeError, "a function of a row, got int"),  # type: ignore[arg-type]
         (lambda: table.join(other, "cross"), ArgumentValueError, "how"),  # type: ignore[arg-type]
         (lambda: table.to_table("shop.log"), InvalidOperationError, "is a log"),
         (lambda: table.to_stream("old"), ArgumentValueError, "changes"),  # type: ignore[arg-type]
@@ -327,7 +385,7 @@ def test_what_is_refused() -> None:
         (lambda: table.sink(5), ArgumentTypeError, "BaseSink"),  # type: ignore[arg-type]
     ):
         with pytest.raises(kind, match=text):
-            call()  # type: ignore[no-untyped-call]
+            call()
     sdf.agg(n=Count())
     with pytest.raises(InvalidOperationError, match=r"agg\('\.\.\.', total=\.\.\.\)"):
         sdf.agg(n=Count())

@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 
 from streamrt import Application
+from streamrt.kafka import TopicConfig
+from streamrt.kafka.partitioner import partition_for
 from streamrt.testing import TopologyTestDriver
 from streamrt.windows import Count, Sum
 from tests.support import LONG
@@ -14,8 +16,8 @@ from tests.support import LONG
 pytestmark = [pytest.mark.usefixtures("processing_mode"), pytest.mark.slow]
 
 Rows = dict[str, dict[str, Any]]
-CASES = 200 if LONG else 8
-RECORDS = 120
+CASES = 200 if LONG else 4
+RECORDS = 80
 HOWS = ("inner", "left", "right", "outer")
 
 
@@ -29,10 +31,12 @@ def joined(left: Rows, right: Rows, how: str) -> Rows:
     return {key: {**right.get(key, {}), **left.get(key, {})} for key in keys}
 
 
-def define(app: Application) -> dict[str, Callable[[dict[str, Rows], list[dict[str, Any]]], Rows]]:
+def define(app: Application, partitions: int) -> dict[str, Callable[[dict[str, Rows], list[dict[str, Any]]], Rows]]:
     """Define tables in an application, and return the model of each one by the topic that has its changes."""
+    config = TopicConfig(num_partitions=partitions, replication_factor=1)
     left, right = (
-        app.table(app.topic(name, key_deserializer="str", key_serializer="str")) for name in ("left", "right")
+        app.table(app.topic(name, key_deserializer="str", key_serializer="str", config=config))
+        for name in ("left", "right")
     )
     models: dict[str, Callable[[dict[str, Rows], list[dict[str, Any]]], Rows]] = {}
 
@@ -62,9 +66,25 @@ def define(app: Application) -> dict[str, Callable[[dict[str, Rows], list[dict[s
             "outer",
         ),
     )
+    foreign = app.table(app.topic("foreign", key_deserializer="str", key_serializer="str", config=config))
+    for how in ("inner", "left"):
+        publish(
+            left.join(foreign, how, on=_name_of_other, name=f"foreign_{how}", on_merge="keep-left"),  # type: ignore[arg-type]
+            f"foreign_{how}",
+            lambda now, log, how=how: joined_by_other(now["left"], now["foreign"], how),  # type: ignore[misc]
+        )
     totals = app.dataframe(app.topic("log")).group_by("group").agg(total=Sum("n"), count=Count())
     publish(totals[totals["total"] > 5], "totals", lambda now, log: totals_of(log))
     return models
+
+
+def _name_of_other(row: dict[str, Any]) -> str | None:
+    return None if row["n"] == 0 else "abcd"[row["n"] % 4]
+
+
+def joined_by_other(left: Rows, right: Rows, how: str) -> Rows:
+    found = {key: (right.get(_name_of_other(row) or "none"), row) for key, row in left.items()}
+    return {key: {**(other or {}), **row} for key, (other, row) in found.items() if other is not None or how == "left"}
 
 
 def totals_of(log: list[dict[str, Any]]) -> Rows:
@@ -81,24 +101,28 @@ def totals_of(log: list[dict[str, Any]]) -> Rows:
 @pytest.mark.parametrize("seed", range(CASES))
 def test_tables_follow_their_rows(seed: int) -> None:
     dice = random.Random(seed)
+    partitions = dice.choice((1, 3))
     app = Application("unused:9092", consumer_group="tables")
-    models = define(app)
+    models = define(app, partitions)
     driver = TopologyTestDriver(app)
-    now: dict[str, Rows] = {"left": {}, "right": {}}
+    now: dict[str, Rows] = {"left": {}, "right": {}, "foreign": {}}
     log: list[dict[str, Any]] = []
     found: dict[str, Rows] = {name: {} for name in models}
     for number in range(RECORDS):
-        kind, key, n = dice.choice(("left", "right", "log")), dice.choice("abcd"), dice.randrange(-2, 7)
+        kind, key, n = dice.choice(("left", "right", "foreign", "log")), dice.choice("abcd"), dice.randrange(-2, 7)
         row = None if dice.random() < 0.3 else {"n": n}
         if kind == "log":
             log.append({"group": key, "n": n})
             driver.pipe("log", log[-1], timestamp=number)
         else:
             now[kind].pop(key, None)
+            row = row and {"x": n} if kind == "foreign" else row
             if row is not None:
                 now[kind][key] = row
             # Times may go back.
-            driver.pipe(kind, row, key=key, timestamp=max(0, number - dice.randrange(5)))
+            place = partition_for(key.encode(), partitions)
+            when = max(0, number - dice.randrange(5))
+            driver.pipe(kind, row, key=key, timestamp=when, partition=place)
         for name, rows in found.items():
             for record in driver.read(name):
                 before, after, of = record.value["before"], record.value["after"], record.key

@@ -1,6 +1,5 @@
 """Where the records and the state of a key are: the partitioner of a `group_by`, or Kafka's hash of the serialized key."""
 
-from collections.abc import Mapping
 from typing import Any
 
 from streamrt.errors import ConfigurationError
@@ -8,28 +7,13 @@ from streamrt.kafka.partitioner import partition_for
 from streamrt.operators import Repartition
 from streamrt.operators.partitioning import KeyPartitioner, checked_partition
 from streamrt.serializers import (
-    DoubleDeserializer,
-    DoubleSerializer,
-    IntegerDeserializer,
-    IntegerSerializer,
-    JSONDeserializer,
-    JSONSerializer,
     MessageField,
-    Serializer,
-    StringDeserializer,
-    StringSerializer,
 )
 from streamrt.topics import Topic
+from streamrt.topics.key_serializers import find_key_serializer
 from streamrt.topology import MergeOperator, SourceOperator, Topology
 
 __all__ = ["partition_of_key", "partitioner_of", "refuse_unlike_partitioners", "topic_of_keys"]
-
-_COUNTERPARTS: Mapping[type, type[Serializer]] = {
-    StringDeserializer: StringSerializer,
-    IntegerDeserializer: IntegerSerializer,
-    DoubleDeserializer: DoubleSerializer,
-    JSONDeserializer: JSONSerializer,
-}
 
 
 def topic_of_keys(topology: Topology, scope: str) -> Topic:
@@ -65,7 +49,7 @@ def partition_of_key(topic: Topic, partitioner: KeyPartitioner | None, key: Any,
     """
     if partitioner is not None:
         return checked_partition(partitioner(key, count), count, partitioner, topic.name)
-    serialized = _find_serializer(topic, key).bind(topic.name, MessageField.KEY)(key, None)
+    serialized = find_key_serializer(topic).bind(topic.name, MessageField.KEY)(key, None)
     return 0 if serialized is None else partition_for(serialized, count)
 
 
@@ -88,12 +72,3 @@ def refuse_unlike_partitioners(topology: Topology) -> None:
                 f"{node} joins topics whose records have different partitioners ({', '.join(sorted(found))}): equal keys "
                 "would be in different partitions and not match; give group_by() of both sides the same partitioner"
             )
-
-
-def _find_serializer(topic: Topic, key: Any) -> Serializer:
-    """Return the serializer whose output the key deserializer of a topic reads."""
-    reader, writer = topic.key_deserializer, topic.key_serializer
-    counterpart = _COUNTERPARTS.get(type(reader))
-    if counterpart is None or isinstance(writer, counterpart):
-        return writer
-    return counterpart()

@@ -198,8 +198,8 @@ def refuse_grown(
         TopicConfigurationError: if there is such an input.
     """
     now = topology.resolve(counts)
-    # Of the inputs of a broadcast, one may have had several partitions before.
-    grown = [{**counts, name: 1} for name, count in counts.items() if count > 1] if topology.broadcasts else []
+    # Of the inputs of a broadcast or a join by foreign key, one may have had several partitions before.
+    grown = [{**counts, name: 1} for name, count in counts.items() if count > 1] if topology.has_sized_exchanges else []
     former = [topology.resolve(each) for each in (dict.fromkeys(counts, 1), *grown)]
     for (partition, entry), before in itertools.product(committed.items(), former):
         note = CommittedMetadata.decode(entry.metadata)

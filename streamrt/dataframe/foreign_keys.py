@@ -1,0 +1,91 @@
+"""Joins of tables by a foreign key: the positions and topics in between."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from streamrt.arguments import refuse_async
+from streamrt.dataframe.branch import Branch
+from streamrt.errors import ArgumentTypeError, ArgumentValueError
+from streamrt.joins.merging import Merge
+from streamrt.operators.group_by import ColumnKey, ColumnsKey
+from streamrt.relations import (
+    ExactDeserializer,
+    ExactSerializer,
+    ForeignHow,
+    ForeignKey,
+    MatchForeignKeys,
+    ResolveMatches,
+    SendMatch,
+    Subscribe,
+)
+from streamrt.topics import Topic
+from streamrt.topics.key_serializers import find_key_serializer
+
+__all__ = ["KeyOfOther", "join_by_foreign_key"]
+
+KeyOfOther = str | Sequence[str] | Callable[[Any], Any]
+"""What names a row of another table: a column, several, or a function of a row."""
+
+
+def join_by_foreign_key(
+    left: Branch, right: Branch, on: KeyOfOther, how: ForeignHow, merge: Merge, name: str | None
+) -> Branch:
+    """Return the position of the joined rows, which have the keys of the left ones.
+
+    Args:
+        left: position of the changes of the left table.
+        right: position of those of the right table.
+        on: what names the right row.
+        how: which left rows are joined.
+        merge: function of the left and the right row.
+        name: part of the names of topics and stores; by default that of the columns.
+
+    Raises:
+        ArgumentTypeError: if `on` is neither columns nor a function.
+        ArgumentValueError: if a function has no name, or the join was defined before.
+    """
+    function, name = _make_foreign_key(on, name)
+    foreign_key = ForeignKey(function)
+    there, back = left.topics[0], right.topics[0]
+    subscriptions = _exchange(left, name, "subscriptions", back)
+    asked = left.exchange(Subscribe(subscriptions, name, back.name, foreign_key), name)
+    meeting = asked.meeting((right,))
+    store = meeting.own_store("match", "join()", "join(..., name='...')")
+    found = asked.merge((right,), MatchForeignKeys(meeting.store(store)))
+    matches = _exchange(found, name, "matches", there)
+    answered = found.exchange(SendMatch(matches, name, there.name), name)
+    meeting = left.meeting((answered,))
+    store = meeting.own_store(f"join_{name}", "join()", "join(..., name='...')")
+    return left.merge((answered,), ResolveMatches(how, merge, foreign_key, meeting.store(store)))
+
+
+def _exchange(branch: Branch, name: str, what: str, like: Topic) -> Topic:
+    """Declare a repartition topic that has the keys, and so the partitions, of another topic."""
+    return branch.topic_manager.repartition_topic(
+        f"{name}.{what}",
+        branch.stream_id,
+        value_deserializer=ExactDeserializer(),
+        key_deserializer=like.key_deserializer,
+        value_serializer=ExactSerializer(),
+        key_serializer=find_key_serializer(like),
+        like=like.name,
+    )
+
+
+def _make_foreign_key(on: KeyOfOther, name: str | None) -> tuple[Callable[[Any], Any], str]:
+    if isinstance(on, str):
+        return ColumnKey(on), name or on
+    if isinstance(on, list | tuple):
+        if not on or not all(isinstance(column, str) for column in on):
+            raise ArgumentTypeError(f"join(on=...) takes names of columns, got {on!r}")
+        return ColumnsKey(tuple(on)), name or ".".join(on)
+    if not callable(on):
+        raise ArgumentTypeError(f"join(on=...) takes names of columns or a function of a row, got {type(on).__name__}")
+    refuse_async("join(on=...)", on)
+    if name is None:
+        raise ArgumentValueError(
+            "join(on=...) with a function needs a name, which its topics get: join(..., name='...')"
+        )
+    return on, name

@@ -1,0 +1,259 @@
+"""The join of a table with another one by a foreign key: its rows name the key of a row of the other table.
+
+```
+left ──> Subscribe ──(topic, by foreign key)──> MatchForeignKeys ──(topic, by key)──> ResolveMatches ──> joined rows
+  |                                      right ──┘                                      |
+  └─────────────────────────────────────────────────────────────────────────────────────┘
+```
+
+Where a row of the right table is, its subscribers are known: the keys of the left rows that name it. Each subscription, and
+each change of the right row, sends the right row back to where the left row is. Only there it is joined, so only the present
+left row counts, whatever is still on its way: a right row of a foreign key that the left row no longer has is kept aside.
+
+What belongs to one foreign key passes one partition of either topic, so it stays in order. Across foreign keys there is no
+order, and none is needed.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Final, Literal
+
+from streamrt.joins.merging import Merge
+from streamrt.records import Headers
+from streamrt.relations.change import decode_row, encode_row, pass_on, row_time
+from streamrt.state.encoding import dumps_exact, loads_exact
+from streamrt.state.spec import StoreSpec
+from streamrt.topics import Topic
+from streamrt.topology import ExchangeOperator, MergeOperator, Node, OperatorContext, RecordHandler
+
+__all__ = ["ForeignHow", "ForeignKey", "MatchForeignKeys", "ResolveMatches", "SendMatch", "Subscribe"]
+
+ForeignHow = Literal["inner", "left"]
+"""Which left rows are joined: those that have a right row, or all."""
+
+_SUBSCRIBERS: Final = "subscribers"
+_RIGHT: Final = "right"
+_LEFT: Final = "left"
+_RESULT: Final = "result"
+_MISSING: Final = b""
+"""A right row that is known to be missing."""
+
+
+@dataclass(frozen=True)
+class ForeignKey:
+    """Returns the foreign key of a left row; None if it names no row.
+
+    Attributes:
+        function: function of the row. In a list or tuple, no part may be None.
+
+    Example:
+        >>> ForeignKey(lambda row: [row["country"], row["city"]])({"country": "FR", "city": None}) is None
+        True
+    """
+
+    function: Callable[[Any], Any]
+
+    def __call__(self, row: Any) -> Any:
+        """Return the foreign key."""
+        key = None if row is None else self.function(row)
+        return None if isinstance(key, list | tuple) and None in key else key
+
+
+@dataclass(frozen=True)
+class _TableExchange(ExchangeOperator):
+    """Sends records to the partitions of a table.
+
+    Attributes:
+        topic: the repartition topic.
+        group: name of the join.
+        like: the topic of the table, which has as many partitions.
+    """
+
+    topic: Topic
+    group: str
+    like: str
+
+    @property
+    def sized_by(self) -> str:
+        return self.like
+
+    def sized(self, partitions: int, like: str) -> ExchangeOperator:
+        return replace(self, like=like)
+
+    def describe(self) -> str:
+        return self.group
+
+
+@dataclass(frozen=True)
+class Subscribe(_TableExchange):
+    """Tells the partition of a foreign key which left row names it now, and the former one that it no longer does.
+
+    Attributes:
+        foreign_key: returns the foreign key of a row.
+    """
+
+    name: ClassVar[str] = "subscribe"
+    foreign_key: ForeignKey
+
+    def build(self, child: RecordHandler, node: Node, context: OperatorContext) -> RecordHandler:  # noqa: D102
+        send, foreign_key = context.sender(self.topic), self.foreign_key
+
+        def run(value: Any, key: Any, timestamp: int, headers: Headers | None, *, _node: Node = node) -> None:
+            former, present = foreign_key(value[0]), foreign_key(value[1])
+            if former == present and (type(former) is type(present) is str or _same_bytes(former, present)):
+                return
+            if former is not None:
+                send([key, False], former, timestamp, None)
+            if present is not None:
+                send([key, True], present, timestamp, None)
+
+        return run
+
+
+@dataclass(frozen=True)
+class MatchForeignKeys(MergeOperator):
+    """Keeps who has subscribed to a right row, and passes it on: to a new subscriber, and to all of them when it changes.
+
+    The first input has subscriptions, the second one the changes of the right table. Results have the left key, and as their
+    value the foreign key and the right row; the row is left out if the left row no longer has this foreign key.
+
+    Attributes:
+        store: the store of right rows and subscribers.
+    """
+
+    name: ClassVar[str] = "match"
+    by_key: ClassVar[bool] = True
+    updates: ClassVar[bool] = True
+    regroups: ClassVar[bool] = True
+    store: StoreSpec
+
+    def build_inputs(self, child: RecordHandler, node: Node, context: OperatorContext) -> tuple[RecordHandler, ...]:  # noqa: D102
+        state_of = context.state(self.store)
+
+        def subscription(value: Any, key: Any, timestamp: int, headers: Headers | None, *, _node: Node = node) -> None:
+            state, (subscriber, subscribes) = state_of(key, timestamp), value
+            subscribers, name = state.map(_SUBSCRIBERS), dumps_exact(subscriber).decode()
+            if not subscribes:
+                subscribers.discard(name)
+                child([key], subscriber, timestamp, None)
+                return
+            subscribers[name] = None
+            stored = state.get_bytes(_RIGHT)
+            time = timestamp if stored is None else max(timestamp, row_time(stored))
+            child([key, decode_row(stored)], subscriber, time, None)
+
+        def right(value: Any, key: Any, timestamp: int, headers: Headers | None, *, _node: Node = node) -> None:
+            state, after = state_of(key, timestamp), value[1]
+            if after is None:
+                state.delete(_RIGHT)
+            else:
+                state.set_bytes(_RIGHT, encode_row(after, timestamp))
+            for subscriber in state.map(_SUBSCRIBERS):
+                child([key, after], loads_exact(subscriber.encode()), timestamp, None)
+
+        return subscription, right
+
+    def multiplies_records(self) -> bool:
+        """A right row may have many subscribers."""
+        return True
+
+    def stores(self) -> tuple[StoreSpec, ...]:  # noqa: D102
+        return (self.store,)
+
+
+@dataclass(frozen=True)
+class SendMatch(_TableExchange):
+    """Sends a right row to the partition of a left row that has subscribed to it."""
+
+    name: ClassVar[str] = "send_match"
+
+    def build(self, child: RecordHandler, node: Node, context: OperatorContext) -> RecordHandler:  # noqa: D102
+        send = context.sender(self.topic)
+
+        def run(value: Any, key: Any, timestamp: int, headers: Headers | None, *, _node: Node = node) -> None:
+            send(value, key, timestamp, headers)
+
+        return run
+
+
+@dataclass(frozen=True)
+class ResolveMatches(MergeOperator):
+    """Joins the present left row with the right row of its foreign key.
+
+    The first input has the changes of the left table, the second one the right rows that were sent to their keys. Until the
+    right row of a new foreign key has arrived, the joined row stays as it is.
+
+    Attributes:
+        how: which left rows are joined.
+        merge: function of the left and the right row; a missing row is None.
+        foreign_key: returns the foreign key of a left row.
+        store: the store of the rows.
+    """
+
+    name: ClassVar[str] = "join"
+    by_key: ClassVar[bool] = True
+    updates: ClassVar[bool] = True
+    passes_on_last: ClassVar[bool] = True
+    how: ForeignHow
+    merge: Merge
+    foreign_key: ForeignKey
+    store: StoreSpec
+
+    def build_inputs(self, child: RecordHandler, node: Node, context: OperatorContext) -> tuple[RecordHandler, ...]:  # noqa: D102
+        merge, foreign_key, state_of = self.merge, self.foreign_key, context.state(self.store)
+        needs_right = self.how == "inner"
+
+        def resolve(state: Any, key: Any, timestamp: int, headers: Headers | None) -> None:
+            """Pass on what the present rows make of the joined row."""
+            stored, former = state.get_bytes(_LEFT), state.get_bytes(_RESULT)
+            left = decode_row(stored)
+            foreign = foreign_key(left)
+            right = _MISSING if foreign is None else state.get_bytes(_match_key(foreign))
+            if left is not None and right is None:
+                # It is on its way.
+                return
+            time = timestamp if stored is None else max(timestamp, row_time(stored))
+            row = None
+            if left is not None and (right or not needs_right):
+                row = merge(left, decode_row(right) if right else None)
+                time = max(time, row_time(right)) if right else time
+            before = decode_row(former)
+            if row is not None:
+                state.set_bytes(_RESULT, encode_row(row, time))
+            elif former is not None:
+                state.delete(_RESULT)
+            pass_on(child, before, row, key, time, headers)
+
+        def left(value: Any, key: Any, timestamp: int, headers: Headers | None, *, _node: Node = node) -> None:
+            state, after = state_of(key, timestamp), value[1]
+            if after is None:
+                state.delete(_LEFT)
+            else:
+                state.set_bytes(_LEFT, encode_row(after, timestamp))
+            resolve(state, key, timestamp, headers)
+
+        def match(value: Any, key: Any, timestamp: int, headers: Headers | None, *, _node: Node = node) -> None:
+            state, name = state_of(key, timestamp), _match_key(value[0])
+            if len(value) == 1:
+                state.delete(name)
+                return
+            state.set_bytes(name, _MISSING if value[1] is None else encode_row(value[1], timestamp))
+            if foreign_key(decode_row(state.get_bytes(_LEFT))) is not None:
+                resolve(state, key, timestamp, headers)
+
+        return left, match
+
+    def describe(self) -> str:  # noqa: D102
+        return self.how
+
+    def stores(self) -> tuple[StoreSpec, ...]:  # noqa: D102
+        return (self.store,)
+
+
+def _same_bytes(one: Any, other: Any) -> bool:
+    # 1, 1.0 and True are equal, and other keys.
+    return dumps_exact(one) == dumps_exact(other)
+
+
+def _match_key(foreign: Any) -> str:
+    return f"match {dumps_exact(foreign).decode()}"
