@@ -10,9 +10,9 @@ from streamrt.dataframe.triggering import template_of
 from streamrt.dataframe.window_definitions import AssignedWindowDefinition
 from streamrt.dataframe.windowing import emitting
 from streamrt.operators.functions import require_callable
+from streamrt.operators.late import OnLate
 from streamrt.topics.durations import milliseconds
 from streamrt.windows.assigners import GlobalWindows, WindowAssigner
-from streamrt.windows.late import OnLate
 
 F = TypeVar("F", bound=Frame)
 

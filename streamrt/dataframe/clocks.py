@@ -9,11 +9,11 @@ from typing import Literal
 
 from streamrt.dataframe.branch import Branch
 from streamrt.errors import ArgumentValueError, InvalidOperationError, argument_error
+from streamrt.operators.closing import Closing
 from streamrt.topics import Topic
 from streamrt.topics.durations import milliseconds
 from streamrt.topology import Node, SourceOperator, Topology, WatermarkStrategy, WhenAllIdle
 from streamrt.topology.graph import topic_of
-from streamrt.windows.closing import Closing
 
 __all__ = ["Clock", "WindowClock", "lag_ms", "watermark_of"]
 

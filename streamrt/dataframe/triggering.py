@@ -8,6 +8,8 @@ from typing import Any
 from streamrt.dataframe.branch import Branch
 from streamrt.dataframe.clocks import Clock, lag_ms
 from streamrt.errors import ArgumentTypeError, ArgumentValueError
+from streamrt.operators.closing import Closing
+from streamrt.operators.late import LATE
 from streamrt.state.spec import ProcessStoreSpec
 from streamrt.state.transactions.panes import PaneTransaction
 from streamrt.windows.aggregation import Aggregation
@@ -19,11 +21,10 @@ from streamrt.windows.assigners import (
     TumblingEventTimeWindows,
     WindowAssigner,
 )
-from streamrt.windows.closing import Closing, TimeWindowOperator
+from streamrt.windows.closing import TimeWindowOperator
 from streamrt.windows.evictors import Evictor
 from streamrt.windows.fixed import FixedWindow
 from streamrt.windows.functions import ProcessWindowFunction, WindowFunction
-from streamrt.windows.late import LATE
 from streamrt.windows.session import DynamicSessionWindow, SessionWindow
 from streamrt.windows.triggered import DELAY_MS, TriggeredWindow
 from streamrt.windows.triggers import (

@@ -19,6 +19,7 @@ from streamrt.dataframe.window_definitions import (
 )
 from streamrt.errors import ArgumentValueError, argument_error
 from streamrt.operators.functions import require_callable
+from streamrt.operators.late import OnLate
 from streamrt.state.spec import StoreSpec
 from streamrt.state.transactions.timed import TimedTransaction
 from streamrt.topics.durations import milliseconds
@@ -34,7 +35,6 @@ from streamrt.windows.assigners import (
 from streamrt.windows.closing import TimeWindowOperator, WindowOperator
 from streamrt.windows.count import CountWindowOperator
 from streamrt.windows.fixed import FixedWindow, Trigger
-from streamrt.windows.late import OnLate
 from streamrt.windows.session import DynamicSessionWindow, GapOf, SessionWindow
 from streamrt.windows.sliding import SlidingWindow
 from streamrt.windows.triggered import TriggeredWindow

@@ -1,78 +1,31 @@
-"""When windows close: which clock closes them, and how due windows are found."""
+"""What all windows are: operators with a store, an aggregation, and a clock that closes them."""
 
 import abc
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, Protocol, cast, get_args
+from typing import Any, ClassVar, Protocol, cast
 
 from streamrt.common.throttle import log_once
-from streamrt.errors import StateError, argument_error
-from streamrt.records import Headers, Tick
+from streamrt.operators.closing import Close, Closing, DueHeads, checked_time, settle_heads
+from streamrt.operators.late import LATE, LateRecords, OnLate
+from streamrt.operators.observing import observer
+from streamrt.records import Headers
 from streamrt.state.spec import StoreSpec
 from streamrt.state.transactions.timed import NEVER, TimedTransaction
 from streamrt.topology import Node, Operator, OperatorContext, RecordHandler, SideOutput, WatermarkStrategy
 from streamrt.topology.node import numbers_of
 from streamrt.topology.tallies import LATE_RECORDS
 from streamrt.windows.aggregation import Aggregation
-from streamrt.windows.late import LATE, LateRecords, OnLate
-from streamrt.windows.observing import hear, observer
 
 __all__ = [
-    "Close",
-    "Closing",
-    "ClosingStrategy",
     "KeyedWindows",
     "TimeWindowOperator",
     "WindowOperator",
-    "checked_time",
     "log_no_key",
 ]
 
-ClosingStrategy = Literal["key", "partition", "watermark"]
-
 _FEW = 100
 """Windows of a key that a record closes at once."""
-
-Close = Callable[[TimedTransaction, bytes, Any, Any, int], None]
-"""Closes the due windows of one head: takes transaction, prefix, head, record key and the time."""
-
-
-@dataclass(frozen=True)
-class Closing:
-    """The clock that closes windows.
-
-    Attributes:
-        strategy: "key": the highest event time of the key's records. "partition": the highest event time of all records
-            that reach the window in its partition. "watermark": the lowest of the highest event times of all
-            partitions.
-        watermark: watermark strategy for "watermark"; otherwise None.
-
-    Raises:
-        ConfigurationError: if the strategy is unknown.
-    """
-
-    strategy: ClosingStrategy = "key"
-    watermark: WatermarkStrategy | None = None
-
-    def __post_init__(self) -> None:
-        if self.strategy not in get_args(ClosingStrategy):
-            raise argument_error(
-                f"closing_strategy={self.strategy!r}: it must be 'key' (one clock per key), 'partition' (one clock per "
-                "partition) or 'watermark' (one clock for all partitions)",
-                of_type=isinstance(self.strategy, str),
-            )
-        if (self.strategy == "watermark") is (self.watermark is None):
-            raise ValueError(f"closing_strategy={self.strategy!r} and watermark={self.watermark!r} do not fit together")
-
-    @property
-    def by_key(self) -> bool:
-        """Whether each key has its own clock."""
-        return self.strategy == "key"
-
-    @property
-    def by_partition(self) -> bool:
-        """Whether all records of a partition move one clock."""
-        return self.strategy == "partition"
 
 
 class KeyedWindows(Protocol):
@@ -224,42 +177,14 @@ class TimeWindowOperator(WindowOperator):
         It stops at the end of the task's time slice; ticks continue with the rest. With watermarks, each new watermark
         also calls it. If a record reaches the operator several times, windows close after the last time.
         """
-        name, resumes, by_key, closes_at = self.store.name, self.resumes(), self.closing.by_key, self.closes_at
-        begin_portion, when_complete = context.begin_portion, context.when_complete
-
-        def close_all(transaction: TimedTransaction, due: Iterator[tuple[int, bytes, Any]]) -> None:
-            must_stop: Callable[[], bool] | None = None
-            # One head at a time: memory may not hold more. Later deadlines of a head get another turn, so that the
-            # order does not depend on how far time moves at once.
-            for deadline, prefix, head in due:
-                if must_stop is None:
-                    must_stop = begin_portion(node)
-                if must_stop():
-                    break
-                close(transaction, prefix, head, transaction.key_of(prefix), deadline)
-                if by_key and (time := closes_at(head)) is not None and time <= head[0]:
-                    transaction.set_head(prefix, head, time)
-
-        def close_due(*, _node: Node = node) -> None:
-            transaction = running()
-            # With one clock per key, only heads have deadlines that a portion has left.
-            close_all(transaction, transaction.due(NEVER if by_key else transaction.clock))
-
-        def settle(_transaction: TimedTransaction) -> None:
-            when_complete(node, close_due)
-
-        def tick(moment: Tick, *, _node: Node = node) -> None:
-            transaction = running()
-            if moment.final:
-                close_all(transaction, self._open_heads(transaction))
-            elif resumes:
-                if not by_key:
-                    hear(transaction, name, moment)
-                close_due()
-
-        if resumes or self.ends():
-            context.on_tick(node, tick)
-        return settle
+        return settle_heads(
+            DueHeads(
+                self.store.name, close, self.closes_at, self._open_heads, self.closing, self.resumes(), self.ends()
+            ),
+            running,
+            node,
+            context,
+        )
 
     def _open_heads(self, transaction: TimedTransaction) -> Iterator[tuple[int, bytes, Any]]:
         """Yield all heads with open windows, each with a time that closes them.
@@ -317,16 +242,3 @@ class TimeWindowOperator(WindowOperator):
 def log_no_key(store: str) -> Callable[[], None]:
     """Return a function that logs, once, that records without a key are left out."""
     return log_once("%r leaves out records without a key: they are in no window", store)
-
-
-def checked_time(timestamp: int) -> None:
-    """Refuse a negative event time.
-
-    Raises:
-        StateError: if `timestamp` is negative.
-    """
-    if timestamp < 0:
-        raise StateError(
-            f"a record with timestamp {timestamp} is in no window: event times start at 0 (1970); give such records "
-            "another timestamp with set_timestamp, or drop them with filter"
-        )

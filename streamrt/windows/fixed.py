@@ -11,14 +11,15 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from streamrt.operators.closing import checked_time
+from streamrt.operators.late import LateRecords
+from streamrt.operators.observing import observer
 from streamrt.records import Headers
 from streamrt.state.journal import due
 from streamrt.state.transactions.timed import TimedTransaction
 from streamrt.topology import Node, OperatorContext, RecordHandler
-from streamrt.windows.closing import TimeWindowOperator, checked_time, log_no_key
+from streamrt.windows.closing import TimeWindowOperator, log_no_key
 from streamrt.windows.fold import Packing
-from streamrt.windows.late import LateRecords
-from streamrt.windows.observing import observer
 
 __all__ = ["FixedWindow", "Trigger", "window_starts"]
 

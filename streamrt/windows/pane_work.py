@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from streamrt.errors import StateError
+from streamrt.operators.late import LateRecords
 from streamrt.records import Headers
 from streamrt.state.layout import LATEST_EXPIRY, pane_prefix
 from streamrt.state.transactions.panes import TRIGGER, WINDOW, PaneTransaction
@@ -14,7 +15,6 @@ from streamrt.windows.aggregation import Aggregation
 from streamrt.windows.assigners import MergingWindowAssigner, WindowAssigner, merged_groups
 from streamrt.windows.evictors import Evictor
 from streamrt.windows.functions import ProcessWindowFunction, WindowFunction, checked_results, function_name
-from streamrt.windows.late import LateRecords
 from streamrt.windows.pane_contexts import (
     EvictorContext,
     MergeContext,

@@ -18,13 +18,13 @@ from datetime import timedelta
 from operator import itemgetter
 from typing import Any
 
+from streamrt.operators.late import LateRecords
 from streamrt.records import Headers
 from streamrt.state.journal import due
 from streamrt.state.transactions.timed import TimedTransaction
 from streamrt.topics.durations import milliseconds
 from streamrt.topology import Node, OperatorContext, RecordHandler
 from streamrt.windows.closing import TimeWindowOperator
-from streamrt.windows.late import LateRecords
 
 __all__ = ["DynamicSessionWindow", "GapOf", "SessionWindow", "gap_of"]
 

@@ -16,12 +16,12 @@ from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any
 
+from streamrt.operators.late import LateRecords
 from streamrt.records import Headers
 from streamrt.state.journal import due
 from streamrt.state.transactions.timed import NEVER, TimedTransaction
 from streamrt.topology import Node, OperatorContext, RecordHandler
 from streamrt.windows.closing import TimeWindowOperator
-from streamrt.windows.late import LateRecords
 
 __all__ = ["SlidingWindow"]
 

@@ -10,7 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final, cast
 
+from streamrt.operators.closing import Closing, checked_time
 from streamrt.operators.endings import Endings
+from streamrt.operators.late import LATE, LateRecords, OnLate
 from streamrt.records import Headers, Tick
 from streamrt.state.journal import due
 from streamrt.state.layout import split_pane
@@ -20,8 +22,7 @@ from streamrt.state.transactions.timers import NEVER, Timers
 from streamrt.topology import Node, Operator, OperatorContext, RecordHandler, SideOutput, WatermarkStrategy
 from streamrt.topology.node import numbers_of
 from streamrt.topology.tallies import LATE_RECORDS, TIMERS
-from streamrt.windows.closing import Closing, checked_time, log_no_key
-from streamrt.windows.late import LATE, LateRecords, OnLate
+from streamrt.windows.closing import log_no_key
 from streamrt.windows.pane_work import Output, PaneRules, Panes
 from streamrt.windows.panes import Contents
 from streamrt.windows.window import END_OF_TIME, Window

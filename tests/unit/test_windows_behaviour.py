@@ -11,16 +11,16 @@ from streamrt.context import current_provider
 from streamrt.dataframe.trial import TrialContext, TrialStores
 from streamrt.errors import ProcessingError
 from streamrt.models import Tick
+from streamrt.operators.closing import Closing, ClosingStrategy
+from streamrt.operators.late import LateRecords
 from streamrt.state import MemoryStore, Stamp, StoreIdentity
 from streamrt.state.spec import StoreSpec
 from streamrt.state.transactions.timed import TimedTransaction
 from streamrt.topology import Node, Operator, RecordHandler, TaskAccess, WatermarkStrategy
 from streamrt.windows import Collect, Count, Sum
 from streamrt.windows.aggregation import Aggregation
-from streamrt.windows.closing import Closing, ClosingStrategy
 from streamrt.windows.count import CountWindowOperator
 from streamrt.windows.fixed import FixedWindow
-from streamrt.windows.late import LateRecords
 from streamrt.windows.session import SessionWindow
 from streamrt.windows.sliding import SlidingWindow
 from tests.unit.apps import Stage

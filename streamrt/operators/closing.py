@@ -1,0 +1,148 @@
+"""What closes by event time: which clock it follows, and how the heads that are due are found.
+
+A store of the kind has a head for each record key, with a deadline: the time at which its next window closes, or its next
+record is known to have no match.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple, get_args
+
+from streamrt.errors import StateError, argument_error
+from streamrt.operators.observing import hear
+from streamrt.records import Tick
+from streamrt.state.transactions.timed import NEVER, TimedTransaction
+from streamrt.topology import Node, OperatorContext, WatermarkStrategy
+
+__all__ = ["Close", "Closing", "ClosingStrategy", "DueHeads", "checked_time", "settle_heads"]
+
+ClosingStrategy = Literal["key", "partition", "watermark"]
+
+Close = Callable[[TimedTransaction, bytes, Any, Any, int], None]
+"""Closes what is due of one head: takes transaction, prefix, head, record key and the time."""
+
+
+@dataclass(frozen=True)
+class Closing:
+    """The clock that closes windows.
+
+    Attributes:
+        strategy: "key": the highest event time of the key's records. "partition": the highest event time of all records
+            that reach the window in its partition. "watermark": the lowest of the highest event times of all
+            partitions.
+        watermark: watermark strategy for "watermark"; otherwise None.
+
+    Raises:
+        ConfigurationError: if the strategy is unknown.
+    """
+
+    strategy: ClosingStrategy = "key"
+    watermark: WatermarkStrategy | None = None
+
+    def __post_init__(self) -> None:
+        if self.strategy not in get_args(ClosingStrategy):
+            raise argument_error(
+                f"closing_strategy={self.strategy!r}: it must be 'key' (one clock per key), 'partition' (one clock per "
+                "partition) or 'watermark' (one clock for all partitions)",
+                of_type=isinstance(self.strategy, str),
+            )
+        if (self.strategy == "watermark") is (self.watermark is None):
+            raise ValueError(f"closing_strategy={self.strategy!r} and watermark={self.watermark!r} do not fit together")
+
+    @property
+    def by_key(self) -> bool:
+        """Whether each key has its own clock."""
+        return self.strategy == "key"
+
+    @property
+    def by_partition(self) -> bool:
+        """Whether all records of a partition move one clock."""
+        return self.strategy == "partition"
+
+
+class DueHeads(NamedTuple):
+    """How the heads of a store close.
+
+    Attributes:
+        store: name of the store.
+        close: closes what is due of one head.
+        closes_at: returns the time at which the next part of a head closes; None if none is open.
+        open_heads: yields all heads that are open, each with a time that closes a part of it, as `TimedTransaction.due`.
+        closing: the clock.
+        resumes: whether the operator may leave work for ticks; see `Operator.resumes`.
+        ends: whether what is open closes at the end of a bounded run; see `Operator.ends`.
+    """
+
+    store: str
+    close: Close
+    closes_at: Callable[[Any], int | None]
+    open_heads: Callable[[TimedTransaction], Iterator[tuple[int, bytes, Any]]]
+    closing: Closing
+    resumes: bool
+    ends: bool
+
+
+def settle_heads(
+    heads: DueHeads, running: Callable[[], TimedTransaction], node: Node, context: OperatorContext
+) -> Callable[[TimedTransaction], None]:
+    """Return the function that closes all that is due at stream time, in the order of deadlines.
+
+    It stops at the end of the task's time slice; ticks continue with the rest. With watermarks, each new watermark
+    also calls it. If a record reaches the operator several times, the heads close after the last time.
+
+    Args:
+        heads: how heads close.
+        running: returns the running transaction of the store.
+        node: the node of the operator.
+        context: the services of its task.
+    """
+    store, close, closes_at, open_heads, closing, resumes, ends = heads
+    by_key = closing.by_key
+    begin_portion, when_complete = context.begin_portion, context.when_complete
+
+    def close_all(transaction: TimedTransaction, due: Iterator[tuple[int, bytes, Any]]) -> None:
+        must_stop: Callable[[], bool] | None = None
+        # One head at a time: memory may not hold more. Later deadlines of a head get another turn, so that the
+        # order does not depend on how far time moves at once.
+        for deadline, prefix, head in due:
+            if must_stop is None:
+                must_stop = begin_portion(node)
+            if must_stop():
+                break
+            close(transaction, prefix, head, transaction.key_of(prefix), deadline)
+            if by_key and (time := closes_at(head)) is not None and time <= head[0]:
+                transaction.set_head(prefix, head, time)
+
+    def close_due(*, _node: Node = node) -> None:
+        transaction = running()
+        # With one clock per key, only heads have deadlines that a portion has left.
+        close_all(transaction, transaction.due(NEVER if by_key else transaction.clock))
+
+    def settle(_transaction: TimedTransaction) -> None:
+        when_complete(node, close_due)
+
+    def tick(moment: Tick, *, _node: Node = node) -> None:
+        transaction = running()
+        if moment.final:
+            close_all(transaction, open_heads(transaction))
+        elif resumes:
+            if not by_key:
+                hear(transaction, store, moment)
+            close_due()
+
+    if resumes or ends:
+        context.on_tick(node, tick)
+    return settle
+
+
+def checked_time(timestamp: int) -> None:
+    """Refuse a negative event time.
+
+    Raises:
+        StateError: if `timestamp` is negative.
+    """
+    if timestamp < 0:
+        raise StateError(
+            f"a record with timestamp {timestamp} is in no window: event times start at 0 (1970); give such records "
+            "another timestamp with set_timestamp, or drop them with filter"
+        )
