@@ -258,6 +258,19 @@ class Timelines:
             return items[low:]
         return items[low : bisect_left(items, (end,), low)]
 
+    def first_time(self, prefix: bytes, start: int) -> int | None:
+        """Return the time of the first item at a time or later; None if there is none.
+
+        Args:
+            prefix: result of `TimedTransaction.prefix` for the record key.
+            start: the time in milliseconds. The earliest possible time of an item costs less than 0.
+        """
+        line = self._lines[prefix]
+        if start < line.complete:
+            self._complete_line(prefix, line, start)
+        at = bisect_left(line.items, (start,), line.first)
+        return line.items[at][0] if at < len(line.items) else None
+
     def latest(self, prefix: bytes, timestamp: int) -> tuple[int, Any] | None:
         """Return time and value of the last item that is not later than a timestamp; None if there is none.
 

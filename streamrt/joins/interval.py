@@ -8,6 +8,7 @@ from streamrt.common.throttle import log_once
 from streamrt.joins.merging import Merge
 from streamrt.joins.notes import Warnings
 from streamrt.joins.retention import Retention
+from streamrt.joins.sides import Side, record_key_of, sides_of
 from streamrt.records import Headers
 from streamrt.state.spec import StoreSpec
 from streamrt.state.transactions.timed import TimedTransaction
@@ -27,8 +28,7 @@ class IntervalJoin(MergeOperator):
     The second record of a pair, from either side, passes the pair on, with the later timestamp of both and without
     headers. A record without a match on arrival is passed on by itself if `how` says so; a later record may still match it.
 
-    One store keeps both sides for a grace period of stream time, under different record keys: `<` (left) or `>` (right)
-    is put in front of a key of bytes; another key becomes a list of this character and the key.
+    One store keeps both sides for a grace period of stream time.
 
     Attributes:
         how: records that are passed on by themselves without a match.
@@ -44,8 +44,6 @@ class IntervalJoin(MergeOperator):
         >>> join = IntervalJoin("outer", merge_of("join_interval", "raise"), 60_000, store, 1_000, 500)
         >>> join.describe()
         'outer, -1000 ms to +500 ms'
-        >>> join.record_key(b"<ann"), join.record_key([">", 5])
-        (b'ann', 5)
     """
 
     name: ClassVar[str] = "join_interval"
@@ -65,19 +63,15 @@ class IntervalJoin(MergeOperator):
         )
         keyless = log_once("%s skips records without a key: they match nothing", node)
 
-        def side(is_left: bool, before: int, after: int, alone: bool) -> RecordHandler:
-            """Return the closure of one side. Its records match others from `before` ms earlier to `after` ms later."""
-            own_side, other_side = ("<", ">") if is_left else (">", "<")
-            own_byte, other_byte = own_side.encode(), other_side.encode()
-
-            def pair(own: Any, other: Any) -> Any:
-                return merge(own, other) if is_left else merge(other, own)
+        def handler(side: Side) -> RecordHandler:
+            """Return the closure of one side."""
+            alone = side.alone
 
             def run(value: Any, key: Any, timestamp: int, headers: Headers | None, *, _node: Node = node) -> None:
                 if key is None:
                     keyless()
                     if alone:
-                        child(pair(value, None), None, timestamp, None)
+                        child(side.pair(value, None), None, timestamp, None)
                     return
                 transaction = cast("TimedTransaction", store())
                 now = transaction.clock
@@ -87,15 +81,11 @@ class IntervalJoin(MergeOperator):
                 elif timestamp < now - grace:
                     late.note(key, timestamp, grace, now)
                     return
-                if type(key) is bytes:
-                    own, other = transaction.prefix(own_byte + key), transaction.prefix(other_byte + key)
-                else:
-                    own, other = transaction.prefix([own_side, key]), transaction.prefix([other_side, key])
-                met = transaction.timelines.items(other, max(timestamp - before, now - grace, 0), timestamp + after + 1)
+                own, other = side.prefixes(transaction, key)
                 # Make all outputs before storing anything: a merge that raises leaves the store unchanged.
-                outputs = [(pair(deep_copy(value), deep_copy(item)), max(time, timestamp)) for time, item in met]
-                if alone and not met:
-                    outputs.append((pair(deep_copy(value), None), timestamp))
+                outputs = side.pairs(transaction, other, value, timestamp, now - grace)
+                if alone and not outputs:
+                    outputs.append((side.pair(deep_copy(value), None), timestamp))
                 transaction.timelines.add(own, timestamp, value)
                 retention.keep(transaction, own, timestamp)
                 for output, time in outputs:
@@ -103,10 +93,8 @@ class IntervalJoin(MergeOperator):
 
             return run
 
-        return (
-            side(True, self.backward_ms, self.forward_ms, self.how in ("left", "outer")),
-            side(False, self.forward_ms, self.backward_ms, self.how in ("right", "outer")),
-        )
+        left, right = sides_of(self.how, merge, self.backward_ms, self.forward_ms)
+        return handler(left), handler(right)
 
     def describe(self) -> str:  # noqa: D102
         return f"{self.how}, -{self.backward_ms} ms to +{self.forward_ms} ms"
@@ -124,4 +112,4 @@ class IntervalJoin(MergeOperator):
 
     def record_key(self, key: Any) -> Any:
         """Return the key without its side."""
-        return key[1:] if isinstance(key, bytes) else key[1]
+        return record_key_of(key)

@@ -16,12 +16,13 @@ Merge = Callable[[Any, Any], Any]
 """Function of the left and the right value; a missing value is None."""
 
 
-def merge_of(method: str, on_merge: OnMerge) -> Merge:
+def merge_of(method: str, on_merge: OnMerge, equal: frozenset[str] = frozenset()) -> Merge:
     """Return the function that merges two values.
 
     Args:
         method: name of the dataframe's method, for errors.
         on_merge: a rule or a function.
+        equal: columns that both values have and that are equal, because the join is on them: they do not clash.
 
     Raises:
         InvalidOperationError: if `on_merge` is neither.
@@ -42,7 +43,7 @@ def merge_of(method: str, on_merge: OnMerge) -> Merge:
             f"{method}(on_merge=...) must be one of {known} or a function, got {on_merge!r}",
             of_type=isinstance(on_merge, str),
         )
-    return rule(method)
+    return rule(method, equal)
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,7 @@ class _Rule:
     """Merges the columns of two dicts; None counts as a value without columns."""
 
     method: str
+    equal: frozenset[str]
     name: ClassVar[str]
 
     def __call__(self, left: Any, right: Any) -> Any:
@@ -73,7 +75,9 @@ class _Raise(_Rule):
     def _merge_values(self, left: dict[Any, Any], right: dict[Any, Any]) -> dict[Any, Any]:
         merged = {**left, **right}
         if len(merged) < len(left) + len(right):
-            names = ", ".join(repr(column) for column in left if column in right)
+            names = ", ".join(repr(column) for column in left if column in right and column not in self.equal)
+            if not names:
+                return merged
             raise ConfigurationError(
                 f"{self.method}(on_merge='raise') found columns that left and right value both have: {names}; choose "
                 "on_merge='keep-left', on_merge='keep-right' or a function"

@@ -13,7 +13,7 @@ from streamrt.topology import RecordHandler, SideOutput
 __all__ = ["LATE", "LateRecords", "OnLate"]
 
 LATE: Final = SideOutput("late", late=True)
-"""The side output of windows: records that are in none of them."""
+"""The side output of windows and joins: records that came too late for all of them."""
 
 OnLate = Callable[[Any, Any, int, int, int, int, str, str, int, int], Any]
 """Function of value, key, event time, lateness, window start and end (ms), store name, topic, partition and offset."""
@@ -21,6 +21,7 @@ OnLate = Callable[[Any, Any, int, int, int, int, str, str, int, int], Any]
 logger = logging.getLogger("streamrt")
 
 _INTERVAL_S: Final = 30.0
+_WINDOW: Final = "the window {start} to {end} of {store!r} and was not counted in it"
 
 
 class LateRecords:
@@ -30,13 +31,15 @@ class LateRecords:
     a replay of old data must not fill the disk with warnings.
 
     Args:
-        store: name of the window's store.
+        store: name of the store of the window or join.
         on_late: the user's function; a true result logs the record. None: all late records are logged.
         side: takes the records that are in no window; then nothing is logged. None: nothing takes them.
         clock: clock in seconds.
+        missed: for the warning, what the record came too late for, and what that means, with `{start}`, `{end}` and
+            `{store}`.
 
     Attributes:
-        count: number of records that were in no window.
+        count: number of records that came too late for everything.
     """
 
     def __init__(
@@ -45,8 +48,10 @@ class LateRecords:
         on_late: OnLate | None,
         side: RecordHandler | None = None,
         clock: Callable[[], float] = time.monotonic,
+        missed: str = _WINDOW,
     ) -> None:
         self._store = store
+        self._missed = missed
         self._on_late = on_late
         self._side = side
         self._throttle = Throttle(_INTERVAL_S, clock)
@@ -72,14 +77,12 @@ class LateRecords:
             return
         others = f", like {self._throttle.rejected} more since the last warning" if self._throttle.rejected else ""
         logger.warning(
-            "the record of %s[%s] at offset %s with timestamp %s came %s ms too late for the window %s to %s of %r and "
-            "was not counted in it%s; increase grace_ms to wait for such records",
+            "the record of %s[%s] at offset %s with timestamp %s came %s ms too late for %s%s; increase grace_ms to wait "
+            "for such records",
             *origin,
             timestamp,
             late_by,
-            start,
-            end,
-            self._store,
+            self._missed.format(start=start, end=end, store=self._store),
             others,
         )
 

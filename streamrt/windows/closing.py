@@ -3,7 +3,7 @@
 import abc
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol, cast
+from typing import Any, ClassVar, Final, Protocol, cast
 
 from streamrt.common.throttle import log_once
 from streamrt.operators.closing import Close, Closing, DueHeads, checked_time, settle_heads
@@ -24,6 +24,7 @@ __all__ = [
     "log_no_key",
 ]
 
+_BY_KEY: Final = Closing()
 _FEW = 100
 """Windows of a key that a record closes at once."""
 
@@ -112,7 +113,7 @@ class TimeWindowOperator(WindowOperator):
     """
 
     grace_ms: int = 0
-    closing: Closing = Closing()
+    closing: Closing = _BY_KEY
     on_late: OnLate | None = None
 
     def watermarks(self) -> tuple[tuple[str, WatermarkStrategy], ...]:  # noqa: D102

@@ -6,15 +6,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from streamrt import MessageContext, set_message_context
 from streamrt.joins import AsOfHow, IntervalHow
 from streamrt.joins.asof import AsOfJoin
 from streamrt.joins.interval import IntervalJoin
+from streamrt.joins.stream import StreamJoin
 from streamrt.models import Headers, Tick
+from streamrt.operators.closing import Closing
 from streamrt.state import MemoryStore, Store
 from streamrt.state.spec import StoreSpec
 from streamrt.state.transactions.timed import TimedTransaction
 from streamrt.topics import Topic
 from streamrt.topology import MergeOperator, Node, PartitionSender, RecordHandler, StateAccess, TaskAccess
+from streamrt.topology.tallies import LATE_RECORDS
 from tests.unit.state_timed import Run
 
 Output = tuple[Any, Any, int, Headers | None]
@@ -35,15 +39,25 @@ class Joined:
     """
 
     def __init__(self, operator: MergeOperator, folder: Path = Path("unused"), kind: type[Store] = MemoryStore) -> None:
+        set_message_context(MessageContext("side", 0, 0, 0))
         self.run = Run(kind, folder)
         self.transaction = self.run.begin()
         self.outputs: list[Output] = []
+        self.ticks: list[Callable[[Tick], None]] = []
+        self.counts: dict[str, Callable[[], float]] = {}
         self.inputs = operator.build_inputs(self._take, Node(2, (0, 1), operator, "test.py:1"), self)
 
     def feed(self, side: int, value: Any, key: Any, timestamp: int, headers: Headers | None = None) -> list[Output]:
         """Send a record to the left side, 0, or the right one, 1; return what comes of it."""
         before = len(self.outputs)
         self.inputs[side](value, key, timestamp, headers)
+        return self.outputs[before:]
+
+    def tick(self, **moment: Any) -> list[Output]:
+        """Tell the join what time it is; return what comes of it."""
+        before = len(self.outputs)
+        for tick in self.ticks:
+            tick(Tick(0, **moment))
         return self.outputs[before:]
 
     def commit(self, then: Callable[[Run], None] | None = None) -> None:
@@ -82,7 +96,7 @@ class Joined:
         raise AssertionError("joins have no sinks")
 
     def on_tick(self, node: Node, callback: Callable[[Tick], None]) -> None:
-        raise AssertionError("joins do not wait for ticks")
+        self.ticks.append(callback)
 
     def side_output(self, tag: str) -> None:
         """No one reads it."""
@@ -94,13 +108,13 @@ class Joined:
         """Nothing ends."""
 
     def watch(self, kind: str, name: str, total: Callable[[], float]) -> None:
-        """Nothing is counted."""
+        self.counts[kind] = total
 
     def when_complete(self, node: Node, work: Callable[[], None]) -> None:
         work()
 
     def begin_portion(self, node: Node) -> Callable[[], bool]:
-        raise AssertionError("joins leave nothing over for ticks")
+        return lambda: False
 
     def show(self, node_id: int, item: Any) -> None:
         raise AssertionError("joins show nothing")
@@ -172,6 +186,61 @@ class Model:
         ]
 
 
+@dataclass
+class StreamModel:
+    """Meaning of `join`: every pair of records that came in time, and those that are in none once no match can come."""
+
+    how: str
+    backward: int
+    forward: int
+    grace: int
+    seen: list[Sent] = field(default_factory=list)
+    clock: int = -1
+    late: int = 0
+
+    def matches(self, one: Sent, other: Sent) -> bool:
+        if one.side == other.side or (type(one.key), one.key) != (type(other.key), other.key):
+            return False
+        left, right = (one, other) if one.side == 0 else (other, one)
+        return left.timestamp - self.backward <= right.timestamp <= left.timestamp + self.forward
+
+    def alone(self, record: Sent) -> Output:
+        return ([record.value, None] if record.side == 0 else [None, record.value], record.key, record.timestamp, None)
+
+    def waits(self, record: Sent) -> bool:
+        return self.how in (("left", "outer") if record.side == 0 else ("right", "outer"))
+
+    def feed(self, record: Sent) -> list[Output]:
+        if record.key is None:
+            return [self.alone(record)] if self.waits(record) else []
+        before = self.clock
+        self.clock = max(before, record.timestamp)
+        if record.timestamp < self.clock - self.grace:
+            self.late += 1
+            return []
+        pairs = [
+            (
+                [record.value, other.value] if record.side == 0 else [other.value, record.value],
+                record.key,
+                max(record.timestamp, other.timestamp),
+                None,
+            )
+            for other in self.seen
+            if self.matches(record, other)
+        ]
+        self.seen.append(record)
+        return pairs + self.unmatched(lambda settled: before < settled <= self.clock)
+
+    def unmatched(self, due: Callable[[int], bool]) -> list[Output]:
+        """Return the records without a match whose time to be settled is due."""
+        found = []
+        for each in self.seen:
+            settled = each.timestamp + (self.forward if each.side == 0 else self.backward) + self.grace + 1
+            if self.waits(each) and due(settled) and not any(self.matches(each, other) for other in self.seen):
+                found.append(self.alone(each))
+        return found
+
+
 def records(rng: random.Random, count: int) -> list[Sent]:
     """Records out of order, with many equal timestamps and some that are late."""
     keys = rng.sample(KEYS, rng.randrange(1, 4))
@@ -216,3 +285,35 @@ def check_interval(seed: int, how: IntervalHow, folder: Path = Path("unused"), k
         if rng.random() < 0.2:
             joined.commit(end_of_commit(rng))
     return len(joined.outputs)
+
+
+def check_stream(seed: int, how: IntervalHow, folder: Path = Path("unused"), kind: type[Store] = MemoryStore) -> int:
+    """Compare a random history with the model; return the number of outputs."""
+    rng = random.Random(seed)
+    grace = rng.choice((0, 1, 5, 20, 1000))
+    backward, forward = (rng.choice((0, 0, 1, 3, 20, 100)) for _ in range(2))
+    joined = Joined(StreamJoin(how, pair, SPEC, backward, forward, grace, Closing("partition")), folder, kind)
+    model = StreamModel(how, backward, forward, grace)
+    for number, sent in enumerate(records(rng, rng.randrange(2, 40))):
+        found = joined.feed(sent.side, sent.value, sent.key, sent.timestamp, sent.headers)
+        assert sorted(found, key=repr) == sorted(model.feed(sent), key=repr), f"seed {seed}, record {number}"
+        if rng.random() < 0.2:
+            joined.commit(end_of_commit(rng))
+    assert joined.counts[LATE_RECORDS]() == model.late
+    if rng.random() < 0.5:
+        rest = sorted(model.unmatched(lambda settled: settled > model.clock), key=repr)
+        assert sorted(joined.tick(final=True), key=repr) == rest, f"seed {seed}, the end"
+        # They are forgotten, and so not passed on once more.
+        assert joined.tick(final=True) == []
+    assert_nothing_is_kept(joined, model, rng)
+    return len(joined.outputs)
+
+
+def assert_nothing_is_kept(joined: Joined, model: StreamModel, rng: random.Random) -> None:
+    """Move time on: what nothing needs any more is deleted, for all keys."""
+    end = model.clock + model.backward + model.forward + model.grace + 2
+    for later in range(3):
+        joined.feed(rng.randrange(2), "end", "end", end * (later + 2) + 10_000 * later)
+    joined.commit()
+    kept = {joined.transaction.key_of(prefix)[1] for prefix, _ in joined.transaction.heads()}
+    assert kept == {"end"}

@@ -1,0 +1,292 @@
+"""`join`: pairs of records of two sides, and records that turn out to have no match.
+
+The records of a key and side are in one timeline (`sides.py`). With the clock at c, a record at time t is late if
+t < c - grace. So at c > t + after + grace no further record can match it, where `after` is how far a match may be after it:
+it is then *settled*. Whether it had a match follows from the timelines, which keep what the other side needs for that:
+nothing is written when a record finds a match.
+
+The head of a key and side is `[settled, deadline]`: a time before which all of its records are settled, and its deadline, at
+which the earliest other record is settled, or old ones are deleted.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar, cast
+
+from streamrt.common.copies import deep_copy
+from streamrt.common.throttle import log_once
+from streamrt.joins.merging import Merge
+from streamrt.joins.sides import Side, is_left, record_key_of, sides_of
+from streamrt.operators.closing import Closing, DueHeads, checked_time, settle_heads
+from streamrt.operators.late import LATE, LateRecords
+from streamrt.operators.observing import observer
+from streamrt.records import Headers
+from streamrt.state.journal import due
+from streamrt.state.layout import LATEST_EXPIRY
+from streamrt.state.spec import StoreSpec
+from streamrt.state.transactions.timed import TimedTransaction
+from streamrt.topology import MergeOperator, Node, OperatorContext, RecordHandler, SideOutput, WatermarkStrategy
+from streamrt.topology.node import numbers_of
+from streamrt.topology.tallies import LATE_RECORDS
+
+__all__ = ["StreamJoin", "matches_nothing"]
+
+_SHARE = 8
+# Limit of items that are deleted at once, so that no record takes long after a jump of event time.
+_ITEMS_AT_ONCE = 10_000
+
+
+def matches_nothing(key: Any) -> bool:
+    """Return whether a key matches no other one: None, or a list of which a part is None.
+
+    Example:
+        >>> matches_nothing(None), matches_nothing([1, None]), matches_nothing("ann")
+        (True, True, False)
+    """
+    return key is None or (type(key) is list and None in key)
+
+
+@dataclass(frozen=True)
+class StreamJoin(MergeOperator):
+    """Merges each left record at time t with all right records of its key in [t - backward, t + forward].
+
+    The second record of a pair, from either side, passes the pair on, with the later timestamp of both and without
+    headers. A record of a side that `how` names is passed on by itself when no match can come any more, if it had none:
+    with its own timestamp and without headers. At the end of a bounded run, those without a match are passed on and
+    forgotten.
+
+    Attributes:
+        how: records that are passed on by themselves: "inner" none, "left" and "right" those of one side, "outer" all.
+        merge: function of left and right value; a missing value is None.
+        store: the store of the records.
+        backward_ms: maximum distance of a right record before a left one, in milliseconds.
+        forward_ms: maximum distance of a right record after a left one, in milliseconds.
+        grace_ms: how far a record may be behind the clock, in milliseconds.
+        closing: the clock: that of a partition, or a watermark.
+
+    Example:
+        >>> from streamrt.joins.merging import merge_of
+        >>> store = StoreSpec("join", transaction=TimedTransaction)
+        >>> StreamJoin("left", merge_of("join", "raise"), store, 1_000, 500, 60_000, Closing("partition")).describe()
+        'left, -1000 ms to +500 ms'
+    """
+
+    name: ClassVar[str] = "join"
+    by_key: ClassVar[bool] = True
+    how: str
+    merge: Merge
+    store: StoreSpec
+    backward_ms: int
+    forward_ms: int
+    grace_ms: int
+    closing: Closing
+
+    def build_inputs(self, child: RecordHandler, node: Node, context: OperatorContext) -> tuple[RecordHandler, ...]:  # noqa: D102
+        grace, by_partition = self.grace_ms, self.closing.by_partition
+        sides = sides_of(self.how, self.merge, self.backward_ms, self.forward_ms)
+        left, right = (_Settled(side, other, grace, child) for side, other in (sides, sides[::-1]))
+
+        def close(transaction: TimedTransaction, prefix: bytes, head: Any, key: Any, clock: int) -> None:
+            (left if is_left(key) else right).close(transaction, prefix, head, key, clock)
+
+        def open_heads(transaction: TimedTransaction) -> Iterator[tuple[int, bytes, Any]]:
+            yield from transaction.due(transaction.clock)
+            for prefix, head in transaction.heads():
+                side = left if is_left(transaction.key_of(prefix)) else right
+                yield from side.unsettled(transaction, prefix, head)
+
+        def running() -> TimedTransaction:
+            return cast("TimedTransaction", store())
+
+        store = context.store(self.store)
+        late = LateRecords(self.store.name, None, context.side_output(LATE.tag), missed="{store!r} and was dropped")
+        context.watch(LATE_RECORDS, self.store.name, lambda: late.count)
+        keyless = log_once("%s skips records without a key, or with a None in it: they match nothing", node)
+        heads = DueHeads(
+            self.store.name, close, lambda head: None, open_heads, self.closing, self.resumes(), self.ends()
+        )
+        settle = settle_heads(heads, running, node, context)
+        observe, wrap = observer(self.closing.watermark, settle)
+
+        def handler(settled: _Settled) -> RecordHandler:
+            """Return the closure of one side."""
+            side, before, after = settled.side, settled.side.before, settled.side.after
+
+            def run(value: Any, key: Any, timestamp: int, headers: Headers | None, *, _node: Node = node) -> None:
+                if matches_nothing(key):
+                    keyless()
+                    if side.alone:
+                        child(side.pair(value, None), key, timestamp, None)
+                    return
+                checked_time(timestamp)
+                transaction = running()
+                now = transaction.clock
+                if by_partition and timestamp > now:
+                    now = timestamp
+                oldest = now - grace
+                if timestamp < oldest:
+                    late(value, key, timestamp, oldest - timestamp, timestamp - before, timestamp + after + 1)
+                    late.leave_out(value, key, timestamp, headers)
+                    return
+                own, other = side.prefixes(transaction, key)
+                # Make all outputs before storing anything: a merge that raises leaves the store unchanged.
+                outputs = side.pairs(transaction, other, value, timestamp, 0)
+                transaction.timelines.add(own, timestamp, value)
+                settled.expect(transaction, own, timestamp, oldest)
+                if by_partition:
+                    transaction.advance(now)
+                    if transaction.due_from <= now:
+                        settle(transaction)
+                else:
+                    observe(transaction, timestamp)
+                for output, time in outputs:
+                    child(output, key, time, None)
+
+            return wrap(run, node)
+
+        return handler(left), handler(right)
+
+    def describe(self) -> str:  # noqa: D102
+        return f"{self.how}, -{self.backward_ms} ms to +{self.forward_ms} ms"
+
+    def keeps(self) -> tuple[str, ...]:
+        """Return the kind of the join, and how long it keeps records."""
+        return (*super().keeps(), *numbers_of(self))
+
+    def multiplies_records(self) -> bool:
+        """A record may match several of the other side."""
+        return True
+
+    def stores(self) -> tuple[StoreSpec, ...]:  # noqa: D102
+        return (self.store,)
+
+    def record_key(self, key: Any) -> Any:
+        """Return the key without its side."""
+        return record_key_of(key)
+
+    def watermarks(self) -> tuple[tuple[str, WatermarkStrategy], ...]:  # noqa: D102
+        return () if self.closing.watermark is None else ((self.store.name, self.closing.watermark),)
+
+    def side_outputs(self) -> tuple[SideOutput, ...]:  # noqa: D102
+        return (LATE,)
+
+    @property
+    def holds_back_ms(self) -> int | None:
+        """A record without a match is passed on with its own timestamp when it is settled."""
+        reach = [side.after for side in self._sides if side.alone]
+        return max(reach) + self.grace_ms + 1 if reach else 0
+
+    def resumes(self) -> bool:  # noqa: D102
+        return True
+
+    def ends(self) -> bool:
+        """At the end, records that wait for a match are passed on."""
+        return self.how != "inner"
+
+    def timed(self) -> bool:  # noqa: D102
+        return self.closing.watermark is not None
+
+    @property
+    def _sides(self) -> tuple[Side, Side]:
+        return sides_of(self.how, self.merge, self.backward_ms, self.forward_ms)
+
+
+class _Settled:
+    """Settles the records of one side: passes on those without a match, and deletes those that nothing needs.
+
+    Args:
+        side: the side.
+        other: the other side.
+        grace_ms: how far a record may be behind the clock, in milliseconds.
+        child: takes the records without a match.
+    """
+
+    def __init__(self, side: Side, other: Side, grace_ms: int, child: RecordHandler) -> None:
+        self.side = side
+        self._child = child
+        # A record at t is settled at t + this.
+        self._open_for = side.after + grace_ms + 1
+        # A record at t is deleted after t + this. The other side needs it to match, and to know that it had a match.
+        self._keep = side.after + grace_ms + (other.after if other.alone else 0) + 1
+        self._pause = self._keep // _SHARE + 1
+
+    def expect(self, transaction: TimedTransaction, prefix: bytes, timestamp: int, oldest: int) -> None:
+        """Set the deadline of a record that was added.
+
+        Args:
+            transaction: the running transaction.
+            prefix: the key.
+            timestamp: the record's time.
+            oldest: no record before this time will be added any more.
+        """
+        head = transaction.head(prefix)
+        deadline = timestamp + (self._open_for if self.side.alone else self._keep + 1)
+        if head is None:
+            transaction.set_head(prefix, [max(oldest, 0), deadline], deadline)
+        elif self.side.alone and deadline < head[1]:
+            transaction.set_head(prefix, [head[0], deadline], deadline)
+
+    def close(self, transaction: TimedTransaction, prefix: bytes, head: Any, key: Any, clock: int) -> None:
+        """Settle the earliest records of a head that are due, which have one time, and delete what nothing needs.
+
+        Args:
+            transaction: the running transaction.
+            prefix: the key.
+            head: its head.
+            key: the key of the store.
+            clock: the time at which it is due. Later than stream time at the end of a bounded run: then only the records of
+                that deadline are passed on, if they have no match, and forgotten.
+        """
+        timelines = transaction.timelines
+        settled, alone = head[0], []
+        final = clock > transaction.clock
+        if self.side.alone:
+            time: int | None = clock - self._open_for if final else timelines.first_time(prefix, settled)
+            if time is not None and time + self._open_for <= clock:
+                if not self._has_match(transaction, key, time):
+                    alone = [value for _, value in timelines.items(prefix, time, time + 1)]
+                if not final:
+                    settled = time + 1
+                elif alone:
+                    timelines.delete(prefix, time, time + 1)
+        if not final:
+            self._keep_head(transaction, prefix, settled, clock)
+        record_key = record_key_of(key)
+        for value in alone:
+            due(transaction.journal, self._pass_on)(value, record_key, clock - self._open_for if final else settled - 1)
+
+    def unsettled(self, transaction: TimedTransaction, prefix: bytes, head: Any) -> Iterator[tuple[int, bytes, Any]]:
+        """Yield the deadlines of all records that are not settled, at the end of a bounded run."""
+        if not self.side.alone:
+            return
+        time = transaction.timelines.first_time(prefix, head[0])
+        while time is not None:
+            yield time + self._open_for, prefix, head
+            time = transaction.timelines.first_time(prefix, time + 1)
+
+    def _pass_on(self, value: Any, key: Any, timestamp: int) -> None:
+        self._child(self.side.pair(deep_copy(value), None), key, timestamp, None)
+
+    def _has_match(self, transaction: TimedTransaction, key: Any, time: int) -> bool:
+        _, other = self.side.prefixes(transaction, record_key_of(key))
+        first = transaction.timelines.first_time(other, max(time - self.side.before, 0))
+        return first is not None and first <= time + self.side.after
+
+    def _keep_head(self, transaction: TimedTransaction, prefix: bytes, settled: int, clock: int) -> None:
+        timelines, alone = transaction.timelines, self.side.alone
+        expired = clock - self._keep
+        if alone:
+            expired = min(expired, settled)
+        deleted = timelines.delete(prefix, 0, expired, _ITEMS_AT_ONCE) if expired > 0 else 0
+        newest = timelines.latest(prefix, LATEST_EXPIRY)
+        if newest is None:
+            transaction.delete_head(prefix)
+            return
+        following = timelines.first_time(prefix, settled) if alone else None
+        if deleted >= _ITEMS_AT_ONCE:
+            deadline = clock + 1
+        elif following is not None:
+            deadline = following + self._open_for
+        else:
+            deadline = min(newest[0] + self._keep, clock + self._pause) + 1
+        transaction.set_head(prefix, [settled, deadline], deadline)
