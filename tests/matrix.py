@@ -111,6 +111,9 @@ OPERATORS: dict[str, Operator] = {
     "interval": lambda frame, around: frame.join_interval(
         around.right, "left", "keep-left", name=around.name, backward_ms=NEAR, forward_ms=NEAR
     ),
+    "join": lambda frame, around: frame.join(
+        around.right, "g", "left", on_merge="keep-left", within=NEAR, name=around.name
+    ),
     "lookup": lambda frame, around: looked_up(frame, "found", None),
     "buffered lookup": lambda frame, around: looked_up(
         frame, "found", LookupBuffer(1_000, lambda value: True, store_name=around.name)

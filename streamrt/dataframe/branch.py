@@ -44,6 +44,8 @@ class Branch:
         keyed: whether all records of a key are in one partition; not below a `rebalance`.
         tables: returns a table of the application's catalogue by its name.
         updates: whether the values are changes of rows, as below a table.
+        key_columns: the columns whose value is the key of the records, or the list of whose values is it, if there are
+            several; None if it is not known.
     """
 
     builder: TopologyBuilder
@@ -54,6 +56,7 @@ class Branch:
     keyed: bool = True
     tables: Callable[[str], Table] | None = None
     updates: bool = False
+    key_columns: tuple[str, ...] | None = None
 
     @property
     def topics(self) -> tuple[Topic, ...]:
@@ -109,7 +112,10 @@ class Branch:
 
     def add(self, operator: Operator) -> Branch:
         """Add an operator."""
-        return replace(self, node=self.builder.add(self.node, operator))
+        columns = self.key_columns
+        if columns is not None and not operator.keeps_columns(columns):
+            columns = None
+        return replace(self, node=self.builder.add(self.node, operator), key_columns=columns)
 
     def of_tables(self) -> Branch:
         """Return this position, at which values are changes of rows."""
@@ -125,21 +131,36 @@ class Branch:
         Raises:
             ArgumentValueError: if the operator has no side output of this name.
         """
-        return replace(self, node=self.builder.add_side_output(self.node, tag))
+        return replace(self, node=self.builder.add_side_output(self.node, tag), key_columns=None)
 
-    def exchange(self, operator: ExchangeOperator, name: str, *, keyed: bool = True) -> Branch:
+    def exchange(
+        self,
+        operator: ExchangeOperator,
+        name: str,
+        *,
+        keyed: bool = True,
+        key_columns: tuple[str, ...] | None = None,
+    ) -> Branch:
         """Add an exchange, and return the position below the source that it feeds.
 
         Args:
             operator: the operator.
             name: its name, which becomes part of the names of stores.
             keyed: whether it brings the records of a key together.
+            key_columns: the columns whose values are the new key, if it is known.
 
         Raises:
             InvalidOperationError: if the topic in between already has a source.
         """
         source = self.builder.add_exchange(self.node, operator)
-        return replace(self, node=source, sources=(source,), groups=(*self.groups, name), keyed=keyed)
+        return self.behind(source, name, keyed=keyed, key_columns=key_columns)
+
+    def behind(
+        self, source: Node, name: str, *, keyed: bool = True, key_columns: tuple[str, ...] | None = None
+    ) -> Branch:
+        """Return the position below the source that an exchange of this branch feeds; the arguments are as for `exchange`."""
+        groups = (*self.groups, name)
+        return replace(self, node=source, sources=(source,), groups=groups, keyed=keyed, key_columns=key_columns)
 
     def with_sources_of(self, others: Sequence[Branch]) -> Branch:
         """Return this position with the sources of other branches of the topology added."""
@@ -172,7 +193,7 @@ class Branch:
                     else f"{operator.name}() needs streams, and one of these is a table: call its to_stream()"
                 )
         node = self.builder.add_merge([branch.node for branch in (self, *others)], operator)
-        merged = replace(self.meeting(others), node=node)
+        merged = replace(self.meeting(others), node=node, key_columns=None)
         self.topic_manager.merged_topics(*merged.topics, grouping=".".join(merged.groups))
         return merged
 

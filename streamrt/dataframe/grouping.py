@@ -6,11 +6,19 @@ from collections.abc import Callable, Sequence
 from typing import Any, Literal, TypeVar, cast
 
 from streamrt.dataframe.branch import Branch, Frame
-from streamrt.errors import ArgumentTypeError, ArgumentValueError
+from streamrt.errors import ArgumentTypeError, ArgumentValueError, InvalidOperationError
 from streamrt.operators import ColumnKey, ColumnsKey, Repartition
 from streamrt.operators.functions import require_callable, require_name
 from streamrt.operators.partitioning import KeyPartitioner, Rebalance
-from streamrt.serializers import DESERIALIZERS, DeserializerType, SerializerType
+from streamrt.serializers import (
+    DESERIALIZERS,
+    Deserializer,
+    DeserializerType,
+    JSONDeserializer,
+    JSONSerializer,
+    Serializer,
+    SerializerType,
+)
 
 F = TypeVar("F", bound=Frame)
 
@@ -81,7 +89,8 @@ def group_by(
         value_serializer=value_serializer,
         key_serializer=key_serializer,
     )
-    return self._with(branch.exchange(Repartition(topic, make_key, name, partitioner), name))
+    operator = Repartition(topic, make_key, name, partitioner)
+    return self._with(branch.exchange(operator, name, key_columns=columns_of(make_key)))
 
 
 def rebalance(
@@ -180,6 +189,72 @@ def make_grouping(
             f"{method}(func, name='...')"
         )
     return cast("Callable[[Any], Any]", key), name
+
+
+def bring_together(
+    method: str, left: Branch, right: Branch, on: tuple[tuple[str, ...], tuple[str, ...]], name: str | None
+) -> tuple[Branch, Branch]:
+    """Return the positions of two frames at which their records with equal values in some columns have equal keys.
+
+    A frame that is grouped by its columns stays as it is. The others go through an internal topic, as of `group_by`, which a
+    frame has once for the same columns.
+
+    Args:
+        method: name of the dataframe's method, for errors.
+        left: the position of the left frame.
+        right: that of the right one.
+        on: the columns of both.
+        name: part of the names of the internal topics, in front of the columns; None for none.
+
+    Raises:
+        InvalidOperationError: if another `group_by` has such an internal topic.
+    """
+    grouped = [branch for branch, columns in zip((left, right), on, strict=True) if branch.key_columns == columns]
+    # Keys of both sides must be serialized alike, or equal ones are in different partitions.
+    formats = (grouped[0].topics[0].key_deserializer, grouped[0].topics[0].key_serializer) if grouped else None
+    return (
+        _group_by_columns(method, left, on[0], name, formats),
+        _group_by_columns(method, right, on[1], name, formats),
+    )
+
+
+def _group_by_columns(
+    method: str,
+    branch: Branch,
+    columns: tuple[str, ...],
+    name: str | None,
+    formats: tuple[Deserializer, Serializer] | None,
+) -> Branch:
+    """Return the position of a frame at which its keys are the values of columns."""
+    if branch.key_columns == columns:
+        return branch
+    make_key = ColumnKey(columns[0]) if len(columns) == 1 else ColumnsKey(columns)
+    reader, writer = formats or (JSONDeserializer(), JSONSerializer())
+    topology = branch.builder.build()
+    for node in topology.nodes:
+        former = node.operator
+        if isinstance(former, Repartition) and node.parents == (branch.node.id,) and former.key == make_key:
+            alike = type(former.topic.key_serializer) is type(writer)
+            if alike and former.partitioner is None:
+                return branch.behind(topology.sources[former.topic.name], former.group, key_columns=columns)
+    group = "-".join(columns) if name is None else "-".join((name, *columns))
+    topic = branch.topic_manager.repartition_topic(
+        group, branch.stream_id, key_deserializer=reader, key_serializer=writer
+    )
+    if topic.name in topology.sources:
+        raise InvalidOperationError(
+            f"{method}() cannot group the records of {branch.stream_id!r} by {' and '.join(columns)} as {group!r}, as "
+            f"another frame of them is grouped (defined at {topology.exchanges[topic.name].location}): give the join a "
+            f"name, {method}(..., name='...')"
+        )
+    return branch.exchange(Repartition(topic, make_key, group), group, key_columns=columns)
+
+
+def columns_of(make_key: Callable[[Any], Any]) -> tuple[str, ...] | None:
+    """Return the columns whose values are a key; None if a function makes it."""
+    if isinstance(make_key, ColumnKey):
+        return (make_key.column,)
+    return make_key.columns if isinstance(make_key, ColumnsKey) else None
 
 
 def column_list(call: str, columns: Sequence[Any]) -> tuple[str, ...]:

@@ -101,10 +101,11 @@ def join_asof(
         ```
     """
     method = "join_asof"
-    _require_one_of(method, "how", how, ("inner", "left"))
+    require_one_of(method, "how", how, ("inner", "left"))
     merge = merge_of(method, on_merge)
     grace = milliseconds(f"{method}(grace_ms=...)", grace_ms)
-    store = _join_store(method, name, self._branch, right)
+    other = require_frame(method, self, right)._branch
+    store = join_store(method, name, self._branch, other)
     return _merge_frames(self, right, AsOfJoin(how, merge, grace, store))
 
 
@@ -158,7 +159,7 @@ def join_interval(
         ```
     """
     method = "join_interval"
-    _require_one_of(method, "how", how, ("inner", "left", "right", "outer"))
+    require_one_of(method, "how", how, ("inner", "left", "right", "outer"))
     merge = merge_of(method, on_merge)
     grace = milliseconds(f"{method}(grace_ms=...)", grace_ms)
     backward = milliseconds(f"{method}(backward_ms=...)", backward_ms)
@@ -169,7 +170,8 @@ def join_interval(
                 f"{method}({side}=...) is {reach} ms, but records are kept for grace_ms={grace} only, so pairs would be "
                 "missed: set grace_ms to at least that"
             )
-    store = _join_store(method, name, self._branch, right)
+    other = require_frame(method, self, right)._branch
+    store = join_store(method, name, self._branch, other)
     return _merge_frames(self, right, IntervalJoin(how, merge, grace, store, backward, forward))
 
 
@@ -237,26 +239,37 @@ def _merge_frames(frame: F, other: Any, operator: MergeOperator) -> F:
         InvalidOperationError: if `other` is not a dataframe of the same application, or the name of the merged topics
             collides with another topic.
     """
+    branch = require_frame(operator.name, frame, other)._branch
+    return frame._with(frame._branch.merge((branch,), operator))
+
+
+def require_frame(method: str, frame: Frame, other: Any) -> Frame:
+    """Return the other frame of a join, which must be one of the same application.
+
+    Raises:
+        InvalidOperationError: if it is not.
+    """
     if not isinstance(other, Frame):
-        raise ArgumentTypeError(f"{operator.name}() needs another dataframe, got {type(other).__name__}")
+        raise ArgumentTypeError(f"{method}() needs another dataframe, got {type(other).__name__}")
     if other._branch.builder is not frame._branch.builder:
         raise ArgumentValueError(
-            f"{operator.name}() got a dataframe of another application: make both with Application.dataframe() of "
+            f"{method}() got a dataframe of another application: make both with Application.dataframe() of "
             "one application"
         )
-    return frame._with(frame._branch.merge((other._branch,), operator))
+    return other
 
 
-def _join_store(method: str, name: str | None, left: Branch, right: Any) -> StoreSpec:
-    """Return the store of a join."""
+def join_store(method: str, name: str | None, left: Branch, right: Branch) -> StoreSpec:
+    """Return the store of a join.
+
+    Raises:
+        InvalidOperationError: if another join has it.
+    """
     require_name(method, name)
-    # The merge of the frames refuses anything that is not a dataframe of this application.
-    mergeable = isinstance(right, Frame) and right._branch.builder is left.builder
-    branches = (left, right._branch) if mergeable else (left,)
     # On topics of one partition, frames before and after a group_by use the stores of the same topic.
-    groups = [".".join(branch.groups) for branch in branches]
+    groups = [".".join(branch.groups) for branch in (left, right)]
     parts = (name or method, "--".join(groups)) if any(groups) else (name or method,)
-    return _new_store(".".join(parts), branches, f"give one of the joins a name, {method}(..., name='...')")
+    return _new_store(".".join(parts), (left, right), f"give one of the joins a name, {method}(..., name='...')")
 
 
 def _new_store(name: str, branches: tuple[Branch, ...], advice: str) -> StoreSpec:
@@ -270,5 +283,10 @@ def _new_store(name: str, branches: tuple[Branch, ...], advice: str) -> StoreSpe
     return merged.store(name, TimedTransaction)
 
 
-def _require_one_of(method: str, argument: str, value: Any, known: tuple[str, ...]) -> None:
+def require_one_of(method: str, argument: str, value: Any, known: tuple[str, ...]) -> None:
+    """Refuse a value that is not one of some.
+
+    Raises:
+        InvalidOperationError: if it is another one.
+    """
     checked_choice(f"{method}({argument}=...)", value, known, f"one of {', '.join(map(repr, known))}")

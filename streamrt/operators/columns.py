@@ -37,6 +37,9 @@ class Assign(Operator):
         code.add_lines(_SET_COLUMN.format(column=code.name_object(self.column), explain=explain))
         return True
 
+    def keeps_columns(self, columns: tuple[str, ...]) -> bool:  # noqa: D102
+        return self.column not in columns
+
     def describe(self) -> str:  # noqa: D102
         return f"{self.column} = {self.expression}"
 
@@ -55,6 +58,9 @@ class Where(Operator):
     def inline(self, code: InlinedCode) -> bool:  # noqa: D102
         self.expression.add_evaluation(code)
         code.open_block("if result:")
+        return True
+
+    def keeps_columns(self, columns: tuple[str, ...]) -> bool:  # noqa: D102
         return True
 
     def describe(self) -> str:  # noqa: D102

@@ -33,6 +33,9 @@ class Filter(Operator):
         code.open_block(f"if {inlined_call(code, self.function, self.metadata, self.store)}:")
         return True
 
+    def keeps_columns(self, columns: tuple[str, ...]) -> bool:  # noqa: D102
+        return True
+
     def describe(self) -> str:  # noqa: D102
         return function_name(self.function)
 

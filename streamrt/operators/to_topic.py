@@ -47,6 +47,9 @@ class ToTopic(Operator):
 
         return same_key if make_key is None else new_key
 
+    def keeps_columns(self, columns: tuple[str, ...]) -> bool:  # noqa: D102
+        return True
+
     def describe(self) -> str:  # noqa: D102
         return self.topic.name if isinstance(self.topic, Topic) else function_name(self.topic)
 

@@ -231,6 +231,14 @@ class Operator(abc.ABC):
         """Return whether the operator waits for time, and has work to do at the end of a bounded run (`Tick.final`)."""
         return False
 
+    def keeps_columns(self, columns: tuple[str, ...]) -> bool:
+        """Return whether keys, and values in some columns, are below the operator what they are above it.
+
+        Args:
+            columns: names of the columns.
+        """
+        return False
+
     def side_outputs(self) -> "tuple[SideOutput, ...]":
         """Return the side outputs of the operator."""
         return ()

@@ -56,6 +56,18 @@ CALLS: list[tuple[Call, Call]] = [
     (lambda sdf: sdf.join_asof(sdf, how=None), lambda sdf: sdf.join_asof(sdf, grace_ms=-1)),
     (lambda sdf: sdf.join_asof(sdf, on_merge=7), lambda sdf: sdf.join_asof(sdf, on_merge="both")),
     (lambda sdf: sdf.join_asof(sdf, name=7), lambda sdf: sdf.join_interval(sdf, grace_ms=1, backward_ms=2)),
+    (lambda sdf: sdf.join(7, within=1), lambda sdf: sdf.join(sdf, "a")),
+    (lambda sdf: sdf.join(sdf, 7, within=1), lambda sdf: sdf.join(sdf, ("a", ["b", "c"]), within=1)),
+    (lambda sdf: sdf.join(sdf, ["a", 7], within=1), lambda sdf: sdf.join(sdf, ("a", "b", "c"), within=1)),
+    (lambda sdf: sdf.join(sdf, how=7, within=1), lambda sdf: sdf.join(sdf, how="full", within=1)),
+    (lambda sdf: sdf.join(sdf, within="1s"), lambda sdf: sdf.join(sdf, within=(1, 2, 3))),
+    (lambda sdf: sdf.join(sdf, retention="1s"), lambda sdf: sdf.join(sdf, within=1, retention=1)),
+    (lambda sdf: sdf.join(sdf, window=10), lambda sdf: sdf.join(sdf, within=0)),
+    (lambda sdf: sdf.join(sdf, within=1, grace_ms="1s"), lambda sdf: sdf.join(sdf, within=1, grace_ms=-1)),
+    (
+        lambda sdf: sdf.join(sdf, within=1, closing_strategy=7),
+        lambda sdf: sdf.join(sdf, within=1, closing_strategy="key"),
+    ),
     (lambda sdf: sdf.join_lookup(7, {}), lambda sdf: sdf.join_lookup(SQLiteLookup("a"), {})),
     (lambda sdf: SQLiteLookup("a", cache_size="1"), lambda sdf: SQLiteLookup("a", cache_size=-1)),  # type: ignore[arg-type]
     (
