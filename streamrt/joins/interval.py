@@ -65,7 +65,7 @@ class IntervalJoin(MergeOperator):
 
         def handler(side: Side) -> RecordHandler:
             """Return the closure of one side."""
-            alone = side.alone
+            alone = side.passes_unmatched
 
             def run(value: Any, key: Any, timestamp: int, headers: Headers | None, *, _node: Node = node) -> None:
                 if key is None:

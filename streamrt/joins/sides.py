@@ -22,14 +22,14 @@ class Side:
         left: whether it is the left one.
         before: maximum distance of a match before a record of this side, in milliseconds.
         after: maximum distance of a match after it, in milliseconds.
-        alone: whether a record without a match is passed on by itself.
+        passes_unmatched: whether a record without a match is passed on by itself.
         merge: function of left and right value; a missing value is None.
     """
 
     left: bool
     before: int
     after: int
-    alone: bool
+    passes_unmatched: bool
     merge: Merge
 
     def pair(self, own: Any, other: Any) -> Any:

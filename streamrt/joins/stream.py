@@ -115,7 +115,7 @@ class StreamJoin(MergeOperator):
             def run(value: Any, key: Any, timestamp: int, headers: Headers | None, *, _node: Node = node) -> None:
                 if matches_nothing(key):
                     keyless()
-                    if side.alone:
+                    if side.passes_unmatched:
                         child(side.pair(value, None), key, timestamp, None)
                     return
                 checked_time(timestamp)
@@ -173,7 +173,7 @@ class StreamJoin(MergeOperator):
     @property
     def holds_back_ms(self) -> int | None:
         """A record without a match is passed on with its own timestamp when it is settled."""
-        reach = [side.after for side in self._sides if side.alone]
+        reach = [side.after for side in self._sides if side.passes_unmatched]
         return max(reach) + self.grace_ms + 1 if reach else 0
 
     def resumes(self) -> bool:  # noqa: D102
@@ -207,7 +207,7 @@ class _Settled:
         # A record at t is settled at t + this.
         self._open_for = side.after + grace_ms + 1
         # A record at t is deleted after t + this. The other side needs it to match, and to know that it had a match.
-        self._keep = side.after + grace_ms + (other.after if other.alone else 0) + 1
+        self._keep = side.after + grace_ms + (other.after if other.passes_unmatched else 0) + 1
         self._pause = self._keep // _SHARE + 1
 
     def expect(self, transaction: TimedTransaction, prefix: bytes, timestamp: int, oldest: int) -> None:
@@ -220,10 +220,10 @@ class _Settled:
             oldest: no record before this time will be added any more.
         """
         head = transaction.head(prefix)
-        deadline = timestamp + (self._open_for if self.side.alone else self._keep + 1)
+        deadline = timestamp + (self._open_for if self.side.passes_unmatched else self._keep + 1)
         if head is None:
             transaction.set_head(prefix, [max(oldest, 0), deadline], deadline)
-        elif self.side.alone and deadline < head[1]:
+        elif self.side.passes_unmatched and deadline < head[1]:
             transaction.set_head(prefix, [head[0], deadline], deadline)
 
     def close(self, transaction: TimedTransaction, prefix: bytes, head: Any, key: Any, clock: int) -> None:
@@ -240,7 +240,7 @@ class _Settled:
         timelines = transaction.timelines
         settled, alone = head[0], []
         final = clock > transaction.clock
-        if self.side.alone:
+        if self.side.passes_unmatched:
             time: int | None = clock - self._open_for if final else timelines.first_time(prefix, settled)
             if time is not None and time + self._open_for <= clock:
                 if not self._has_match(transaction, key, time):
@@ -257,7 +257,7 @@ class _Settled:
 
     def unsettled(self, transaction: TimedTransaction, prefix: bytes, head: Any) -> Iterator[tuple[int, bytes, Any]]:
         """Yield the deadlines of all records that are not settled, at the end of a bounded run."""
-        if not self.side.alone:
+        if not self.side.passes_unmatched:
             return
         time = transaction.timelines.first_time(prefix, head[0])
         while time is not None:
@@ -273,10 +273,8 @@ class _Settled:
         return first is not None and first <= time + self.side.after
 
     def _keep_head(self, transaction: TimedTransaction, prefix: bytes, settled: int, clock: int) -> None:
-        timelines, alone = transaction.timelines, self.side.alone
+        timelines, alone = transaction.timelines, self.side.passes_unmatched
         expired = clock - self._keep
-        if alone:
-            expired = min(expired, settled)
         deleted = timelines.delete(prefix, 0, expired, _ITEMS_AT_ONCE) if expired > 0 else 0
         newest = timelines.latest(prefix, LATEST_EXPIRY)
         if newest is None:
@@ -288,5 +286,6 @@ class _Settled:
         elif following is not None:
             deadline = following + self._open_for
         else:
-            deadline = min(newest[0] + self._keep, clock + self._pause) + 1
+            # Not at each pause of a gap that time has leapt over.
+            deadline = min(newest[0] + self._keep, max(clock + self._pause, transaction.clock)) + 1
         transaction.set_head(prefix, [settled, deadline], deadline)
