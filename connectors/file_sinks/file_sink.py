@@ -20,6 +20,7 @@ from streamrt.connectors.file_sinks.rolling import Folders, Rolling, folder_of, 
 from streamrt.connectors.files import BatchFormat, BatchFormatName, resolve_batch_format
 from streamrt.connectors.retries import Retries
 from streamrt.connectors.sinks.batch import SinkBatch
+from streamrt.connectors.sinks.merged_batches import join_partitions
 from streamrt.connectors.sinks.transactional import SinkCommit, SinkPosition, TransactionalSink
 from streamrt.errors import ArgumentValueError, SinkError
 
@@ -141,6 +142,8 @@ class FileSink(TransactionalSink):
         return found
 
     def write_transaction(self, batches: Sequence[SinkBatch], commit: SinkCommit) -> None:  # noqa: D102
+        # Files have no order, and the first offset of a batch names its file.
+        batches = join_partitions(batches)
         if not self._exactly_once or not commit.positions:
             for batch in batches:
                 self._write_at_least_once(batch, commit)

@@ -12,9 +12,10 @@ __init__ -> pickled  -------> start() -> setup()                          once, 
                               close()                                     the process no longer uses the sink
 ```
 
-The records of one commit come from one partition. `flush` returns before the offsets of these records are committed. A
-crash between the two repeats records: sinks are at-least-once, and a sink that replaces by key holds each result once.
-When a process runs several partitions, a `BatchingSink` gathers the records of all of them and writes or drops each
+The records of one commit come from one partition or, where frames were merged, from one of each topic. `flush` returns
+before the offsets of these records are committed. A crash between the two repeats records: sinks are at-least-once, and a
+sink that replaces by key holds each result once. When a process runs several partitions, a `BatchingSink` gathers the
+records of all of them and writes or drops each
 partition separately. Other sinks receive the records of one partition until it is committed.
 """
 
@@ -25,6 +26,7 @@ from typing import Any
 from streamrt.arguments import refuse_async
 from streamrt.connectors.clients import ClientConnectFailureCallback, ClientConnectSuccessCallback, connect
 from streamrt.connectors.sinks.batch import SinkBatch
+from streamrt.connectors.sinks.merged_batches import join_batches
 from streamrt.records import Headers
 
 __all__ = ["BaseSink", "BatchingSink", "DriverSink"]
@@ -151,6 +153,9 @@ class BaseSink(abc.ABC):
 class BatchingSink(BaseSink):
     """A sink that gathers values in memory and writes one batch for each partition with each commit.
 
+    Where frames were merged, values that records of several topics have caused take turns. Values of one key stay in order:
+    where it moves to another topic, a further batch begins.
+
     Subclasses define `write`. The settings `commit_interval` and `commit_every` of the application limit the size of a
     batch.
 
@@ -170,8 +175,9 @@ class BatchingSink(BaseSink):
         words 0 ['a', 'b']
     """
 
-    # Made on first use, so that a subclass that forgets super().__init__() works.
-    __batches: dict[tuple[str, int], SinkBatch] | None = None
+    # Made on first use, so that a subclass that forgets super().__init__() works. By partition, which is the same for all
+    # inputs of a task, the values in order; a batch ends where the topic changes.
+    __batches: dict[int, list[SinkBatch]] | None = None
 
     @abc.abstractmethod
     def write(self, batch: SinkBatch) -> None:
@@ -198,10 +204,12 @@ class BatchingSink(BaseSink):
         batches = self.__batches
         if batches is None:
             batches = self.__batches = {}
-        batch = batches.get((topic, partition))
-        if batch is None:
-            batch = batches[topic, partition] = SinkBatch(topic, partition)
-        batch.append(value, key, timestamp, headers, offset)
+        of_task = batches.get(partition)
+        if of_task is None:
+            of_task = batches[partition] = []
+        if not of_task or of_task[-1].topic != topic:
+            of_task.append(SinkBatch(topic, partition))
+        of_task[-1].append(value, key, timestamp, headers, offset)
 
     def flush(self) -> None:
         """Write the batches, and drop each one after it is written.
@@ -209,14 +217,15 @@ class BatchingSink(BaseSink):
         Raises:
             Exception: the error of `write`; this batch and those after it remain until `on_paused`.
         """
-        self.flush_partitions(list(self.__batches or ()))
+        for partition, batches in list((self.__batches or {}).items()):
+            self.flush_partitions({(batch.topic, partition) for batch in batches})
 
     def on_paused(self) -> None:
         """Drop all batches."""
-        self.drop_partitions(list(self.__batches or ()))
+        (self.__batches or {}).clear()
 
     def flush_partitions(self, partitions: Collection[tuple[str, int]]) -> None:
-        """Write the batches of some partitions; `flush` does so for all.
+        """Write the batches of the inputs of one task; `flush` does so for all.
 
         Args:
             partitions: topics and partitions.
@@ -224,10 +233,15 @@ class BatchingSink(BaseSink):
         Raises:
             Exception: the error of `write`; this batch and those after it remain until they are dropped.
         """
-        batches = self.__batches or {}
-        for partition in [partition for partition in batches if partition in partitions]:
-            self.write(batches[partition])
-            del batches[partition]
+        batches = join_batches(self.take_batches(partitions))
+        written = 0
+        try:
+            for batch in batches:
+                self.write(batch)
+                written += 1
+        finally:
+            for batch in batches[written:]:
+                (self.__batches or {}).setdefault(batch.partition, []).append(batch)
 
     def drop_partitions(self, partitions: Collection[tuple[str, int]]) -> None:
         """Drop the batches of some partitions.
@@ -235,8 +249,7 @@ class BatchingSink(BaseSink):
         Args:
             partitions: topics and partitions.
         """
-        for partition in partitions:
-            (self.__batches or {}).pop(partition, None)
+        self.take_batches(partitions)
 
     def take_batches(self, partitions: Collection[tuple[str, int]] | None = None) -> list[SinkBatch]:
         """Return batches instead of writing them, and remove them from the sink.
@@ -245,10 +258,17 @@ class BatchingSink(BaseSink):
             partitions: topics and partitions; None for all.
 
         Returns:
-            The gathered batches, none of them empty, ordered by the arrival of their first items.
+            The gathered batches, none of them empty. Those of a task are in the order of its values: where records of several
+            topics take turns, each turn has a batch.
         """
-        batches = self.__batches or {}
-        return [batches.pop(partition) for partition in list(batches) if partitions is None or partition in partitions]
+        gathered = self.__batches or {}
+        taken: list[SinkBatch] = []
+        for number in gathered if partitions is None else {number for _, number in partitions} & gathered.keys():
+            rest: list[SinkBatch] = []
+            for batch in gathered[number]:
+                (taken if partitions is None or (batch.topic, number) in partitions else rest).append(batch)
+            gathered[number] = rest
+        return taken
 
 
 class DriverSink(BatchingSink):
@@ -280,7 +300,7 @@ class DriverSink(BatchingSink):
         """Write the batches that the tasks of one micro-batch gathered.
 
         Args:
-            batches: the batches, ordered by offset within each partition.
+            batches: the batches, in the order of the values of each task.
 
         Raises:
             Exception: the error of `write`; offsets are not committed, and the same records are delivered again.

@@ -1,6 +1,6 @@
 """The batch of values that a batching sink gathers between two commits."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 from streamrt.errors import ArgumentValueError, InvalidOperationError
@@ -29,6 +29,9 @@ class SinkItem(NamedTuple):
 
 class SinkBatch:
     """The values for a sink from one partition since the last commit, in order.
+
+    Where frames were merged, a commit may have several batches of a partition: one ends where a key gets a value that a
+    record of another topic has caused, so that the values of a key stay in order.
 
     One input record can give several items, which share its offset: `apply(expand=True)` before the sink does so, as
     do several branches that end in the same sink. After a crash the records after the last commit are processed again,
@@ -126,6 +129,14 @@ class SinkBatch:
             offset: the offset of the input record.
         """
         self._items.append(SinkItem(value, key, timestamp, headers, offset))
+
+    def extend(self, items: Iterable[SinkItem]) -> None:
+        """Add items at the end.
+
+        Args:
+            items: items of the same topic and partition.
+        """
+        self._items.extend(items)
 
     def clear(self) -> None:
         """Drop all items."""

@@ -15,7 +15,7 @@ __all__ = ["ListSink"]
 class ListSink(DriverSink, UserList[Any]):
     """A sink that is a list: after `run()` it holds the values. For tests, notebooks and small results.
 
-    Values arrive once for each micro-batch, ordered by offset within each partition. They stay in memory until the
+    Values arrive once for each micro-batch, those of each task in their order. They stay in memory until the
     program removes them, for example with `clear()`. A pickled sink does not contain the values.
 
     Args:

@@ -111,7 +111,7 @@ class SparkSink(DriverSink):
         """Pass all batches of a micro-batch to the function, as one DataFrame.
 
         Args:
-            batches: the batches, ordered by offset within each partition.
+            batches: the batches, in the order of the values of each task.
 
         Raises:
             InvalidOperationError: if there is no Spark session.
@@ -195,7 +195,9 @@ def _offset_ranges(batches: list[SinkBatch]) -> dict[tuple[str, int], tuple[int,
     for batch in batches:
         offsets = [item.offset for item in batch if item.offset >= 0]
         if offsets:
-            found[batch.topic, batch.partition] = min(offsets), max(offsets) + 1
+            partition = batch.topic, batch.partition
+            first, end = found.get(partition, (offsets[0], 0))
+            found[partition] = min(first, *offsets), max(end, max(offsets) + 1)
     return found
 
 

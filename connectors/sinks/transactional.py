@@ -140,7 +140,8 @@ class TransactionalSink(BatchingSink):
         """Write values and positions in one transaction; both are durable when this returns.
 
         Args:
-            batches: the values, one batch for each input partition that has some; none of them is empty.
+            batches: the values of one task, in order; none of the batches is empty. Where frames were merged, an input
+                partition may have several: a batch ends where a key gets a value from another topic.
             commit: the positions.
 
         Raises:

@@ -4,6 +4,7 @@ import logging
 from collections.abc import Collection, Mapping
 
 from streamrt.connectors import PositionChange, SinkBatch, SinkCommit, SinkPosition, TransactionalSink
+from streamrt.connectors.sinks.merged_batches import join_batches
 from streamrt.records import TopicPartition
 from streamrt.topology import Node, Topology
 
@@ -112,7 +113,7 @@ class SinkPositions:
             changes: dict[tuple[str, int], PositionChange] = {
                 partition: self._make_change(partition, offset) for partition, offset in end.items()
             }
-            self.sink.write_transaction(batches, SinkCommit(self._group, changes))
+            self.sink.write_transaction(join_batches(batches), SinkCommit(self._group, changes))
             self._positions.update({partition: changes[partition].after for partition in end})
         for partition, offset in end.items():
             if offset >= self.below.get(partition, 0):
