@@ -110,7 +110,7 @@ def test_rows_go_to_partitions_that_are_added_later(
     kafka: Kafka, links: KafkaLinks, monkeypatch: pytest.MonkeyPatch, writer_id: str | None
 ) -> None:
     table = create(links, table_info(EVENTS, unique("shop.orders")))
-    monkeypatch.setattr("streamrt.tables.writing.writer.REFRESH_S", 0.0)
+    monkeypatch.setattr("streamrt.tables.writing.row_sender.REFRESH_S", 0.0)
     with table.writer(options={"assigner": "round-robin"}, id=writer_id) as writer:
         writer.append({"id": 1}).wait(60)
         admin = AdminClient({"bootstrap.servers": kafka.address})
