@@ -19,11 +19,20 @@ from typing import Any, Literal, NamedTuple
 
 import orjson
 
-from streamrt import Application, StreamingDataFrame, StreamingTable, Topic, WatermarkStrategy
+from streamrt import (
+    Application,
+    Context,
+    ProcessFunction,
+    StreamingDataFrame,
+    StreamingTable,
+    TimerContext,
+    Topic,
+    WatermarkStrategy,
+)
 from streamrt.connectors import FieldFolders, LocalFileSink
 from streamrt.joins import BaseField, BaseLookup
 from streamrt.kafka import TopicConfig
-from streamrt.windows import Aggregator, Count, EventTimeSessions, First, Max, Mean, Min, Sum
+from streamrt.windows import Aggregator, Count, CountDistinct, EventTimeSessions, First, Max, Mean, Min, Sum
 
 Row = dict[str, Any]
 Table = StreamingTable[StreamingDataFrame]
@@ -280,9 +289,42 @@ def count_by_rank(counter: Callable[..., Aggregator], what: str, column: str | N
     return {f"{rank}_{what}": counter(column, where=condition) for rank, condition in RANKS.items()}
 
 
+STATISTICS = {
+    **count_by_rank(Count, "bids"),
+    **count_by_rank(CountDistinct, "bidders", "bidder"),
+    **count_by_rank(CountDistinct, "auctions", "auction"),
+}
+
+
 def measure(column: str, **aggregators: Callable[[str], Aggregator]) -> dict[str, Aggregator]:
     """Return aggregations of a column, named after both."""
     return {f"{name}_{column}": aggregator(column) for name, aggregator in aggregators.items()}
+
+
+class MeanOfLast(ProcessFunction):
+    """Gives the mean price of the last auctions of a seller, each time that one ends; the last bid on it wins.
+
+    Args:
+        count: how many auctions.
+    """
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+
+    def process_element(self, bid: Row, ctx: Context) -> None:
+        """Keep a bid until its auction has ended."""
+        ending = f"until {bid['expires']}"
+        ctx.state.set(ending, {**ctx.state.get(ending, {}), str(bid["id"]): bid["price"]})
+        ctx.register_event_time_timer(bid["expires"])
+
+    def on_timer(self, timestamp: int, ctx: TimerContext) -> Iterator[Row]:
+        """Go on with the auctions that have ended."""
+        prices, ended = ctx.state.get("prices", []), ctx.state.get(f"until {timestamp}")
+        for number in sorted(map(int, ended)):
+            prices = [*prices, ended[str(number)]][-self._count :]
+            yield {"seller": ctx.key, "id": number, "price": sum(prices) / len(prices)}
+        ctx.state.set("prices", prices)
+        ctx.state.delete(f"until {timestamp}")
 
 
 def highest(column: str) -> Callable[[Any, Any, list[Row]], Iterator[Row]]:
@@ -337,6 +379,13 @@ def q5(events: Events) -> StreamingDataFrame:
     return together.process(highest("num")).final()[["auction", "num", "start"]]
 
 
+def q6(events: Events) -> StreamingDataFrame:
+    """Average the prices of the last ten auctions of each seller, whenever one ends."""
+    bids = events.auctions.join_interval(events.bids, on_merge=add_bid, forward_ms=LONGEST)
+    winners = bids[bids["bid_time"] <= bids["expires"]].reduce(best)
+    return winners.group_by("seller").process(MeanOfLast(10))
+
+
 def q7(events: Events) -> StreamingDataFrame:
     """Find the highest bids of each ten seconds."""
     best = events.bids.tumbling_window(WINDOW).process(highest("price")).final()
@@ -389,6 +438,16 @@ def q14(events: Events) -> StreamingDataFrame:
     return bids[(bids["price"] > 1_000_000) & (bids["price"] < 50_000_000)][[*BID, "bid_time_type", "c_counts"]]
 
 
+def q15(events: Events) -> Table:
+    """Keep statistics of each day."""
+    return events.bids.apply(add_day).group_by("day").agg(**STATISTICS)
+
+
+def q16(events: Events) -> Table:
+    """Keep statistics of each channel and day."""
+    return events.bids.apply(add_day).group_by(["channel", "day"]).agg(minute=Max("minute"), **STATISTICS)
+
+
 def q17(events: Events) -> Table:
     """Keep statistics of each auction and day."""
     days = events.bids.apply(add_day).group_by(["auction", "day"])
@@ -421,7 +480,7 @@ def q22(events: Events) -> StreamingDataFrame:
 
 QUERIES: dict[str, Callable[[Events], StreamingDataFrame | Table]] = {
     query.__name__: query
-    for query in (q0, q1, q2, q3, q4, q5, q7, q8, q9, q10, q11, q12, q13, q14, q17, q18, q20, q21, q22)
+    for query in (q0, q1, q2, q3, q4, q5, q6, q7, q8, q9, q10, q11, q12, q13, q14, q15, q16, q17, q18, q20, q21, q22)
 }
 
 
