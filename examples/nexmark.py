@@ -23,6 +23,7 @@ from streamrt import (
     Application,
     Context,
     ProcessFunction,
+    State,
     StreamingDataFrame,
     StreamingTable,
     TimerContext,
@@ -276,6 +277,16 @@ def later(one: Row, other: Row) -> Row:
     return max(one, other, key=lambda bid: bid["date_time"])
 
 
+def rank_bids(bid: Row, state: State) -> Iterator[Row]:
+    """Pass on those of the ten highest bids on an auction whose place a bid has changed."""
+    former = state.get("highest", [])
+    highest = sorted([*former, bid], key=lambda bid: (-bid["price"], bid["date_time"]))[:10]
+    state.set("highest", highest)
+    for number, row in enumerate(highest, 1):
+        if number > len(former) or row != former[number - 1]:
+            yield {**row, "rank_number": number}
+
+
 RANKS: dict[str, Callable[[Row], bool]] = {
     "total": lambda bid: True,
     "rank1": lambda bid: bid["price"] < 10_000,
@@ -459,6 +470,12 @@ def q18(events: Events) -> Table:
     return events.bids[LONG].group_by(["bidder", "auction"]).reduce(later).as_table()
 
 
+def q19(events: Events) -> Table:
+    """Keep the ten highest bids on each auction."""
+    ranked = events.bids[LONG].apply(rank_bids, stateful=True, expand=True)
+    return ranked.group_by(["auction", "rank_number"]).as_table()
+
+
 def q20(events: Events) -> StreamingDataFrame:
     """Join bids with their auctions in a category."""
     auctions = events.auctions[events.auctions["category"] == 10]
@@ -480,7 +497,31 @@ def q22(events: Events) -> StreamingDataFrame:
 
 QUERIES: dict[str, Callable[[Events], StreamingDataFrame | Table]] = {
     query.__name__: query
-    for query in (q0, q1, q2, q3, q4, q5, q6, q7, q8, q9, q10, q11, q12, q13, q14, q15, q16, q17, q18, q20, q21, q22)
+    for query in (
+        q0,
+        q1,
+        q2,
+        q3,
+        q4,
+        q5,
+        q6,
+        q7,
+        q8,
+        q9,
+        q10,
+        q11,
+        q12,
+        q13,
+        q14,
+        q15,
+        q16,
+        q17,
+        q18,
+        q19,
+        q20,
+        q21,
+        q22,
+    )
 }
 
 
