@@ -33,7 +33,18 @@ from streamrt import (
 from streamrt.connectors import FieldFolders, LocalFileSink
 from streamrt.joins import BaseField, BaseLookup
 from streamrt.kafka import TopicConfig
-from streamrt.windows import Aggregator, Count, CountDistinct, EventTimeSessions, First, Max, Mean, Min, Sum
+from streamrt.windows import (
+    Aggregator,
+    Count,
+    CountDistinct,
+    EventTimeSessions,
+    First,
+    Max,
+    Mean,
+    Min,
+    Sum,
+    TumblingEventTimeWindows,
+)
 
 Row = dict[str, Any]
 Table = StreamingTable[StreamingDataFrame]
@@ -266,12 +277,6 @@ def add_sign(change: Row) -> Row:
     return {**change, "sign": sign, "signed_price": sign * change["price"]}
 
 
-def new_sellers(key: Any, ctx: Any, rows: list[Row]) -> Iterator[Row]:
-    """Pass on the persons of a window in which they have opened auctions, too."""
-    if any("seller" in row for row in rows):
-        yield from ({"id": key, "name": row["name"], "start": ctx.window.start} for row in rows if "name" in row)
-
-
 def later(one: Row, other: Row) -> Row:
     """Return the later one of two bids."""
     return max(one, other, key=lambda bid: bid["date_time"])
@@ -369,14 +374,14 @@ def q2(events: Events) -> StreamingDataFrame:
 def q3(events: Events) -> StreamingDataFrame:
     """Find who sells in a category, in certain states."""
     persons = events.persons[events.persons["state"].isin(["OR", "ID", "CA"])]
-    auctions = events.auctions[events.auctions["category"] == 10].group_by("seller")
-    sellers = auctions.join_interval(persons, on_merge="keep-left", backward_ms=HOUR, forward_ms=HOUR)
+    auctions = events.auctions[events.auctions["category"] == 10]
+    sellers = auctions.join(persons, on=("seller", "id"), on_merge="keep-left", retention=HOUR)
     return sellers[["name", "city", "state", "id"]]
 
 
 def q4(events: Events) -> Table:
     """Average the final prices of each category."""
-    bids = events.auctions.join_interval(events.bids, on_merge=add_bid, forward_ms=LONGEST)
+    bids = events.auctions.join(events.bids, within=(0, LONGEST), on_merge=add_bid)
     changes = bids[bids["bid_time"] <= bids["expires"]].reduce(best).as_table().to_stream("rows")
     sums = changes.apply(add_sign).group_by("category").agg(total=Sum("signed_price"), n=Sum("sign"))
     sums = sums[sums["n"] > 0]
@@ -392,7 +397,7 @@ def q5(events: Events) -> StreamingDataFrame:
 
 def q6(events: Events) -> StreamingDataFrame:
     """Average the prices of the last ten auctions of each seller, whenever one ends."""
-    bids = events.auctions.join_interval(events.bids, on_merge=add_bid, forward_ms=LONGEST)
+    bids = events.auctions.join(events.bids, within=(0, LONGEST), on_merge=add_bid)
     winners = bids[bids["bid_time"] <= bids["expires"]].reduce(best)
     return winners.group_by("seller").process(MeanOfLast(10))
 
@@ -404,15 +409,16 @@ def q7(events: Events) -> StreamingDataFrame:
     return together.process(highest("price")).final()[["auction", "price", "bidder", "date_time", "extra"]]
 
 
-def q8(events: Events) -> StreamingDataFrame:
+def q8(events: Events) -> Table:
     """Find who has come and opened an auction in the same ten seconds."""
-    both = events.persons.concat(events.auctions.group_by("seller")).tumbling_window(WINDOW)
-    return both.process(new_sellers).final()
+    together = TumblingEventTimeWindows(WINDOW)
+    both = events.persons.join(events.auctions, on=("id", "seller"), on_merge="keep-left", window=together)
+    return both.group_by(["id", "name", "start"]).agg(n=Count())[["id", "name", "start"]]
 
 
 def q9(events: Events) -> Table:
     """Find the bid that wins each auction."""
-    bids = events.auctions.join_interval(events.bids, on_merge=add_bid, forward_ms=LONGEST)
+    bids = events.auctions.join(events.bids, within=(0, LONGEST), on_merge=add_bid)
     return bids[bids["bid_time"] <= bids["expires"]].reduce(best).as_table()
 
 
@@ -479,7 +485,7 @@ def q19(events: Events) -> Table:
 def q20(events: Events) -> StreamingDataFrame:
     """Join bids with their auctions in a category."""
     auctions = events.auctions[events.auctions["category"] == 10]
-    joined = auctions.join_interval(events.bids, on_merge="keep-right", backward_ms=HOUR, forward_ms=HOUR)
+    joined = events.bids.join(auctions, on_merge="keep-left", retention=HOUR)
     return joined[[*LONG[:-1], "item_name", "initial_bid", "seller", "category"]]
 
 
