@@ -166,6 +166,20 @@ class CountedValues:
         self._put(each, value, None, (1, None))
         return True
 
+    def take(self, prefix: bytes, number: int, value: bytes) -> int | None:
+        """Take a value out of a set once; return how often it is in there now, and None if it was not.
+
+        Raises:
+            StateError: if the transaction is over.
+        """
+        each = self._find(prefix, number)
+        old = self._read(each, value)
+        if old is None:
+            return None
+        left = old[0] - 1
+        self._put(each, value, old, (left, old[1]) if left else None)
+        return left
+
     def edge(self, prefix: bytes, number: int, *, last: bool = False) -> tuple[bytes, Cell] | None:
         """Return the bytes and the cell of the first or the last value of a set; None if it is empty."""
         each = self._find(prefix, number)

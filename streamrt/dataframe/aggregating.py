@@ -5,14 +5,12 @@ from __future__ import annotations
 from typing import Any, TypeVar
 
 from streamrt.dataframe.branch import Branch, Frame
+from streamrt.dataframe.grouped_table import add_aggregate, columns_of
 from streamrt.dataframe.streaming_table import StreamingTable
-from streamrt.errors import ArgumentTypeError
 from streamrt.operators.functions import require_name
-from streamrt.operators.group_by import ColumnKey, ColumnsKey, Repartition
-from streamrt.relations import GroupAggregate, Materialize
-from streamrt.state.transactions.timed import TimedTransaction
+from streamrt.operators.group_by import Repartition
+from streamrt.relations import Materialize
 from streamrt.tables.descriptions.topics import TableTopic
-from streamrt.windows.aggregation import Aggregation
 
 __all__ = ["agg", "as_table"]
 
@@ -43,17 +41,8 @@ def agg(self: F, name: str | None = None, /, **aggregations: Any) -> StreamingTa
         totals[totals["total"] > 100].to_table("shop.good_customers")
         ```
     """
-    aggregation = Aggregation.named(**aggregations)
-    if aggregation.collectors:
-        collects = ", ".join(collected for collected, _ in aggregation.collectors)
-        raise ArgumentTypeError(
-            f"agg({collects}=...) would keep every value of a key for ever: collect them in a window, or use an aggregator"
-        )
-    require_name("agg", name)
-    branch = self._branch
-    store = branch.own_store("agg" if name is None else f"agg_{name}", "agg()", "agg('...', total=...)")
-    operator = GroupAggregate(aggregation, branch.store(store, TimedTransaction), key_columns(branch))
-    return StreamingTable(self, branch.add(operator).of_tables(), operator.key_columns)
+    columns = key_columns(self._branch)
+    return StreamingTable(self, add_aggregate(self._branch, name, aggregations, columns, retracts=False), columns)
 
 
 def as_table(self: F, name: str | None = None) -> StreamingTable[F]:  # noqa: D417 - a method
@@ -87,8 +76,6 @@ def as_table(self: F, name: str | None = None) -> StreamingTable[F]:  # noqa: D4
 
 def key_columns(branch: Branch) -> tuple[str, ...]:
     """Return the names of the columns that the keys of records were made of: by the last `group_by`, or by their table."""
-    if branch.key_columns is not None:
-        return branch.key_columns
     if len(branch.topics) != 1:
         return ()
     (topic,) = branch.topics
@@ -97,7 +84,4 @@ def key_columns(branch: Branch) -> tuple[str, ...]:
     exchange = branch.builder.build().exchanges.get(topic.name)
     if exchange is None or not isinstance(exchange.operator, Repartition):
         return ()
-    key = exchange.operator.key
-    if isinstance(key, ColumnsKey):
-        return key.columns
-    return (key.column if isinstance(key, ColumnKey) else exchange.operator.group,)
+    return columns_of(exchange.operator.key, exchange.operator.group)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar, overload
 
 from typing_extensions import Self
@@ -11,6 +11,7 @@ from streamrt.arguments import checked_choice
 from streamrt.connectors import BaseSink
 from streamrt.dataframe.branch import Branch, Frame
 from streamrt.dataframe.foreign_keys import KeyOfOther, join_by_foreign_key
+from streamrt.dataframe.grouped_table import GroupedTable, regroup
 from streamrt.dataframe.series import StreamingSeries
 from streamrt.dataframe.tables import find_table, make_key_function
 from streamrt.errors import ArgumentTypeError, ArgumentValueError, InvalidOperationError, argument_error
@@ -198,6 +199,36 @@ class StreamingTable(Generic[F]):
         branch = self._branch.meeting((other._branch,))
         store = branch.own_store("join" if name is None else f"join_{name}", "join()", "join(..., name='...')")
         return self._with(self._branch.merge((other._branch,), TableJoin(how, merge, branch.store(store))))
+
+    def group_by(
+        self, key: str | Sequence[str] | Callable[[Any], Any], name: str | None = None
+    ) -> GroupedTable[StreamingTable[F]]:
+        """Group the rows, to aggregate them by `agg()`.
+
+        Changes of rows go through an internal topic, `repartition__<consumer group>--<topic>--<name>`, to the partition of
+        their group. An input of one partition needs no internal topic. Rows whose group is None are skipped.
+
+        Args:
+            key: name of the column with the group; a list of names; or a function of a row, which must give the same result
+                for the same row.
+            name: name of the grouping; by default that of the columns. Required for a function.
+
+        Returns:
+            The groups, whose `agg()` returns a table.
+
+        Raises:
+            InvalidOperationError: if the key is neither a column, columns nor a function, a function has no name, or this
+                table already has a `group_by` of the same name.
+
+        Example:
+            ```python
+            orders = app.table("shop.orders")
+            orders.group_by("customer").agg(orders=Count(), total=Sum("amount")).to_table("shop.totals")
+            ```
+        """
+        return GroupedTable(
+            *regroup(self._branch, key, name), lambda branch, columns: StreamingTable(self._stream, branch, columns)
+        )
 
     # -- Output ------------------------------------------------------------------------------------------------------
 

@@ -9,14 +9,14 @@ from streamrt.relations.change import pass_on
 from streamrt.state.spec import StoreSpec
 from streamrt.state.transactions.timed import TimedTransaction
 from streamrt.topology import Node, Operator, OperatorContext, RecordHandler
-from streamrt.windows.aggregation import Aggregation
+from streamrt.windows.aggregation import Aggregation, Plan
 
 __all__ = ["GroupAggregate"]
 
 
 @dataclass(frozen=True)
 class GroupAggregate(Operator):
-    """Aggregates all values of a key, for ever, and passes on each change of the aggregate.
+    """Aggregates all values of a key, for ever, or the present rows of a group, and passes on each change of the aggregate.
 
     A row has the columns of the key and those of the aggregations. Records without a key are skipped.
 
@@ -24,6 +24,7 @@ class GroupAggregate(Operator):
         aggregation: the aggregations, by column.
         store: the store of the aggregates.
         key_columns: names of the columns of the key; without any, rows have the aggregations only.
+        retracts: whether values are the former and the present row of a change. A group without rows has no row.
     """
 
     name: ClassVar[str] = "agg"
@@ -31,9 +32,18 @@ class GroupAggregate(Operator):
     aggregation: Aggregation
     store: StoreSpec
     key_columns: tuple[str, ...] = ()
+    retracts: bool = False
+
+    def plan(self) -> Plan:
+        """Return the aggregation in the form that runs.
+
+        Raises:
+            InvalidOperationError: if rows may be taken back, and an aggregator cannot do that.
+        """
+        return self.aggregation.plan(retracts=self.retracts)
 
     def build(self, child: RecordHandler, node: Node, context: OperatorContext) -> RecordHandler:  # noqa: D102
-        plan, store, columns = self.aggregation.plan(), context.store(self.store), self.key_columns
+        plan, store, columns = self.plan(), context.store(self.store), self.key_columns
         fold, keyless = plan.fold, Warnings("%s skipped a record without a key: it belongs to no group", node)
 
         def row_of(key: Any, state: Any, packing: TimedTransaction) -> dict[str, Any]:
@@ -53,14 +63,43 @@ class GroupAggregate(Operator):
             transaction.advance(timestamp)
             pass_on(child, before, row_of(key, state, transaction), key, timestamp, headers)
 
-        return run
+        retract: Any = fold.retract
+
+        def run_change(value: Any, key: Any, timestamp: int, headers: Headers | None, *, _node: Node = node) -> None:
+            if key is None:
+                keyless.note()
+                return
+            transaction = cast("TimedTransaction", store())
+            prefix = transaction.prefix(key)
+            head = transaction.head(prefix)
+            count, state = (0, fold.initial(transaction)) if head is None else head
+            before = row_of(key, state, transaction) if count else None
+            former, present = value
+            # First what is added, so that a value that stays is not taken out of its set.
+            if present is not None:
+                state = fold.step(state, plan.input_of(present), timestamp, transaction)
+                count += 1
+            if former is not None:
+                state = retract(state, plan.input_of(former), timestamp, transaction)
+                count -= 1
+            after = None
+            if count > 0:
+                transaction.set_head(prefix, [count, state])
+                after = row_of(key, state, transaction)
+            else:
+                plan.release((state,), transaction)
+                transaction.delete_head(prefix)
+            transaction.advance(timestamp)
+            pass_on(child, before, after, key, timestamp, headers)
+
+        return run_change if self.retracts else run
 
     def describe(self) -> str:  # noqa: D102
         return ", ".join(name for name, _ in self.aggregation.aggregators)
 
     def keeps(self) -> tuple[str, ...]:
-        """Return the names of the aggregates."""
-        return (*super().keeps(), *self.aggregation.keeps())
+        """Return the names of the aggregates, and whether they are those of rows that may be taken back."""
+        return (*super().keeps(), *self.aggregation.keeps(), *(("of rows",) if self.retracts else ()))
 
     def stores(self) -> tuple[StoreSpec, ...]:  # noqa: D102
         return (self.store,)

@@ -284,8 +284,8 @@ class InMemoryExchange(Operator):
     exchange: ExchangeOperator
 
     def multiplies_records(self) -> bool:
-        """Return whether a value of the topic may contain several records."""
-        return self.exchange.topic.value_deserializer.split_values
+        """Return whether a value of the topic may contain several records, or the exchange sends several."""
+        return self.exchange.topic.value_deserializer.split_values or self.exchange.multiplies_records()
 
     @property
     def name(self) -> str:  # type: ignore[override]

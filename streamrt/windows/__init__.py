@@ -26,6 +26,7 @@ from streamrt.windows.assigners import (
     TumblingProcessingTimeWindows,
     WindowAssigner,
 )
+from streamrt.windows.choices import AnyValue, BoolAnd, BoolOr, MaxBy, MinBy
 from streamrt.windows.distinct import CountDistinct
 from streamrt.windows.evictors import (
     CountEvictor,
@@ -42,6 +43,7 @@ from streamrt.windows.pane_contexts import (
     TriggerContext,
     WindowContext,
 )
+from streamrt.windows.statistics import StandardDeviation, Variance
 from streamrt.windows.triggers import (
     ContinuousEventTimeTrigger,
     ContinuousProcessingTimeTrigger,
@@ -60,6 +62,9 @@ from streamrt.windows.window import (
 
 __all__ = [
     "Aggregator",
+    "AnyValue",
+    "BoolAnd",
+    "BoolOr",
     "Collect",
     "Collector",
     "ContinuousEventTimeTrigger",
@@ -80,10 +85,12 @@ __all__ = [
     "Last",
     "Latest",
     "Max",
+    "MaxBy",
     "Mean",
     "MergeContext",
     "MergingWindowAssigner",
     "Min",
+    "MinBy",
     "NeverTrigger",
     "ProcessWindowFunction",
     "ProcessingTimeSessions",
@@ -92,6 +99,7 @@ __all__ = [
     "Reduce",
     "SlidingEventTimeWindows",
     "SlidingProcessingTimeWindows",
+    "StandardDeviation",
     "Sum",
     "TimeEvictor",
     "Trigger",
@@ -99,6 +107,7 @@ __all__ = [
     "TriggerResult",
     "TumblingEventTimeWindows",
     "TumblingProcessingTimeWindows",
+    "Variance",
     "Window",
     "WindowAssigner",
     "WindowContext",

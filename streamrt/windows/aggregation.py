@@ -8,6 +8,7 @@ from streamrt.errors import ArgumentTypeError, ArgumentValueError
 from streamrt.windows.aggregators import Aggregator, Collector, fold_of, pick_of
 from streamrt.windows.fold import Fold, Input, Packing
 from streamrt.windows.inputs import Pick, extractor_of
+from streamrt.windows.retraction import retracting_fold_of
 
 __all__ = ["Aggregation", "Plan"]
 
@@ -81,14 +82,26 @@ class Aggregation:
         """Return the result names of the aggregations that cannot merge two states."""
         return [name for name, item in self.aggregators if not item.mergeable]
 
-    def plan(self, *, keep_inputs: bool = False, by_arrival: bool = False) -> "Plan":
+    def plan(self, *, keep_inputs: bool = False, by_arrival: bool = False, retracts: bool = False) -> "Plan":
         """Return the aggregation in the form that operators run.
 
         Args:
             keep_inputs: store the inputs of all aggregations in the timeline, not only those of collectors.
             by_arrival: whether windows merge, so that states must know the order of arrival.
+            retracts: whether values may be taken back.
+
+        Raises:
+            InvalidOperationError: if an aggregator cannot take values back.
         """
-        folds = [(name, item.state_suffix, *fold_of(item, by_arrival=by_arrival)) for name, item in self.aggregators]
+        folds = [
+            (
+                name,
+                # The states differ from those that only grow.
+                f"{item.state_suffix} of rows" if retracts else item.state_suffix,
+                *(retracting_fold_of(name, item) if retracts else fold_of(item, by_arrival=by_arrival)),
+            )
+            for name, item in self.aggregators
+        ]
         collects = [(name, item.result, pick_of(item, boxed=True)) for name, item in self.collectors]
         fold_picks, item_picks = [pick for *_, pick in folds], [pick for *_, pick in collects]
         if keep_inputs:
@@ -248,6 +261,14 @@ def _join_folds(parts: list[tuple[str, str, Fold, int | None]]) -> Fold:
             if fold.release is not None and key in state:
                 fold.release(state[key], packing)
 
+    def retract(state: Any, values: Any, timestamp: int, packing: Packing) -> Any:
+        state = known(state, packing)
+        return {
+            key: fold.retract(state[key], values if index is None else values[index], timestamp, packing)
+            for key, _, fold, index in parts
+            if fold.retract is not None
+        }
+
     return Fold(
         initial,
         step,
@@ -255,6 +276,7 @@ def _join_folds(parts: list[tuple[str, str, Fold, int | None]]) -> Fold:
         merge if all(fold.merge is not None for _, _, fold, _ in parts) else None,
         whole if all(fold.whole is not None for _, _, fold, _ in parts) else None,
         release if any(fold.release is not None for _, _, fold, _ in parts) else None,
+        retract if all(fold.retract is not None for _, _, fold, _ in parts) else None,
     )
 
 

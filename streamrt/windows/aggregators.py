@@ -1,7 +1,6 @@
 """Aggregators: functions of the values in a window."""
 
 import abc
-import decimal
 from collections.abc import Callable, Iterable, Sequence
 from decimal import Decimal
 from functools import reduce
@@ -11,6 +10,7 @@ from typing import Any, Final, NamedTuple, get_args
 from streamrt.arguments import checked_choice
 from streamrt.errors import ArgumentTypeError, InvalidOperationError
 from streamrt.operators.functions import require_callable
+from streamrt.windows.decimals import EXACT, QUOTIENTS
 from streamrt.windows.fold import Fold, Packing, unbox
 from streamrt.windows.inputs import Condition, Missing, Pick, Where, checked_where, extractor_of, name_condition
 
@@ -31,14 +31,6 @@ __all__ = [
 ]
 
 _NUMBERS: Final = (int, float)
-_EXACT: Final = decimal.Context(
-    prec=1_000,
-    Emin=decimal.MIN_EMIN,
-    Emax=decimal.MAX_EMAX,
-    traps=[decimal.InvalidOperation, decimal.Inexact, decimal.Overflow],
-)
-"""Adds Decimals without rounding; Python's own context rounds to 28 digits, where columns have up to 38."""
-_QUOTIENTS: Final = decimal.Context(prec=38)
 _METHODS: Final = ("initialize", "agg", "result", "merge")
 
 
@@ -141,8 +133,22 @@ class Aggregator(_Aggregation):
         """
         raise InvalidOperationError(f"{type(self).__name__} cannot merge two states: define merge(a, b) in the class")
 
+    def retract(self, old: Any, value: Any) -> Any:
+        """Return the state without a value that `agg` has added: what aggregates of tables need, whose rows change.
+
+        Args:
+            old: the state so far; it may be changed and returned.
+            value: the value.
+
+        Raises:
+            InvalidOperationError: unless a subclass defines `retract`.
+        """
+        raise InvalidOperationError(
+            f"{type(self).__name__} cannot take a value back: define retract(old, value) in the class"
+        )
+
     def _make_fold(self) -> Fold:
-        initialize, agg, result, merge = self.initialize, self.agg, self.result, self.merge
+        initialize, agg, result, merge, take_back = self.initialize, self.agg, self.result, self.merge, self.retract
 
         def initial(packing: Packing) -> Any:
             return packing.pack(initialize())
@@ -156,7 +162,16 @@ class Aggregator(_Aggregation):
         def merged(a: Any, b: Any, packing: Packing) -> Any:
             return packing.pack(merge(packing.unpack(a), packing.unpack(b)))
 
-        return Fold(initial, step, finish, merged if self.mergeable else None)
+        def retract(state: Any, value: Any, timestamp: int, packing: Packing) -> Any:
+            return packing.pack(take_back(packing.unpack(state), value))
+
+        return Fold(
+            initial,
+            step,
+            finish,
+            merged if self.mergeable else None,
+            retract=None if type(self).retract is Aggregator.retract else retract,
+        )
 
 
 class Collector(_Aggregation):
@@ -278,7 +293,7 @@ class Mean(_BuiltIn):
             if not count:
                 return None
             total = packing.unpack(total)
-            return _QUOTIENTS.divide(total, count) if type(total) is Decimal else total / count
+            return QUOTIENTS.divide(total, count) if type(total) is Decimal else total / count
 
         def merge(a: Any, b: Any, packing: Packing) -> Any:
             if not (a[1] and b[1]):
@@ -531,7 +546,7 @@ def pick_of(item: _Aggregation, *, boxed: bool = False) -> Pick:
         item: the aggregation.
         boxed: whether it takes None as a value.
     """
-    return Pick(item.column, item.missing, item.where, boxed and item.where is not None)
+    return Pick(item.column, item.missing, item.where, boxed and item.where is not None, getattr(item, "by", None))
 
 
 def _start_at_zero(packing: Packing) -> int:
@@ -556,7 +571,7 @@ def _add_value(state: Any, value: Any, packing: Packing) -> Any:
     total = state + value
     if type(total) in _NUMBERS:
         return total
-    return packing.pack(_EXACT.add(state, value) if type(total) is Decimal else total)
+    return packing.pack(EXACT.add(state, value) if type(total) is Decimal else total)
 
 
 def _make_cell(value: Any, packing: Packing) -> Any:
@@ -571,7 +586,7 @@ def _sum_values(values: Sequence[Any], packing: Packing) -> Any:
 def _add_values(values: Sequence[Any], start: Any, packing: Packing) -> Any:
     # Not sum(): since Python 3.12, it rounds floats differently from single additions.
     total = reduce(add, values, start)
-    return _make_cell(reduce(_EXACT.add, values, start) if type(total) is Decimal else total, packing)
+    return _make_cell(reduce(EXACT.add, values, start) if type(total) is Decimal else total, packing)
 
 
 def _skipping_none(whole: Callable[[Sequence[Any], Packing], Any]) -> Callable[[Sequence[Any], Packing], Any]:
@@ -587,6 +602,12 @@ def _skipping_none(whole: Callable[[Sequence[Any], Packing], Any]) -> Callable[[
     return skipping_none
 
 
+def is_built_in(aggregator: Aggregator) -> bool:
+    """Return whether an aggregator's methods are those of a built-in class, so that its fold may be used."""
+    kind = type(aggregator)
+    return issubclass(kind, _BuiltIn) and _has_methods_of(kind, _BuiltIn)
+
+
 def fold_of(aggregator: Aggregator, *, by_arrival: bool = False) -> tuple[Fold, Pick]:
     """Return the fold of an aggregator, and what it reads of values.
 
@@ -594,12 +615,11 @@ def fold_of(aggregator: Aggregator, *, by_arrival: bool = False) -> tuple[Fold, 
         aggregator: the aggregator.
         by_arrival: whether states of different windows merge, so that the order of arrival must be in them.
     """
-    kind = type(aggregator)
-    if issubclass(kind, _BuiltIn) and _has_methods_of(kind, _BuiltIn):
+    if is_built_in(aggregator):
         if by_arrival and isinstance(aggregator, _Arrived):
             return aggregator._fold_by_arrival(), pick_of(aggregator)
         return aggregator._make_fold(), pick_of(aggregator)
-    if issubclass(kind, Reduce) and _has_methods_of(kind, Reduce):
+    if isinstance(aggregator, Reduce) and _has_methods_of(type(aggregator), Reduce):
         fold, pick = aggregator._make_fold(), pick_of(aggregator, boxed=True)
     else:
         # A user's class, possibly derived from a built-in one: use the methods that it defines, which take whole values.

@@ -58,6 +58,8 @@ class Fold(NamedTuple):
             each of them. None: not supported.
         release: takes a state that is not used any more, and the packing; deletes what the state refers to. None: it
             refers to nothing.
+        retract: takes a state, an input that `step` has added, a time in milliseconds and the packing; returns the state
+            without that input. None: not supported.
     """
 
     initial: Callable[[Packing], Any]
@@ -66,6 +68,7 @@ class Fold(NamedTuple):
     merge: Callable[[Any, Any, Packing], Any] | None = None
     whole: Callable[[Sequence[Input], Packing], Any] | None = None
     release: Callable[[Any, Packing], None] | None = None
+    retract: Callable[[Any, Input, int, Packing], Any] | None = None
 
 
 def unbox(fold: Fold) -> Fold:
@@ -73,7 +76,7 @@ def unbox(fold: Fold) -> Fold:
 
     Its state is None as long as no record counted, because users' functions need not merge the state of no records.
     """
-    inner_merge, inner_release = fold.merge, fold.release
+    inner_merge, inner_release, inner_retract = fold.merge, fold.release, fold.retract
 
     def initial(packing: Packing) -> Any:
         return None
@@ -95,10 +98,16 @@ def unbox(fold: Fold) -> Fold:
         if state is not None:
             inner_release(state[0], packing)  # type: ignore[misc]  # not used if it is None
 
+    def retract(state: Any, value: Input, timestamp: int, packing: Packing) -> Any:
+        if value is None or state is None:
+            return state
+        return [inner_retract(state[0], value[0], timestamp, packing)]  # type: ignore[misc]  # not used if it is None
+
     return Fold(
         initial,
         step,
         result,
         None if inner_merge is None else merge,
         release=None if inner_release is None else release,
+        retract=None if inner_retract is None else retract,
     )

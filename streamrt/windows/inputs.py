@@ -35,17 +35,19 @@ class Pick:
         missing: what becomes of a value without it.
         where: the condition of the values that count; None for all.
         boxed: whether None is a value, so that the input of a record that counts is a list of one item.
+        by: another column; the input is then a list of both.
     """
 
     column: str | None = None
     missing: Missing = "raise"
     where: Condition | None = None
     boxed: bool = False
+    by: str | None = None
 
     @property
     def key(self) -> Hashable:
         """What equal picks share. Conditions may hold objects that cannot be compared."""
-        return self.column, self.missing, id(self.where), self.boxed
+        return self.column, self.missing, id(self.where), self.boxed, self.by
 
 
 def checked_where(name: str, where: Where | None) -> Condition | None:
@@ -104,19 +106,20 @@ def extractor_of(pick: Pick) -> Callable[[Any], Any] | None:
     The function raises `MissingColumnError` if the value lacks the column, and that is not ignored, and `ColumnTypeError`
     if the value has no columns.
     """
-    if pick.column is None and pick.where is None:
+    if pick.column is None and pick.where is None and pick.by is None:
         return None
 
     def read(value: Any) -> Any:
-        return _read_column(value, pick)
+        found = _read_column(value, pick.column, pick.missing)
+        return found if pick.by is None else [found, _read_column(value, pick.by, pick.missing)]
 
     where, boxed = pick.where, pick.boxed
     if where is None:
         return read
     counts = _compile_condition(where) if isinstance(where, Expression) else where
     if boxed:
-        return lambda value: [_read_column(value, pick)] if counts(value) else None
-    return lambda value: _read_column(value, pick) if counts(value) else None
+        return lambda value: [read(value)] if counts(value) else None
+    return lambda value: read(value) if counts(value) else None
 
 
 def _compile_condition(where: Expression) -> Callable[[Any], Any]:
@@ -124,12 +127,11 @@ def _compile_condition(where: Expression) -> Callable[[Any], Any]:
     return lambda value: evaluate(value, None, 0, None)
 
 
-def _read_column(value: Any, pick: Pick) -> Any:
-    column = pick.column
+def _read_column(value: Any, column: str | None, missing: Missing) -> Any:
     if column is None:
         return value
     try:
-        return value[column] if pick.missing == "raise" else value.get(column)
+        return value[column] if missing == "raise" else value.get(column)
     except KeyError:
         error = MissingColumnError(column, tuple(value) if hasattr(value, "keys") else ())
         error.advice = "; if values may lack it, aggregate with missing='ignore'"

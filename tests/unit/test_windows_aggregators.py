@@ -23,18 +23,26 @@ from streamrt.errors import (
 from streamrt.state.encoding import pack, unpack
 from streamrt.windows import (
     Aggregator,
+    AnyValue,
+    BoolAnd,
+    BoolOr,
     Collect,
     Collector,
     Count,
+    CountDistinct,
     Earliest,
     First,
     Last,
     Latest,
     Max,
+    MaxBy,
     Mean,
     Min,
+    MinBy,
     Reduce,
+    StandardDeviation,
     Sum,
+    Variance,
     aggregators,
 )
 from streamrt.windows.aggregation import Aggregation
@@ -44,7 +52,11 @@ from tests.unit.apps import Stage
 pytestmark = pytest.mark.usefixtures("processing_mode")
 
 MOMENT = datetime(2024, 5, 1, tzinfo=timezone.utc)
-BUILT_IN = [kind() for name in windows.__all__ if issubclass(kind := getattr(windows, name), aggregators._BuiltIn)]
+BUILT_IN = [
+    kind()
+    for name in windows.__all__
+    if issubclass(kind := getattr(windows, name), aggregators._BuiltIn) and kind not in (MinBy, MaxBy)
+]
 
 
 class Packing:
@@ -96,6 +108,25 @@ def current(define: Callable[[Any], Any], *values: Any) -> list[Any]:
         (Sum(), (Decimal(10**38), Decimal("1E-10"), 1), Decimal("100000000000000000000000000000000000001.0000000001")),
         (Mean(), (None, Decimal("0.1"), Decimal("0.2"), 0), Decimal("0.1")),
         (Mean(), (Decimal(1), Decimal(1), Decimal(0)), Decimal("0." + 37 * "6" + "7")),
+        (CountDistinct(), (1, 1.0, None, "1", [1]), 3),
+        (BoolAnd(), (), None),
+        (BoolAnd(), (True, None, 1), True),
+        (BoolAnd(), (True, 0), False),
+        (BoolOr(), (None,), None),
+        (BoolOr(), (False, None), False),
+        (BoolOr(), (False, "x"), True),
+        (AnyValue(), (None, 5, 3), 5),
+        (Variance(), (), None),
+        (Variance(), (5,), None),
+        (Variance(of="population"), (5,), 0.0),
+        (Variance(), (1, 2, None, 3, 4), 5 / 3),
+        (Variance(), (10**20, 10**20 + 1), 0.5),
+        (Variance(), (1e10 + 0.5, 1e10 + 1.5, Decimal("1E10")), 0.5833333333333334),
+        (Variance(of="population"), (Decimal("0.1"), Decimal("0.3")), 0.01),
+        (StandardDeviation(), (2, 4, 4, 4, 5, 5, 7, 9), 2.138089935299395),
+        (StandardDeviation(of="population"), (2, 4, 4, 4, 5, 5, 7, 9), 2.0),
+        (StandardDeviation(), (1, True), 0.0),
+        (Variance(), (1e300, -1e300), math.inf),
         (Min(), (Decimal("NaN"), Decimal("1.0"), Decimal(1)), Decimal("1.0")),
         (Max(), (date(2024, 5, 1), None, date(2024, 5, 2)), date(2024, 5, 2)),
         (Last(), (b"a", b"\x00"), b"\x00"),
@@ -113,6 +144,56 @@ def test_results(aggregator: Aggregator, values: tuple[Any, ...], result: Any) -
     fold, _ = fold_of(aggregator)
     if fold.whole is not None:
         assert fold.result(fold.whole(list(values), Packing), Packing) == result
+
+
+def test_the_spread_of_numbers_that_are_not_finite_is_nan() -> None:
+    assert math.isnan(folded(Variance(), 1, math.inf))
+    assert math.isnan(folded(StandardDeviation(), 1, math.nan, 2))
+    with pytest.raises(TypeError, match="a value of type str is not a number"):
+        folded(Variance(), "1")
+    with pytest.raises(ArgumentValueError, match=r"Variance\(of=...\)"):
+        Variance(of="all")  # type: ignore[arg-type]
+
+
+ROWS = [{"name": "a", "price": 5}, {"name": "b", "price": 3}, {"name": None, "price": 9}, {"name": "d", "price": None}]
+
+
+@pytest.mark.parametrize(
+    ("aggregator", "results"),
+    [
+        (MinBy("name", by="price"), ["a", "b", "b", "b", "b"]),
+        (MaxBy("name", by="price"), ["a", "a", None, None, None]),
+        (MaxBy(by="price"), [ROWS[0], ROWS[0], ROWS[2], ROWS[2], ROWS[2]]),
+        (MinBy("name", by="price", where=lambda row: row["name"] != "b"), ["a", "a", "a", "a", "e"]),
+        (MinBy("name", "price", "ignore"), ["a", "b", "b", "b", "b"]),
+    ],
+)
+def test_the_value_next_to_the_lowest_or_highest_one(aggregator: Any, results: list[Any]) -> None:
+    rows: list[Any] = [*ROWS, {"name": "e", "price": 3}]
+    values = current(lambda window: window.agg(best=aggregator), *rows)
+    assert [value["best"] for value in values] == results
+    fold, _ = fold_of(aggregator)
+    assert fold.merge is not None
+    a: Any = [5, 7]
+    b: Any = [6, 7]
+    cases: list[tuple[list[Any], list[Any], int]] = [([a], [b], 5), ([], [b], 6), ([a], [], 5)]
+    for early, late, best in cases:
+        states = [fold.initial(Packing), fold.initial(Packing)]
+        for number, inputs in enumerate((early, late)):
+            for each in inputs:
+                states[number] = fold.step(states[number], each, 0, Packing)
+        assert fold.result(fold.merge(states[0], states[1], Packing), Packing) == best
+
+
+@pytest.mark.parametrize("by", [None, 5, ""])
+def test_what_decides_must_be_a_column(by: Any) -> None:
+    with pytest.raises(ArgumentTypeError, match=r"MinBy\(by=...\) is the name of a column, such as MinBy"):
+        MinBy("name", by=by)
+
+
+def test_other_columns_are_part_of_the_name_of_a_state() -> None:
+    assert repr(MinBy("name", by="price")) == "MinBy('name', by='price')"
+    assert MinBy("name", by="price").state_suffix == "MinBy/name by price"
 
 
 @pytest.mark.parametrize("values", [(Decimal(1), 0.5), (0.5, Decimal(1)), (1, Decimal(1), 0.5)])

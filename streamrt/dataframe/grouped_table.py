@@ -1,0 +1,113 @@
+"""`GroupedTable`: the rows of a table by group, which `StreamingTable.group_by` makes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Generic, TypeVar
+
+from streamrt.dataframe.branch import Branch
+from streamrt.dataframe.grouping import make_grouping
+from streamrt.errors import ArgumentTypeError
+from streamrt.operators.functions import require_name
+from streamrt.operators.group_by import ColumnKey, ColumnsKey
+from streamrt.relations import ExactDeserializer, ExactSerializer, GroupAggregate, Regroup
+from streamrt.state.transactions.timed import TimedTransaction
+from streamrt.windows.aggregation import Aggregation
+
+__all__ = ["GroupedTable", "add_aggregate", "columns_of", "regroup"]
+
+T = TypeVar("T")
+# A table.
+
+
+class GroupedTable(Generic[T]):
+    """The rows of a table by group. Next, say what to compute, by `agg()`."""
+
+    def __init__(
+        self, branch: Branch, columns: tuple[str, ...], make_table: Callable[[Branch, tuple[str, ...]], T]
+    ) -> None:
+        self._branch = branch
+        self._columns = columns
+        self._make_table = make_table
+
+    def agg(self, name: str | None = None, /, **aggregations: Any) -> T:
+        """Aggregate the present rows of each group: a table with one row for each group.
+
+        A row that changes is taken out of the aggregates and added again; one that gets another group leaves the former one.
+        A group without rows has no row in the result. Sums and means are exact; those of floats are rounded once. The values
+        of `Min`, `Max`, `MinBy`, `MaxBy`, `AnyValue` and `CountDistinct` are kept in the state, with how often they occur.
+
+        Args:
+            name: part of the name of the store; required for a second `agg` of the same groups.
+            **aggregations: the aggregators by column, such as `total=Sum("amount")`.
+
+        Returns:
+            The table. The first columns of its rows are those of the group.
+
+        Raises:
+            InvalidOperationError: if there is no aggregation, something else is given, or an aggregator depends on the order
+                of rows or has no `retract`; or if there is another `agg` with the same store.
+
+        Example:
+            ```python
+            customers = app.table("shop.customers")
+            customers.group_by("country").agg(customers=Count(), oldest=Min("born")).to_table("shop.countries")
+            ```
+        """
+        return self._make_table(
+            add_aggregate(self._branch, name, aggregations, self._columns, retracts=True), self._columns
+        )
+
+
+def regroup(
+    branch: Branch, key: str | Sequence[str] | Callable[[Any], Any], name: str | None
+) -> tuple[Branch, tuple[str, ...]]:
+    """Bring the changes of a group together, and return the position below, and the columns of the group.
+
+    Args:
+        branch: position of the changes of a table.
+        key: column, columns, or function of a row.
+        name: name of the grouping; None for that of the columns.
+    """
+    make_key, name = make_grouping("group_by", key, name)
+    topic = branch.topic_manager.repartition_topic(
+        name,
+        branch.stream_id,
+        value_deserializer=ExactDeserializer(),
+        key_deserializer=ExactDeserializer(),
+        value_serializer=ExactSerializer(),
+        key_serializer=ExactSerializer(),
+    )
+    return branch.exchange(Regroup(topic, make_key, name), name), columns_of(make_key, name)
+
+
+def columns_of(key: Callable[[Any], Any], group: str) -> tuple[str, ...]:
+    """Return the columns of the key of a group; that of a function has the name of the grouping."""
+    if isinstance(key, ColumnsKey):
+        return key.columns
+    return (key.column if isinstance(key, ColumnKey) else group,)
+
+
+def add_aggregate(
+    branch: Branch, name: str | None, aggregations: Mapping[str, Any], columns: tuple[str, ...], *, retracts: bool
+) -> Branch:
+    """Add an aggregate of all values of a key, and return the position of its changes.
+
+    Args:
+        branch: position of the values, or with `retracts` of the changes.
+        name: part of the name of the store.
+        aggregations: the aggregators by column.
+        columns: the columns of the key.
+        retracts: whether rows may be taken back.
+    """
+    aggregation = Aggregation.named(**aggregations)
+    if aggregation.collectors:
+        collects = ", ".join(collected for collected, _ in aggregation.collectors)
+        raise ArgumentTypeError(
+            f"agg({collects}=...) would keep every value of a key for ever: collect them in a window, or use an aggregator"
+        )
+    require_name("agg", name)
+    store = branch.own_store("agg" if name is None else f"agg_{name}", "agg()", "agg('...', total=...)")
+    operator = GroupAggregate(aggregation, branch.store(store, TimedTransaction), columns, retracts)
+    operator.plan()
+    return branch.add(operator).of_tables()
