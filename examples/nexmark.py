@@ -19,11 +19,32 @@ from typing import Any, Literal, NamedTuple
 
 import orjson
 
-from streamrt import Application, StreamingDataFrame, StreamingTable, Topic, WatermarkStrategy
+from streamrt import (
+    Application,
+    Context,
+    ProcessFunction,
+    State,
+    StreamingDataFrame,
+    StreamingTable,
+    TimerContext,
+    Topic,
+    WatermarkStrategy,
+)
 from streamrt.connectors import FieldFolders, LocalFileSink
 from streamrt.joins import BaseField, BaseLookup
 from streamrt.kafka import TopicConfig
-from streamrt.windows import Aggregator, Count, EventTimeSessions, First, Max, Mean, Min, Sum
+from streamrt.windows import (
+    Aggregator,
+    Count,
+    CountDistinct,
+    EventTimeSessions,
+    First,
+    Max,
+    Mean,
+    Min,
+    Sum,
+    TumblingEventTimeWindows,
+)
 
 Row = dict[str, Any]
 Table = StreamingTable[StreamingDataFrame]
@@ -256,15 +277,19 @@ def add_sign(change: Row) -> Row:
     return {**change, "sign": sign, "signed_price": sign * change["price"]}
 
 
-def new_sellers(key: Any, ctx: Any, rows: list[Row]) -> Iterator[Row]:
-    """Pass on the persons of a window in which they have opened auctions, too."""
-    if any("seller" in row for row in rows):
-        yield from ({"id": key, "name": row["name"], "start": ctx.window.start} for row in rows if "name" in row)
-
-
 def later(one: Row, other: Row) -> Row:
     """Return the later one of two bids."""
     return max(one, other, key=lambda bid: bid["date_time"])
+
+
+def rank_bids(bid: Row, state: State) -> Iterator[Row]:
+    """Pass on those of the ten highest bids on an auction whose place a bid has changed."""
+    former = state.get("highest", [])
+    highest = sorted([*former, bid], key=lambda bid: (-bid["price"], bid["date_time"]))[:10]
+    state.set("highest", highest)
+    for number, row in enumerate(highest, 1):
+        if number > len(former) or row != former[number - 1]:
+            yield {**row, "rank_number": number}
 
 
 RANKS: dict[str, Callable[[Row], bool]] = {
@@ -280,9 +305,42 @@ def count_by_rank(counter: Callable[..., Aggregator], what: str, column: str | N
     return {f"{rank}_{what}": counter(column, where=condition) for rank, condition in RANKS.items()}
 
 
+STATISTICS = {
+    **count_by_rank(Count, "bids"),
+    **count_by_rank(CountDistinct, "bidders", "bidder"),
+    **count_by_rank(CountDistinct, "auctions", "auction"),
+}
+
+
 def measure(column: str, **aggregators: Callable[[str], Aggregator]) -> dict[str, Aggregator]:
     """Return aggregations of a column, named after both."""
     return {f"{name}_{column}": aggregator(column) for name, aggregator in aggregators.items()}
+
+
+class MeanOfLast(ProcessFunction):
+    """Gives the mean price of the last auctions of a seller, each time that one ends; the last bid on it wins.
+
+    Args:
+        count: how many auctions.
+    """
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+
+    def process_element(self, bid: Row, ctx: Context) -> None:
+        """Keep a bid until its auction has ended."""
+        ending = f"until {bid['expires']}"
+        ctx.state.set(ending, {**ctx.state.get(ending, {}), str(bid["id"]): bid["price"]})
+        ctx.register_event_time_timer(bid["expires"])
+
+    def on_timer(self, timestamp: int, ctx: TimerContext) -> Iterator[Row]:
+        """Go on with the auctions that have ended."""
+        prices, ended = ctx.state.get("prices", []), ctx.state.get(f"until {timestamp}")
+        for number in sorted(map(int, ended)):
+            prices = [*prices, ended[str(number)]][-self._count :]
+            yield {"seller": ctx.key, "id": number, "price": sum(prices) / len(prices)}
+        ctx.state.set("prices", prices)
+        ctx.state.delete(f"until {timestamp}")
 
 
 def highest(column: str) -> Callable[[Any, Any, list[Row]], Iterator[Row]]:
@@ -316,14 +374,14 @@ def q2(events: Events) -> StreamingDataFrame:
 def q3(events: Events) -> StreamingDataFrame:
     """Find who sells in a category, in certain states."""
     persons = events.persons[events.persons["state"].isin(["OR", "ID", "CA"])]
-    auctions = events.auctions[events.auctions["category"] == 10].group_by("seller")
-    sellers = auctions.join_interval(persons, on_merge="keep-left", backward_ms=HOUR, forward_ms=HOUR)
+    auctions = events.auctions[events.auctions["category"] == 10]
+    sellers = auctions.join(persons, on=("seller", "id"), on_merge="keep-left", retention=HOUR)
     return sellers[["name", "city", "state", "id"]]
 
 
 def q4(events: Events) -> Table:
     """Average the final prices of each category."""
-    bids = events.auctions.join_interval(events.bids, on_merge=add_bid, forward_ms=LONGEST)
+    bids = events.auctions.join(events.bids, within=(0, LONGEST), on_merge=add_bid)
     changes = bids[bids["bid_time"] <= bids["expires"]].reduce(best).as_table().to_stream("rows")
     sums = changes.apply(add_sign).group_by("category").agg(total=Sum("signed_price"), n=Sum("sign"))
     sums = sums[sums["n"] > 0]
@@ -337,6 +395,13 @@ def q5(events: Events) -> StreamingDataFrame:
     return together.process(highest("num")).final()[["auction", "num", "start"]]
 
 
+def q6(events: Events) -> StreamingDataFrame:
+    """Average the prices of the last ten auctions of each seller, whenever one ends."""
+    bids = events.auctions.join(events.bids, within=(0, LONGEST), on_merge=add_bid)
+    winners = bids[bids["bid_time"] <= bids["expires"]].reduce(best)
+    return winners.group_by("seller").process(MeanOfLast(10))
+
+
 def q7(events: Events) -> StreamingDataFrame:
     """Find the highest bids of each ten seconds."""
     best = events.bids.tumbling_window(WINDOW).process(highest("price")).final()
@@ -344,15 +409,16 @@ def q7(events: Events) -> StreamingDataFrame:
     return together.process(highest("price")).final()[["auction", "price", "bidder", "date_time", "extra"]]
 
 
-def q8(events: Events) -> StreamingDataFrame:
+def q8(events: Events) -> Table:
     """Find who has come and opened an auction in the same ten seconds."""
-    both = events.persons.concat(events.auctions.group_by("seller")).tumbling_window(WINDOW)
-    return both.process(new_sellers).final()
+    together = TumblingEventTimeWindows(WINDOW)
+    both = events.persons.join(events.auctions, on=("id", "seller"), on_merge="keep-left", window=together)
+    return both.group_by(["id", "name", "start"]).agg(n=Count())[["id", "name", "start"]]
 
 
 def q9(events: Events) -> Table:
     """Find the bid that wins each auction."""
-    bids = events.auctions.join_interval(events.bids, on_merge=add_bid, forward_ms=LONGEST)
+    bids = events.auctions.join(events.bids, within=(0, LONGEST), on_merge=add_bid)
     return bids[bids["bid_time"] <= bids["expires"]].reduce(best).as_table()
 
 
@@ -389,6 +455,16 @@ def q14(events: Events) -> StreamingDataFrame:
     return bids[(bids["price"] > 1_000_000) & (bids["price"] < 50_000_000)][[*BID, "bid_time_type", "c_counts"]]
 
 
+def q15(events: Events) -> Table:
+    """Keep statistics of each day."""
+    return events.bids.apply(add_day).group_by("day").agg(**STATISTICS)
+
+
+def q16(events: Events) -> Table:
+    """Keep statistics of each channel and day."""
+    return events.bids.apply(add_day).group_by(["channel", "day"]).agg(minute=Max("minute"), **STATISTICS)
+
+
 def q17(events: Events) -> Table:
     """Keep statistics of each auction and day."""
     days = events.bids.apply(add_day).group_by(["auction", "day"])
@@ -400,10 +476,16 @@ def q18(events: Events) -> Table:
     return events.bids[LONG].group_by(["bidder", "auction"]).reduce(later).as_table()
 
 
+def q19(events: Events) -> Table:
+    """Keep the ten highest bids on each auction."""
+    ranked = events.bids[LONG].apply(rank_bids, stateful=True, expand=True)
+    return ranked.group_by(["auction", "rank_number"]).as_table()
+
+
 def q20(events: Events) -> StreamingDataFrame:
     """Join bids with their auctions in a category."""
     auctions = events.auctions[events.auctions["category"] == 10]
-    joined = auctions.join_interval(events.bids, on_merge="keep-right", backward_ms=HOUR, forward_ms=HOUR)
+    joined = events.bids.join(auctions, on_merge="keep-left", retention=HOUR)
     return joined[[*LONG[:-1], "item_name", "initial_bid", "seller", "category"]]
 
 
@@ -421,7 +503,31 @@ def q22(events: Events) -> StreamingDataFrame:
 
 QUERIES: dict[str, Callable[[Events], StreamingDataFrame | Table]] = {
     query.__name__: query
-    for query in (q0, q1, q2, q3, q4, q5, q7, q8, q9, q10, q11, q12, q13, q14, q17, q18, q20, q21, q22)
+    for query in (
+        q0,
+        q1,
+        q2,
+        q3,
+        q4,
+        q5,
+        q6,
+        q7,
+        q8,
+        q9,
+        q10,
+        q11,
+        q12,
+        q13,
+        q14,
+        q15,
+        q16,
+        q17,
+        q18,
+        q19,
+        q20,
+        q21,
+        q22,
+    )
 }
 
 

@@ -131,8 +131,9 @@ SELECT auction, bidder, price, channel, url, date_time, extra
 FROM bids QUALIFY row_number() OVER (PARTITION BY bidder, auction ORDER BY date_time DESC) = 1;
 
 -- q19
-SELECT auction, bidder, price, channel, url, date_time, extra
-FROM bids QUALIFY row_number() OVER (PARTITION BY auction ORDER BY price DESC, date_time) <= 10;
+SELECT auction, bidder, price, channel, url, date_time, extra,
+    row_number() OVER (PARTITION BY auction ORDER BY price DESC, date_time) AS rank_number
+FROM bids QUALIFY rank_number <= 10;
 
 -- q20
 SELECT b.auction, b.bidder, b.price, b.channel, b.url, b.date_time, a.item_name, a.initial_bid, a.seller, a.category

@@ -76,6 +76,8 @@ def as_table(self: F, name: str | None = None) -> StreamingTable[F]:  # noqa: D4
 
 def key_columns(branch: Branch) -> tuple[str, ...]:
     """Return the names of the columns that the keys of records were made of: by the last `group_by`, or by their table."""
+    if branch.key_columns is not None:
+        return branch.key_columns
     if len(branch.topics) != 1:
         return ()
     (topic,) = branch.topics

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from streamrt.arguments import refuse_async
@@ -23,9 +23,9 @@ from streamrt.relations import (
 from streamrt.topics import Topic
 from streamrt.topics.key_serializers import find_key_serializer
 
-__all__ = ["KeyOfOther", "join_by_foreign_key"]
+__all__ = ["KeyOfOther", "exchange_topic", "join_by_foreign_key", "make_foreign_key"]
 
-KeyOfOther = str | Sequence[str] | Callable[[Any], Any]
+KeyOfOther = str | list[str] | Callable[[Any], Any]
 """What names a row of another table: a column, several, or a function of a row."""
 
 
@@ -46,25 +46,31 @@ def join_by_foreign_key(
         ArgumentTypeError: if `on` is neither columns nor a function.
         ArgumentValueError: if a function has no name, or the join was defined before.
     """
-    function, name = _make_foreign_key(on, name)
+    function, name = make_foreign_key(on, name)
     foreign_key = ForeignKey(function)
     there, back = left.topics[0], right.topics[0]
-    subscriptions = _exchange(left, name, "subscriptions", back)
+    subscriptions = exchange_topic(left, f"{name}.subscriptions", back)
     asked = left.exchange(Subscribe(subscriptions, name, back.name, foreign_key), name)
     meeting = asked.meeting((right,))
     store = meeting.own_store("match", "join()", "join(..., name='...')")
     found = asked.merge((right,), MatchForeignKeys(meeting.store(store)))
-    matches = _exchange(found, name, "matches", there)
+    matches = exchange_topic(found, f"{name}.matches", there)
     answered = found.exchange(SendMatch(matches, name, there.name), name)
     meeting = left.meeting((answered,))
     store = meeting.own_store(f"join_{name}", "join()", "join(..., name='...')")
     return left.merge((answered,), ResolveMatches(how, merge, foreign_key, meeting.store(store)))
 
 
-def _exchange(branch: Branch, name: str, what: str, like: Topic) -> Topic:
-    """Declare a repartition topic that has the keys, and so the partitions, of another topic."""
+def exchange_topic(branch: Branch, operation: str, like: Topic) -> Topic:
+    """Declare a repartition topic that has the keys, and so the partitions, of another topic.
+
+    Args:
+        branch: position of the records that go into it.
+        operation: what they go there for, part of the name.
+        like: the other topic.
+    """
     return branch.topic_manager.repartition_topic(
-        f"{name}.{what}",
+        operation,
         branch.stream_id,
         value_deserializer=ExactDeserializer(),
         key_deserializer=like.key_deserializer,
@@ -74,15 +80,28 @@ def _exchange(branch: Branch, name: str, what: str, like: Topic) -> Topic:
     )
 
 
-def _make_foreign_key(on: KeyOfOther, name: str | None) -> tuple[Callable[[Any], Any], str]:
+def make_foreign_key(on: KeyOfOther, name: str | None) -> tuple[Callable[[Any], Any], str]:
+    """Return the function from a value to the key of a row of the other table, and its name.
+
+    Args:
+        on: a column, a list of columns, or a function of the value.
+        name: the name; by default that of the columns.
+
+    Raises:
+        ArgumentTypeError: if `on` is something else.
+        ArgumentValueError: if a function has no name.
+    """
     if isinstance(on, str):
         return ColumnKey(on), name or on
-    if isinstance(on, list | tuple):
+    if isinstance(on, list):
         if not on or not all(isinstance(column, str) for column in on):
             raise ArgumentTypeError(f"join(on=...) takes names of columns, got {on!r}")
         return ColumnsKey(tuple(on)), name or ".".join(on)
     if not callable(on):
-        raise ArgumentTypeError(f"join(on=...) takes names of columns or a function of a row, got {type(on).__name__}")
+        raise ArgumentTypeError(
+            f"join(on=...) takes a column, a list of columns or a function of a row, got {type(on).__name__}: the other "
+            "side of the join with a table is the table's key"
+        )
     refuse_async("join(on=...)", on)
     if name is None:
         raise ArgumentValueError(

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from streamrt.arguments import checked, checked_choice, type_name
 from streamrt.dataframe.branch import Branch, Frame
+from streamrt.dataframe.streaming_table import StreamingTable
 from streamrt.errors import ArgumentTypeError, ArgumentValueError, argument_error
 from streamrt.joins import AsOfHow, BaseField, BaseLookup, IntervalHow, LookupBuffer, OnMerge
 from streamrt.joins.asof import AsOfJoin
@@ -59,7 +60,7 @@ def concat(self: F, other: Frame) -> F:
 
 def join_asof(
     self: F,
-    right: Frame,
+    right: Frame | StreamingTable[Any],
     how: AsOfHow = "inner",
     on_merge: OnMerge = "raise",
     grace_ms: int | timedelta = _GRACE,
@@ -78,8 +79,11 @@ def join_asof(
     one finds nothing, and a right one is dropped with a warning. Records without a key match nothing. A right
     record with the value None frees the space of a key that is no longer needed.
 
+    Of a table, each change of a row is a right record, and its deletion is one with the value None: rows are found as they
+    were at the time of the left record.
+
     Args:
-        right: the other dataframe, of the same application. It may be a branch of the same topic.
+        right: the other dataframe, of the same application, or a table. It may be a branch of the same topic.
         how: "inner" drops left records without a right one, "left" passes them on by themselves.
         on_merge: rule that merges two values. "raise" fails if both have a column; "keep-left" and "keep-right"
             choose one side; None counts as a value without columns. Or a function of left and right value; a
@@ -104,9 +108,10 @@ def join_asof(
     require_one_of(method, "how", how, ("inner", "left"))
     merge = merge_of(method, on_merge)
     grace = milliseconds(f"{method}(grace_ms=...)", grace_ms)
-    other = require_frame(method, self, right)._branch
+    records = right.to_stream() if isinstance(right, StreamingTable) else right
+    other = require_frame(method, self, records)._branch
     store = join_store(method, name, self._branch, other)
-    return _merge_frames(self, right, AsOfJoin(how, merge, grace, store))
+    return _merge_frames(self, records, AsOfJoin(how, merge, grace, store))
 
 
 def join_interval(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any, TypeVar, get_args
@@ -12,6 +12,8 @@ from streamrt.dataframe.branch import Branch, Frame
 from streamrt.dataframe.clocks import Clock, watermark_of
 from streamrt.dataframe.grouping import bring_together, column_list
 from streamrt.dataframe.joining import join_store, require_frame, require_one_of
+from streamrt.dataframe.stream_table_join import join_table
+from streamrt.dataframe.streaming_table import StreamingTable
 from streamrt.errors import ArgumentTypeError, ArgumentValueError
 from streamrt.joins import IntervalHow, OnMerge
 from streamrt.joins.merging import merge_of
@@ -48,8 +50,8 @@ _CLOCKS = ("partition (one clock per partition)", "watermark (one clock for all 
 
 def join(
     self: F,
-    right: Frame,
-    on: JoinColumns | None = None,
+    right: Frame | StreamingTable[Any],
+    on: JoinColumns | Callable[[Any], Any] | None = None,
     how: IntervalHow = "inner",
     *,
     within: int | timedelta | tuple[int | timedelta, int | timedelta] | None = None,
@@ -60,7 +62,13 @@ def join(
     closing_strategy: Clock | None = None,
     name: str | None = None,
 ) -> F:
-    """Merge each record with all records of another stream that have equal values in some columns and a time near by.
+    """Merge each record with records of another stream that have equal values in some columns, or with a row of a table.
+
+    **A table**: each record is merged with the present row that has the record's key, or the key that the column or the
+    columns `on` name. Then records go through an internal topic to where the row is. Changes of the table produce no
+    output. `how` is "inner" or "left"; the result has the key of the row, and timestamp and headers of the record.
+
+    **A stream**: each record is merged with all records that have equal values in the columns and a time near by.
 
     Frames that are not grouped by these columns go through an internal topic, as with `group_by`; both need equal
     numbers of partitions. A pair is passed on once, by the second of its records to arrive, with the columns as key, the
@@ -81,8 +89,8 @@ def join(
     run.
 
     Args:
-        right: the other dataframe, of the same application. It may be a branch of the same topic, or this dataframe: then
-            each record also matches itself.
+        right: the table, or the other dataframe, of the same application. It may be a branch of the same topic, or this
+            dataframe: then each record also matches itself.
         on: name of the column that must be equal; a list of names; a pair of the column or columns of this frame and
             those of the other one, such as `("id", "seller")`. By default the keys of the records, without an internal
             topic.
@@ -116,6 +124,11 @@ def join(
         sellers = persons.join(auctions, on=("id", "seller"), on_merge="keep-left", retention=timedelta(days=1))
         ```
     """
+    if isinstance(right, StreamingTable):
+        _refuse_bounds(
+            within=within, retention=retention, window=window, grace_ms=grace_ms, closing_strategy=closing_strategy
+        )
+        return self._with(join_table(self._branch, right._branch, on, how, on_merge, name))
     require_name(_METHOD, name)
     require_one_of(_METHOD, "how", how, get_args(IntervalHow))
     other = require_frame(_METHOD, self, right)
@@ -140,6 +153,16 @@ def join(
         # The key is also in the columns of the results.
         joined = replace(joined, key_columns=columns[0])
     return self._with(joined)
+
+
+def _refuse_bounds(**given: Any) -> None:
+    """Refuse arguments that say which records of a stream match."""
+    for name, value in given.items():
+        if value is not None:
+            raise ArgumentValueError(
+                f"{_METHOD}({name}=...) is for the records of another stream: a table has one row for each key, and each "
+                "record is merged with the present one; for the row at the record's time, see join_asof()"
+            )
 
 
 def _parse_columns(on: Any) -> tuple[tuple[str, ...], tuple[str, ...]] | None:

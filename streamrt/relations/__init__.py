@@ -11,6 +11,7 @@ from streamrt.relations.foreign_key_join import (
     ForeignKey,
     MatchForeignKeys,
     ResolveMatches,
+    SendByKey,
     SendMatch,
     Subscribe,
 )
@@ -18,6 +19,7 @@ from streamrt.relations.group_aggregate import GroupAggregate
 from streamrt.relations.map_rows import MapRows
 from streamrt.relations.materialize import Materialize
 from streamrt.relations.regroup import Regroup
+from streamrt.relations.stream_table_join import StreamTableHow, StreamTableJoin
 from streamrt.relations.table_join import MergeWithKey, TableHow, TableJoin
 from streamrt.relations.to_stream import StreamChanges, ToStream
 from streamrt.relations.upserts import UpsertChanges, UpsertRows
@@ -35,8 +37,11 @@ __all__ = [
     "MergeWithKey",
     "Regroup",
     "ResolveMatches",
+    "SendByKey",
     "SendMatch",
     "StreamChanges",
+    "StreamTableHow",
+    "StreamTableJoin",
     "Subscribe",
     "TableHow",
     "TableJoin",

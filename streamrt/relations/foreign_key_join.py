@@ -26,7 +26,7 @@ from streamrt.state.spec import StoreSpec
 from streamrt.topics import Topic
 from streamrt.topology import ExchangeOperator, MergeOperator, Node, OperatorContext, RecordHandler
 
-__all__ = ["ForeignHow", "ForeignKey", "MatchForeignKeys", "ResolveMatches", "SendMatch", "Subscribe"]
+__all__ = ["ForeignHow", "ForeignKey", "MatchForeignKeys", "ResolveMatches", "SendByKey", "SendMatch", "Subscribe"]
 
 ForeignHow = Literal["inner", "left"]
 """Which left rows are joined: those that have a right row, or all."""
@@ -82,6 +82,26 @@ class _TableExchange(ExchangeOperator):
 
     def describe(self) -> str:
         return self.group
+
+
+@dataclass(frozen=True)
+class SendByKey(_TableExchange):
+    """Sends records of a stream to the partitions of the rows that they name. Those that name none have the key None there.
+
+    Attributes:
+        foreign_key: returns the key of the row.
+    """
+
+    name: ClassVar[str] = "send_by_key"
+    foreign_key: ForeignKey
+
+    def build(self, child: RecordHandler, node: Node, context: OperatorContext) -> RecordHandler:  # noqa: D102
+        send, foreign_key = context.sender(self.topic), self.foreign_key
+
+        def run(value: Any, key: Any, timestamp: int, headers: Headers | None, *, _node: Node = node) -> None:
+            send(value, foreign_key(value), timestamp, headers)
+
+        return run
 
 
 @dataclass(frozen=True)

@@ -336,6 +336,7 @@ class Table:
         start: Start = "latest",
         partitions: Collection[int] | None = None,
         changes: Literal["log", "full"] = "log",
+        updates: Literal["changed", "all"] = "changed",
         max_records: int = 500,
         metadata: bool = False,
         on_error: OnBadRecord = "fail",
@@ -350,8 +351,13 @@ class Table:
             start: where to begin, as in `scan`; `str(stream.position)` of an earlier one continues it.
             partitions: numbers of the partitions; None means all.
             changes: "log" or "full". Rows of log tables are only appended, so both are the same. Of a table with a primary
-                key, "log" has its upserts ("+U") and deletes ("-D", with the columns of the key only).
-            max_records: most rows that `poll`, `poll_arrow` or `poll_batches` return.
+                key, "log" has its upserts ("+U") and deletes ("-D", with the columns of the key only). "full" has inserts
+                ("+I"), both rows of updates ("-U", then "+U" with the same offset), and deletes with the row ("-D"). For
+                that, this call first reads all rows that were there at `start`, and their bytes stay in memory.
+            updates: "changed" leaves out an upsert with the bytes of the row that is there; "all" returns it. For full
+                changes.
+            max_records: most rows that `poll`, `poll_arrow` or `poll_batches` return, and one more if the two of an update
+                would be separated.
             metadata: whether results of Arrow have the columns `_change_type`, `_offset`, `_timestamp` and `_partition`.
             on_error: "fail" raises at a record that is not a row of the table; "skip" counts such records, and warns once.
             options: consumer options of librdkafka, such as `fetch.min.bytes`. Those of the connection, of groups, offsets
@@ -375,7 +381,15 @@ class Table:
             ```
         """
         return self._reads.subscribe(
-            columns, start, partitions, changes, max_records, metadata=metadata, on_error=on_error, options=options
+            columns,
+            start,
+            partitions,
+            changes,
+            max_records,
+            updates=updates,
+            metadata=metadata,
+            on_error=on_error,
+            options=options,
         )
 
     def on_changes(
@@ -394,12 +408,12 @@ class Table:
 
         Args:
             callback: function of a DataFrame of pandas and its number, from 0 on. Beside the columns it has `_change_type`
-                ("+A") and `insert_delete` (1 for a row that is added, -1 for one that is taken back).
+                and `insert_delete` (1 for a row that is added, -1 for one that is taken back).
             columns: names or numbers of the columns, in order; None means all.
             start: where to begin, as in `scan`.
             partitions: numbers of the partitions; None means all.
-            changes: "log" or "full". Rows of log tables are only appended, so both are the same.
-            max_rows: most rows of a frame.
+            changes: "log" or "full", as in `subscribe`. Without upserts that change nothing.
+            max_rows: most rows of a frame, and one more if the two of an update would be separated.
             max_delay: seconds for which the first row of a frame waits for others at most.
             options: consumer options of librdkafka, such as `fetch.min.bytes`. Those of the connection, of groups, offsets
                 and commits are refused.

@@ -1,6 +1,7 @@
 """Writers of tables on Kafka: what brokers have, who is fenced, and what is left of a loader that is killed."""
 
 import contextlib
+import json
 import random
 import subprocess
 import sys
@@ -11,14 +12,16 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions
 
 from streamrt.errors import DeliveryTimeoutError, ProducerError, StaleTokenError, TransactionError, WriterFencedError
+from streamrt.kafka.partitioner import partition_for
 from streamrt.records import TopicPartition
 from streamrt.schema import Schema
+from streamrt.tables import Catalog, MemoryCatalog
 from streamrt.tables.access.kafka_links import KafkaLinks
 from streamrt.tables.table import Table
 from streamrt.tables.writing.writer import TableWriter
 from tests.kafka.table_loader import PARTITIONS, POINTS, loaded
 from tests.support import LONG, ROOT, Kafka, unique, wait_until
-from tests.table_home import Home, Stored, committed, create, table_info
+from tests.table_home import Home, Stored, committed, committed_records, create, table_info
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
@@ -110,7 +113,7 @@ def test_rows_go_to_partitions_that_are_added_later(
     kafka: Kafka, links: KafkaLinks, monkeypatch: pytest.MonkeyPatch, writer_id: str | None
 ) -> None:
     table = create(links, table_info(EVENTS, unique("shop.orders")))
-    monkeypatch.setattr("streamrt.tables.writing.writer.REFRESH_S", 0.0)
+    monkeypatch.setattr("streamrt.tables.writing.row_sender.REFRESH_S", 0.0)
     with table.writer(options={"assigner": "round-robin"}, id=writer_id) as writer:
         writer.append({"id": 1}).wait(60)
         admin = AdminClient({"bootstrap.servers": kafka.address})
@@ -263,3 +266,39 @@ def test_loader_that_is_killed_loses_and_repeats_nothing(links: KafkaLinks, kafk
             assert states[-1] >= states[-2], about
         loader.stdin.close()
     assert states[-1] > 0
+
+
+@pytest.mark.rows("FL-075", "FL-076", "FL-077", "FL-171")
+def test_upserts_and_deletes_as_other_clients_see_them(kafka: Kafka) -> None:
+    name = f"default.{unique('people')}".replace("-", "_")
+    with Catalog(kafka.address, store=MemoryCatalog(), timeout=60) as catalog:
+        people = catalog.create_table(
+            name, "id BIGINT, country STRING, name STRING, PRIMARY KEY (country, id)", num_partitions=3
+        )
+        settings = kafka.admin.inspect_topics([name])[name]
+        assert settings is not None
+        assert settings.extra_config["cleanup.policy"] == "compact"
+        with people.writer() as writer:
+            first = writer.upsert({"id": 1, "country": "FR", "name": "Ann"})
+            writer.upsert_rows([[number, "DE", None] for number in range(20)])
+            writer.delete_rows([("DE", number) for number in range(1, 20)])
+            gone = writer.delete({"country": "FR", "id": 1})
+            token = writer.flush(60)
+            assert gone.wait(0).partition == first.wait(0).partition
+            assert token.covers(gone.token)
+        with people.writer(id="loader") as writer:
+            writer.write([{"insert": [2, "FR", "Bob"]}, {"delete": ("DE", 0)}])
+            writer.checkpoint("1")
+            writer.upsert([3, "FR", "dropped"])
+            writer.write([{"delete": ("FR", 2)}])
+        assert people.writer(id="loader").state == "1"
+        # Another client upserts and deletes as well: its partitioner finds the same partitions.
+        kafka.produce(name, [{"id": 2, "country": "FR", "name": "Cy"}], key=b'["FR",2]')
+        records = committed_records(catalog.links, people)
+        assert len(records) == 44
+        assert {partition for partition, key, *_ in records if key == b'["FR",2]'} == {partition_for(b'["FR",2]', 3)}
+        last = {key: value and json.loads(value) for _, key, value, _ in records}
+        assert {key: value for key, value in last.items() if value} == {
+            b'["FR",2]': {"id": 2, "country": "FR", "name": "Cy"}
+        }
+        assert list(people.scan().rows()) == [{"id": 2, "country": "FR", "name": "Cy"}]

@@ -182,6 +182,22 @@ def test_a_primary_key_is_the_key_and_the_topic_is_compacted(catalog: Catalog, l
     assert catalog.tables("shop") == ["shop.customers"]
 
 
+def test_deletions_stay_long_enough_to_be_seen(catalog: Catalog, links: MemoryLinks) -> None:
+    schema = "id INT, PRIMARY KEY (id)"
+    why = r" has delete.retention.ms=59999, so brokers would drop deletions .*: set at least 60000"
+    with pytest.raises(TopicConfigurationError, match=rf"^create_table\(config=...\){why}"):
+        catalog.create_table("shop.x", schema, config={"delete.retention.ms": "59999"})
+    settings = {"cleanup.policy": "compact", "delete.retention.ms": "59999"}
+    links.admin().create_topics([Topic("short", TopicConfig(1, 1, settings))])
+    with pytest.raises(TopicConfigurationError, match=f"^topic short{why}"):
+        catalog.create_table("shop.x", schema, topic="short")
+    assert catalog.create_table("shop.x", schema, config={"delete.retention.ms": "60000"}).kind == "primary-key"
+    with pytest.raises(TopicConfigurationError, match=f"^the topic of table 'shop.x'{why}"):
+        catalog.alter_table("shop.x", config={"delete.retention.ms": "59999"})
+    # Log tables have no deletions.
+    catalog.create_table("shop.y", "id INT", config={"delete.retention.ms": "1"})
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -143,6 +143,30 @@ def test_with_the_methods_of_tables() -> None:
         assert large.scan().count() == 5
 
 
+@GUARANTEES
+def test_upserts_and_deletes_are_processed(guarantee: Any) -> None:
+    catalog = Catalog(store=MemoryCatalog())
+    catalog.create_table(
+        "people", "country STRING, id BIGINT, name STRING, PRIMARY KEY (country, id)", num_partitions=2
+    )
+    app = Application("unused:9092", consumer_group="people", catalog=catalog, processing_guarantee=guarantee)
+    seen: list[Any] = []
+    app.dataframe("default.people").update(lambda row, key, *_: seen.append((key, row)), metadata=True)
+    driver = TopologyTestDriver(app)
+    people = driver.table("people")
+    ann = {"country": "FR", "id": 1, "name": "Ann"}
+    people.upsert([ann, ["FR", 2, None]])
+    token = people.delete([("FR", 2)])
+    assert people.offsets().covers(token)
+    assert seen == [(("FR", 1), ann), (("FR", 2), {"country": "FR", "id": 2, "name": None}), (("FR", 2), None)]
+    with people.writer(id="loader") as writer:
+        writer.write([{"delete": ann}, {"update": ann | {"name": "Anna"}}])
+        assert len(seen) == 3
+        writer.checkpoint("done")
+    assert seen[3:] == [(("FR", 1), None), (("FR", 1), ann | {"name": "Anna"})]
+    assert list(people.scan().rows()) == [ann | {"name": "Anna"}]
+
+
 def test_tables_that_the_application_does_not_use_are_there_too() -> None:
     driver, _ = make()
     tables = driver._app.catalog

@@ -15,6 +15,7 @@ from streamrt.errors import (
     ProcessingError,
     ProducerError,
 )
+from streamrt.kafka import TopicConfig
 from streamrt.kafka.partitioner import partition_for
 from streamrt.runtime.driver.observation.table_usage import TableUsage
 from streamrt.sinks import ListSink
@@ -355,6 +356,52 @@ def test_a_foreign_key_of_several_columns_with_a_null_matches_nothing() -> None:
     ]
 
 
+@pytest.mark.parametrize("partitions", [1, 2])
+def test_records_joined_with_present_rows(partitions: int) -> None:
+    tables = Tables()
+    tables.add("shop.customers", CUSTOMERS, num_partitions=partitions)
+    app = make_app(tables)
+    orders = app.dataframe(app.topic("orders", config=TopicConfig(3, 1)))
+    customers = app.table("shop.customers")[["id", "name"]]
+    for how in ("inner", "left"):
+        joined = orders.join(customers, on="customer", how=how, name=how, on_merge="keep-left")
+        joined.to_topic(app.topic(how, key_serializer="json"))
+    driver = TopologyTestDriver(app)
+
+    def order(customer: int | None, partition: int = 0) -> list[list[tuple[Any, Any]]]:
+        driver.pipe("orders", {"customer": customer}, partition=partition)
+        return [[(key, value.get("name")) for key, value in values(driver, how)] for how in ("inner", "left")]
+
+    def customer(number: int, row: Any) -> None:
+        driver.pipe("shop.customers", row, key=number, partition=partition_for(str(number).encode(), partitions))
+
+    assert order(7) == [[], [(b"7", None)]]
+    customer(7, {"id": 7, "name": "ann", "age": 5})
+    assert order(7, 1) == [[(b"7", "ann")], [(b"7", "ann")]]
+    customer(7, {"id": 7, "name": "anna", "age": 5})
+    assert order(7, 2) == [[(b"7", "anna")], [(b"7", "anna")]]
+    assert order(None) == [[], [(None, None)]]
+    customer(7, None)
+    assert order(7) == [[], [(b"7", None)]]
+
+
+def test_records_joined_by_their_own_key_and_with_rows_of_their_time() -> None:
+    app = make_app()
+    stream, users = make_topics(app, "stream", "users")
+    sdf, table = app.dataframe(stream), app.table(users)
+    sdf.join(table).to_topic(app.topic("present"))
+    sdf.join_asof(table, how="left").to_topic(app.topic("then"))
+    driver = TopologyTestDriver(app)
+    driver.pipe("users", {"name": "ann"}, key="a", timestamp=1_000)
+    driver.pipe("users", {"name": "anna"}, key="a", timestamp=5_000)
+    for time in (500, 1_000, 6_000):
+        driver.pipe("stream", {"n": time}, key="a", timestamp=time)
+    driver.pipe("users", None, key="a", timestamp=9_000)
+    driver.pipe("stream", {"n": 9_500}, key="a", timestamp=9_500)
+    assert [value["name"] for _, value in values(driver, "present")] == ["anna"] * 3
+    assert [value.get("name") for _, value in values(driver, "then")] == [None, "ann", "anna", None]
+
+
 def test_what_is_refused() -> None:
     tables = Tables()
     tables.add("shop.log", "id BIGINT")
@@ -367,12 +414,15 @@ def test_what_is_refused() -> None:
         (lambda: app.table(5), ArgumentTypeError, "table\\(\\) needs a table"),  # type: ignore[arg-type]
         (lambda: table.join(sdf), ArgumentTypeError, "needs another table"),  # type: ignore[arg-type]
         (lambda: sdf.concat(table), ArgumentValueError, "call its to_stream\\(\\)"),
-        (lambda: sdf.join_asof(table), ArgumentValueError, "call its to_stream\\(\\)"),
+        (lambda: sdf.join(table, within=5), ArgumentValueError, "is for the records of another stream"),
+        (lambda: sdf.join(table, on=("a", "b")), ArgumentTypeError, "the table's key"),
+        (lambda: sdf.join(table, how="outer"), ArgumentValueError, "of a stream with a table"),
+        (lambda: sdf.join(foreign), ArgumentValueError, "another application"),
         (lambda: table.join(foreign), ArgumentValueError, "another application"),
         (lambda: table.join(other, "outer", on="id"), ArgumentValueError, "rows without a key of this table"),
         (lambda: table.join(other, on=len), ArgumentValueError, "needs a name"),
         (lambda: table.join(other, on=[]), ArgumentTypeError, "names of columns"),
-        (lambda: table.join(other, on=5), ArgumentTypeError, "a function of a row, got int"),  # type: ignore[arg-type]
+        (lambda: table.join(other, on=5), ArgumentTypeError, "got int"),  # type: ignore[arg-type]
         (lambda: table.join(other, "cross"), ArgumentValueError, "how"),  # type: ignore[arg-type]
         (lambda: table.to_table("shop.log"), InvalidOperationError, "is a log"),
         (lambda: table.to_stream("old"), ArgumentValueError, "changes"),  # type: ignore[arg-type]

@@ -262,15 +262,15 @@ class TestCheckpoints:
         writer = events.writer(id="copier")
         writer.append({"id": 1})
         # As after a connection that was lost during the commit.
-        monkeypatch.setattr(type(writer._sender), "usable", False)
+        monkeypatch.setattr(type(writer._rows.sender), "usable", False)
         writer.checkpoint("1")
         monkeypatch.undo()
-        former = writer._sender
+        former = writer._rows.sender
         writer.append({"id": 2})
-        assert writer._sender is not former
+        assert writer._rows.sender is not former
         writer.checkpoint("2")
         writer.append({"id": 3})
-        monkeypatch.setattr(type(writer._sender), "usable", False)
+        monkeypatch.setattr(type(writer._rows.sender), "usable", False)
         writer.checkpoint("3")
         monkeypatch.undo()
         with events.writer(id="copier") as second:
@@ -299,7 +299,7 @@ class TestCheckpoints:
         writer = events.writer(id="copier")
         writer.append({"id": 1})
         with monkeypatch.context() as patch:
-            patch.setattr(type(writer._sender), "commit", interrupt)
+            patch.setattr(type(writer._rows.sender), "commit", interrupt)
             with pytest.raises(KeyboardInterrupt):
                 writer.checkpoint("1")
         with pytest.raises(TransactionError, match=r"was interrupted, so its outcome is unknown"):

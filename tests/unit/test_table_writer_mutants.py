@@ -68,13 +68,13 @@ def _committing(state_first: bool) -> Mutant:
 
 
 def closing_commits(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(TableWriter, "_finish_writes", lambda writer: writer._sender.commit())
+    patch.setattr(TableWriter, "_finish_writes", lambda writer: writer._rows.sender.commit())
 
 
 def flushing_commits(patch: pytest.MonkeyPatch) -> None:
     def flush(writer: TableWriter, timeout: float = 30.0) -> Offsets:
         token = _REAL_FLUSH(writer, timeout)
-        writer._sender.commit()
+        writer._rows.sender.commit()
         return token
 
     patch.setattr(TableWriter, "flush", flush)

@@ -80,7 +80,7 @@ class TestRecords:
         self, links: MemoryLinks, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         table = create(links, table_info(EVENTS, partitions=2))
-        monkeypatch.setattr("streamrt.tables.writing.writer.REFRESH_S", 0.0)
+        monkeypatch.setattr("streamrt.tables.writing.row_sender.REFRESH_S", 0.0)
         with table.writer(options={"assigner": "round-robin"}) as writer:
             writer.append_rows([{"id": 1}] * 4)
             add_partitions(links, "shop.orders", 5)

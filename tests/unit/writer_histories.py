@@ -109,7 +109,7 @@ class _History:
             self.other = self.others.writer(id="loader")
             # As if the process halted between the record of its state and the commit.
             self.other.append([which])
-            sender: Any = self.other._sender
+            sender: Any = self.other._rows.sender
             sender.produce("_streamrt_writers", b"{}", b"shop.others/loader", partition=0)
         else:
             self.work(action, chosen, which)
@@ -131,7 +131,7 @@ class _History:
                 writer.close(failed=bool(which % 2))
             else:
                 with pytest.MonkeyPatch.context() as patch:
-                    _lose_answer(patch, writer._sender, action)
+                    _lose_answer(patch, writer._rows.sender, action)
                     writer.checkpoint(str(number[chosen]))
         except (TransactionError, InvalidOperationError):
             # Of a zombie, of a writer that is closed, or of one that does not know what became of its checkpoint.

@@ -47,6 +47,8 @@ logger = logging.getLogger("streamrt.tables")
 _RESERVED = "_streamrt_"
 _SAMPLE = 100
 _SAMPLE_S = 5.0
+_DELETE_RETENTION = "delete.retention.ms"
+_SHORTEST_MS = 60_000
 _NOT_YET = "is not there yet: tables with a primary key take whole rows and deletes, and nothing merges rows"
 
 
@@ -212,7 +214,7 @@ def prepare_topic(links: TableLinks, info: TableInfo, replication_factor: int | 
         admin.create_topics([TopicDraft(topic, wanted)], timeout, timeout)
         found = admin.inspect_topics([topic], timeout)[topic] or wanted
         # Another program may have created it in another way at the same moment.
-        _require_compacted(info, topic, found)
+        _require_keeps_keys(info, topic, found.extra_config)
     else:
         _adopt_topic(links, info, topic, wanted, found)
     return replace(info, topic=topic, num_partitions=found.num_partitions)
@@ -229,18 +231,20 @@ def change_topic(links: TableLinks, info: TableInfo, settings: Mapping[str, str 
     topic = resolved_topic(info)
     if topic is None:
         return
-    policy = settings.get("cleanup.policy", "compact")
-    if info.kind == "primary-key" and policy != "compact":
-        raise TopicConfigurationError(
-            f"the primary-key table {info.name!r} needs cleanup.policy=compact: with {policy}, it would lose rows"
-        )
+    if info.kind == "primary-key":
+        policy = settings.get("cleanup.policy", "compact")
+        if policy != "compact":
+            raise TopicConfigurationError(
+                f"the primary-key table {info.name!r} needs cleanup.policy=compact: with {policy}, it would lose rows"
+            )
+        _require_deletions_kept(f"the topic of table {info.name!r}", settings.get(_DELETE_RETENTION))
     if links.admin().inspect_topics([topic], timeout)[topic] is None:
         raise TopicNotFoundError(f"topic {topic!r} of table {info.name!r} does not exist: create it, or drop the table")
     links.admin().change_settings(topic, settings, timeout)
 
 
 def _adopt_topic(links: TableLinks, info: TableInfo, topic: str, wanted: TopicConfig, found: TopicConfig) -> None:
-    _require_compacted(info, topic, found)
+    _require_keeps_keys(info, topic, found.extra_config)
     differences = config_differences(wanted, found)
     if differences:
         logger.warning(
@@ -263,12 +267,24 @@ def _adopt_topic(links: TableLinks, info: TableInfo, topic: str, wanted: TopicCo
             )
 
 
-def _require_compacted(info: TableInfo, topic: str, found: TopicConfig) -> None:
-    policy = found.extra_config.get("cleanup.policy", "delete")
-    if info.kind == "primary-key" and policy != "compact":
+def _require_keeps_keys(info: TableInfo, topic: str, config: Mapping[str, str]) -> None:
+    """Refuse a topic that would lose rows of a table with a primary key, or their deletions."""
+    if info.kind != "primary-key":
+        return
+    policy = config.get("cleanup.policy", "delete")
+    if policy != "compact":
         raise TopicConfigurationError(
             f"topic {topic} has cleanup.policy={policy}, and would lose rows of the primary-key table {info.name!r}: set "
             "cleanup.policy=compact, or choose another topic"
+        )
+    _require_deletions_kept(f"topic {topic}", config.get(_DELETE_RETENTION))
+
+
+def _require_deletions_kept(where: str, setting: str | None) -> None:
+    if setting is not None and setting.isdecimal() and int(setting) < _SHORTEST_MS:
+        raise TopicConfigurationError(
+            f"{where} has {_DELETE_RETENTION}={setting}, so brokers would drop deletions before readers have seen them, and "
+            f"deleted rows would stay there: set at least {_SHORTEST_MS} (one minute); the default is a day"
         )
 
 
@@ -359,7 +375,8 @@ def _choose_key(schema: Schema | None, key: Sequence[str] | None, primary_key: t
     if primary_key:
         if key is not None and tuple(key) != primary_key:
             raise ConfigurationError(
-                f"the key of a table with a primary key is the primary key ({', '.join(primary_key)}): leave out key="
+                f"the key of a table with a primary key is the primary key ({', '.join(primary_key)}), because clients of "
+                "Kafka find the partition of a row by its whole key: leave out key="
             )
         return primary_key
     if not key:
@@ -383,4 +400,5 @@ def _topic_config(given: Mapping[str, str] | None, is_compacted: bool) -> dict[s
             raise TopicConfigurationError(
                 f"cleanup.policy={policy} would delete rows of a table with a primary key: leave it out, or set compact"
             )
+        _require_deletions_kept("create_table(config=...)", config.get(_DELETE_RETENTION))
     return config

@@ -133,7 +133,7 @@ class ChangeListener:
         """Return as many rows as there are in time, at least one; None when the stream is closed."""
         found: list[pa.Table] = []
         left, deadline = self._max_rows, math.inf
-        while left:
+        while left > 0:
             timeout_s = deadline - time.monotonic()
             if timeout_s <= 0:
                 break

@@ -10,11 +10,12 @@ from streamrt.arguments import checked, type_name
 from streamrt.errors import ArgumentValueError, InvalidOperationError
 from streamrt.kafka.completion_token import Offsets
 from streamrt.tables.access.feed_options import check_feed_options
-from streamrt.tables.access.positions import Start, TopicPositions, is_by_number
+from streamrt.tables.access.positions import Positions, Start, TopicPositions, is_by_number
 from streamrt.tables.descriptions.home import TableHome
 from streamrt.tables.descriptions.info import TableInfo, required_schema
 from streamrt.tables.reading.changes import ChangeListener, OnChanges, require_listener_arguments
 from streamrt.tables.reading.detection import Detected, detect
+from streamrt.tables.reading.old_rows import OldRows
 from streamrt.tables.reading.ranges import RangeReader
 from streamrt.tables.reading.scan import TableScan
 from streamrt.tables.reading.stream import TableStream
@@ -100,6 +101,7 @@ class TableReads:
         changes: Literal["log", "full"],
         max_records: int,
         *,
+        updates: Literal["changed", "all"],
         metadata: bool,
         on_error: OnBadRecord,
         options: Mapping[str, Any] | None,
@@ -107,7 +109,7 @@ class TableReads:
         """Return the rows from a position on, without an end. Close it, or use it in `with`."""
         readers = self._make_readers(columns, metadata=metadata, on_error=on_error)
         chosen = check_feed_options("subscribe", options)
-        return self._make_stream(readers, start, partitions, changes, max_records, chosen)
+        return self._make_stream(readers, start, partitions, changes, max_records, chosen, updates)
 
     def on_changes(
         self,
@@ -163,13 +165,16 @@ class TableReads:
         changes: str,
         max_records: int,
         options: Mapping[str, Any],
+        updates: str = "changed",
     ) -> TableStream:
         if changes not in ("log", "full"):
             raise ArgumentValueError(f'changes must be "log" or "full", got {changes!r}')
-        if changes == "full" and self._info.kind == "primary-key":
-            raise InvalidOperationError(
-                f'changes="full" of table {self._info.name!r}, with the rows before updates, is not there yet: use '
-                'changes="log", which has upserts and deletes'
+        if updates not in ("changed", "all"):
+            raise ArgumentValueError(f'updates must be "changed" or "all", got {updates!r}')
+        is_full = changes == "full" and self._info.kind == "primary-key"
+        if updates == "all" and not is_full:
+            raise ArgumentValueError(
+                'updates="all" is for changes="full" of tables with a primary key: others return all rows in any case'
             )
         positions = self._make_positions()
         chosen = positions.chosen(partitions, start)
@@ -181,7 +186,14 @@ class TableReads:
             max_records=max_records,
             follows_new=partitions is None and not is_by_number(start),
             options=options,
+            old_rows=self._make_old_rows(positions, options, updates) if is_full else None,
         )
+
+    def _make_old_rows(self, positions: TopicPositions, options: Mapping[str, Any], updates: str) -> OldRows:
+        def read_range(start: Positions, end: Positions) -> RangeReader:
+            return RangeReader(self._home.links, positions, start, end, self._home.timeout, options)
+
+        return OldRows(positions.topic, positions.read_bounds, read_range, reports_all=updates == "all")
 
     def _make_positions(self) -> TopicPositions:
         info = self._info

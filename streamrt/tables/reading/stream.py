@@ -30,8 +30,9 @@ from streamrt.schema import Schema
 from streamrt.tables.access.links import RecordFeed, TableLinks
 from streamrt.tables.access.positions import Positions, Start, TopicPositions, is_by_number
 from streamrt.tables.access.topic_watch import TopicWatch
+from streamrt.tables.reading.old_rows import OldRows
 from streamrt.tables.rows.decoding import RowReader, slice_of
-from streamrt.tables.rows.rows import RecordBatch, ScanRecord, ScanRecords
+from streamrt.tables.rows.rows import ChangeType, RecordBatch, ScanRecord, ScanRecords
 
 __all__ = ["REFRESH_S", "TableStream"]
 
@@ -47,11 +48,26 @@ _FETCHED = 5_000
 
 @dataclass
 class _Part:
-    """Consecutive records of one partition, and how many of them were returned."""
+    """Consecutive records of one partition, and how many of them were returned.
+
+    Attributes:
+        partition: number of the partition.
+        records: the records.
+        end: offset after them.
+        changes: what each of them does to the table, if their values do not say it.
+        done: how many were returned.
+    """
 
     partition: int
     records: InputBatch
+    end: int
+    changes: list[ChangeType] | None = None
     done: int = 0
+
+    def is_within_update(self, index: int) -> bool:
+        """Whether a record is the second one of an update, which has the offset of the first one."""
+        offsets = self.records.offsets
+        return 0 < index < len(offsets) and offsets[index] == offsets[index - 1]
 
 
 class TableStream:
@@ -64,6 +80,9 @@ class TableStream:
     Methods may be called in any thread, one at a time; `close` ends a wait in another thread.
 
     A record that is not a row raises when its turn comes, after the rows before it were returned; `seek` moves past it.
+
+    With full changes, an update is two rows, "-U" and "+U", with one offset. Polls return both or none, so they may return
+    one row more than they were asked for. Between the two, the position of an iterator is that of the update.
 
     Example:
         ```python
@@ -85,6 +104,7 @@ class TableStream:
         follows_new: bool,
         refresh_s: float = REFRESH_S,
         options: Mapping[str, Any] | None = None,
+        old_rows: OldRows | None = None,
     ) -> None:
         self._links = links
         self._options = options
@@ -105,6 +125,9 @@ class TableStream:
         self._paused: set[int] = set()
         self._lock = threading.RLock()
         self._closing = threading.Event()
+        self._old_rows = old_rows
+        if old_rows is not None:
+            old_rows.move_to(self._at)
         self._feed = self._new_feed(self._at)
         self._feed_is_intact = True
 
@@ -123,7 +146,7 @@ class TableStream:
         """
         with self._lock, self._restore_on_error():
             while not self._closing.is_set():
-                found = self._take_rows(1) if self._has_pending(math.inf) else []
+                found = self._take_rows(1, splits_updates=True) if self._has_pending(math.inf) else []
                 if found:
                     return found[0]
         raise StopIteration
@@ -349,19 +372,31 @@ class TableStream:
                 self._fetch_records(slice_s)
             if self._fetched:
                 if self._watch.confirm():
-                    self._pending.extend(self._fetched)
-                    self._fetched.clear()
+                    self._accept_fetched()
                 else:
                     self._closing.wait(slice_s)
             if left <= 0:
                 break
         return bool(self._pending)
 
+    def _accept_fetched(self) -> None:
+        """Let what was fetched be returned."""
+        for part in self._fetched:
+            if self._old_rows is not None:
+                part.records, part.changes = self._old_rows.make_changes(part.partition, part.records)
+            self._pending.append(part)
+        self._fetched.clear()
+        self._drop_done()
+
     def _fetch_records(self, timeout_s: float) -> None:
         self._watch.require_same()
+        if self._old_rows is not None:
+            self._old_rows.settle(self._at)
         try:
             found = self._feed.poll(timeout_s, max(self._max_records, _FETCHED))
-            self._fetched.extend(_Part(partition.partition, records) for partition, records in found)
+            self._fetched.extend(
+                _Part(partition.partition, records, records.offsets[-1] + 1) for partition, records in found
+            )
         except (OffsetOutOfRangeError, KafkaRequestError):
             self._watch.check_topic()
             raise
@@ -370,13 +405,16 @@ class TableStream:
             for partition, end in self._feed.ends().items():
                 self._at[partition.partition] = max(end, self._at[partition.partition])
 
-    def _take_rows(self, most: int) -> list[ScanRecord]:
+    def _take_rows(self, most: int, *, splits_updates: bool = False) -> list[ScanRecord]:
         """Return the next rows; fewer, or none, if skipped records are among them."""
         found: list[ScanRecord] = []
-        while self._pending and len(found) < most:
+        while self._pending:
             part = self._pending[0]
+            if len(found) >= most and (splits_updates or not part.is_within_update(part.done)):
+                break
+            change = None if part.changes is None else part.changes[part.done]
             try:
-                record = self._reader.record(part.partition, part.records, part.done)
+                record = self._reader.record(part.partition, part.records, part.done, change)
             except Exception:
                 if found:
                     # The next call raises it.
@@ -391,11 +429,14 @@ class TableStream:
         """Return the next rows as batches; fewer, or none, if skipped records are among them."""
         found: list[RecordBatch] = []
         left = most
-        while self._pending and left:
+        while self._pending and left > 0:
             part = self._pending[0]
-            records = slice_of(part.records, part.done, part.done + left)
+            end = part.done + left
+            end += part.is_within_update(end)
+            records = slice_of(part.records, part.done, end)
+            changes = None if part.changes is None else part.changes[part.done : end]
             try:
-                rows, count = self._decode_records(part.partition, records)
+                rows, count = self._decode_records(part.partition, records, changes)
             except Exception:
                 if found:
                     # The next call raises it.
@@ -407,23 +448,33 @@ class TableStream:
                 left -= rows.num_rows
         return found
 
-    def _decode_records(self, partition: int, records: InputBatch) -> tuple[pa.RecordBatch, int]:
+    def _decode_records(
+        self, partition: int, records: InputBatch, changes: list[ChangeType] | None
+    ) -> tuple[pa.RecordBatch, int]:
         """Return the rows before the first record that is none, and how many records are done with."""
         try:
-            return self._reader.batch(partition, records), len(records.offsets)
+            return self._reader.batch(partition, records, changes), len(records.offsets)
         except SerializationError:
             good = self._reader.leading_good(records)
             if not good:
                 raise
-            return self._reader.batch(partition, slice_of(records, 0, good)), good
+            changes = None if changes is None else changes[:good]
+            return self._reader.batch(partition, slice_of(records, 0, good), changes), good
 
     def _advance_pending(self, count: int) -> None:
         """Move past the next records that are pending."""
         part = self._pending[0]
         part.done += count
-        self._at[part.partition] = part.records.offsets[part.done - 1] + 1
-        if part.done == len(part.records.offsets):
-            self._pending.popleft()
+        # Between the rows of an update, the position is that of the update.
+        offset = part.records.offsets[part.done - 1]
+        self._at[part.partition] = offset if part.is_within_update(part.done) else offset + 1
+        self._drop_done()
+
+    def _drop_done(self) -> None:
+        """Move past parts of which everything was returned."""
+        while self._pending and self._pending[0].done == len(self._pending[0].records.offsets):
+            part = self._pending.popleft()
+            self._at[part.partition] = part.end
 
     # -- Partitions ----------------------------------------------------------------------------------------------
 
@@ -439,6 +490,8 @@ class TableStream:
 
     def _begin_again(self, start: Positions) -> None:
         """Read another topic of the same name; its client must not know the former one."""
+        if self._old_rows is not None:
+            self._old_rows.clear()
         self._begin_at(start.at)
         self._watch = TopicWatch(self._positions, start.topic_id)
         self._added_at.clear()
@@ -446,6 +499,7 @@ class TableStream:
 
     def _begin_at(self, at: Mapping[int, int]) -> None:
         """Read partitions, and no other ones, by a new feed."""
+        self._move_old_rows(at)
         former, self._feed = self._feed, self._new_feed(at)
         self._at = dict(at)
         self._fetched.clear()
@@ -469,6 +523,7 @@ class TableStream:
 
     def _add_partitions(self, at: dict[int, int]) -> None:
         with self._changing_feed():
+            self._move_old_rows(at)
             self._feed.add(self._to_offsets(at))
             self._feed.resume(self._name_partitions(at))
             self._added_at.update(at)
@@ -478,9 +533,14 @@ class TableStream:
         with self._changing_feed():
             self._fetched = [part for part in self._fetched if part.partition not in at]
             self._pending = collections.deque(part for part in self._pending if part.partition not in at)
+            self._move_old_rows(at)
             for number, offset in at.items():
                 self._feed.seek(TopicPartition(self._topic, number), offset)
             self._at.update(at)
+
+    def _move_old_rows(self, at: Mapping[int, int]) -> None:
+        if self._old_rows is not None:
+            self._old_rows.move_to(at)
 
     def _to_offsets(self, at: Mapping[int, int]) -> dict[TopicPartition, int]:
         return {TopicPartition(self._topic, number): offset for number, offset in at.items()}

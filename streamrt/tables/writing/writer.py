@@ -27,6 +27,7 @@ from typing_extensions import Self
 from streamrt.config import require_amounts
 from streamrt.errors import (
     ArgumentTypeError,
+    DeliveryTimeoutError,
     InvalidOperationError,
     ProducerError,
     StaleTokenError,
@@ -44,9 +45,8 @@ from streamrt.tables.rows.arrow_rows import is_frame, is_frame_of
 from streamrt.tables.rows.change_encoder import ChangeEncoder
 from streamrt.tables.rows.row_encoder import EncodedRow, EncodedRows
 from streamrt.tables.rows.row_lists import list_rows
-from streamrt.tables.writing.assigner import REFRESH_S, RoundRobin
 from streamrt.tables.writing.delivery import BatchResult, Deliveries, WriteResult
-from streamrt.tables.writing.portions import portions_of
+from streamrt.tables.writing.row_sender import SERVE_S, RowSender
 from streamrt.tables.writing.writer_transactions import WriterTransactions
 
 if TYPE_CHECKING:
@@ -55,12 +55,6 @@ if TYPE_CHECKING:
 __all__ = ["TableWriter"]
 
 logger = logging.getLogger("streamrt.tables")
-
-_SERVE_S = 0.02
-"""Seconds for which a thread that waits for an outcome keeps others from writing."""
-
-_LOOK_S = 2.0
-"""Seconds for which rows wait for a look at the partitions."""
 
 
 class _Life(enum.Enum):
@@ -113,10 +107,7 @@ class TableWriter:
         transactions: WriterTransactions | None = None,
     ) -> None:
         self._name = info.name
-        self._topic = str(info.topic)
-        self._sender = sender
         self._encoder = encoder
-        self._assigner = None if around is None else RoundRobin(info.name, around, self._look_at_topic, REFRESH_S)
         self._watch = watch
         self._timeout = timeout
         self._transactions = transactions
@@ -124,11 +115,10 @@ class TableWriter:
         self._process = ForkGuard()
         self._life = _Life.OPEN
         self._failure: Exception | None = None
-        self._uncommitted = 0
-        # Whether the sender has committed, and can do no more because the connection was lost meanwhile.
-        self._spent = False
+        topic = str(info.topic)
         start = None if transactions is None else transactions.saved.token
-        self._deliveries = Deliveries(info.name, self._topic, watch.topic_id, self._serve_outcomes, timeout, start)
+        self._deliveries = Deliveries(info.name, topic, watch.topic_id, self._serve_outcomes, timeout, start)
+        self._rows = RowSender(info.name, topic, sender, around, self._deliveries, transactions)
 
     @property
     def schema(self) -> Schema:
@@ -377,18 +367,15 @@ class TableWriter:
         with self._hold_writer():
             # Before anything is sent, so that a state that is refused changes nothing.
             transactions.state_record(state, Offsets({}))
-            self._renew_sender(transactions)
+            self._rows.renew(transactions)
             token = self._flush_rows(transactions.timeout_s)
-            record = transactions.state_record(state, token or self._deliveries.offsets({0: 0}))
             try:
-                transactions.commit(self._sender, record, state, token)
+                self._rows.commit(transactions, state, token)
             except StreamRTError:
                 raise
             except BaseException:
                 self._fail_writer(transactions.interrupted())
                 raise
-            self._uncommitted = 0
-            self._spent = not self._sender.usable
             return token
 
     def close(self, failed: bool = False) -> None:
@@ -408,7 +395,7 @@ class TableWriter:
         """
         if not self._process.is_own:
             self._life = _Life.CLOSED
-            self._process.keep(self._sender)
+            self._process.keep(self._rows.sender)
             return
         with self._lock:
             if self._life is _Life.CLOSED:
@@ -418,16 +405,16 @@ class TableWriter:
             try:
                 if waits:
                     self._finish_writes()
-                    usable = self._transactions is not None or self._sender.usable
+                    usable = self._transactions is not None or self._rows.sender.usable
             finally:
                 self._life = _Life.CLOSED
                 self._deliveries.close()
-                self._sender.close()
+                self._rows.sender.close()
             if waits and self._transactions is None:
                 self._deliveries.raise_unwritten(self._timeout)
                 if not usable:
                     raise self._deliveries.broken(0)
-                if self._uncommitted:
+                if self._rows.uncommitted:
                     # That brokers do not answer means nothing: the rows are delivered.
                     self._watch.check_after_close()
 
@@ -455,11 +442,11 @@ class TableWriter:
 
     def _tell_abandoned(self) -> None:
         if not self._process.is_own:
-            self._process.keep(self._sender)
+            self._process.keep(self._rows.sender)
         elif self._life is _Life.OPEN:
-            left = self._uncommitted
+            left = self._rows.uncommitted
             if self._transactions is None:
-                self._sender.poll(0.0)
+                self._rows.sender.poll(0.0)
                 left = self._deliveries.outstanding
             if left > 0:
                 logger.warning(
@@ -476,13 +463,13 @@ class TableWriter:
     def _finish_writes(self) -> None:
         if self._transactions is None:
             # What is lost is told after the end, when it is known of all rows.
-            self._sender.flush(self._timeout)
-        elif self._uncommitted:
+            self._rows.sender.flush(self._timeout)
+        elif self._rows.uncommitted:
             logger.warning(
                 "The %s was closed with rows after its last checkpoint (%d): they are dropped, and a new writer with this "
                 "id continues from its state",
                 self._transactions.who,
-                self._uncommitted,
+                self._rows.uncommitted,
             )
 
     @contextlib.contextmanager
@@ -520,7 +507,7 @@ class TableWriter:
     def _fail_writer(self, error: Exception) -> None:
         self._failure, self._life = error, _Life.FAILED
         self._deliveries.close()
-        self._sender.abort()
+        self._rows.sender.abort()
 
     def _write_row(self, encode: Callable[[Any], EncodedRow], given: Any) -> WriteResult:
         # What `_hold_writer` does; its generator would cost as much as a third of the rest.
@@ -528,96 +515,28 @@ class TableWriter:
         with self._lock:
             self._require_open()
             encoded = encode(given)
-            result = WriteResult(self._deliveries)
             try:
-                self._send_row(encoded, result)
+                return self._rows.send_row(encoded)
             except TransactionError as error:
                 raise self._note_error(error) from error
-            return result
 
     def _write_all(self, encode: Callable[[Any], EncodedRows], given: Any) -> BatchResult:
         with self._hold_writer():
-            return self._send_all(encode(given))
-
-    def _send_all(self, rows: EncodedRows) -> BatchResult:
-        result = BatchResult(self._deliveries, len(rows))
-        sent = 0
-        for portion in portions_of(rows, self._deliveries.reserve(len(rows)), self._assigner):
-            self._begin_transaction()
-            self._deliveries.follow(portion)
-            result.follow(portion)
-            interrupted = True
-            try:
-                self._sender.produce_all(self._topic, portion)
-                interrupted = False
-            except ProducerError as error:
-                interrupted = False
-                sent += portion.accepted
-                raise ProducerError(
-                    f"{error}; {sent} of the {len(rows)} rows of this call were sent", error.topic, error.refused
-                ) from error
-            except Exception:
-                interrupted = False
-                raise
-            finally:
-                portion.finish(doubtful=interrupted)
-                self._uncommitted += portion.accepted
-            sent += portion.accepted
-        return result
-
-    def _look_at_topic(self) -> int | None:
-        return self._sender.partitions(self._topic, _LOOK_S)
-
-    def _begin_transaction(self) -> None:
-        if self._transactions is not None:
-            self._renew_sender(self._transactions)
-            self._transactions.wrote()
-
-    def _send_row(self, encoded: EncodedRow, result: WriteResult) -> None:
-        self._begin_transaction()
-        partition = None if self._assigner is None else self._assigner.take()
-        told = self._deliveries.accept(result)
-        try:
-            self._sender.produce(
-                self._topic, encoded.value, encoded.key, encoded.timestamp, partition=partition, on_delivery=told
-            )
-        except BaseException as error:
-            self._deliveries.withdraw(refused=isinstance(error, Exception))
-            raise
-        self._uncommitted += 1
-
-    def _renew_sender(self, transactions: WriterTransactions) -> None:
-        if self._spent:
-            self._sender.close()
-            self._sender = transactions.renewed()
-            self._spent = False
+            return self._rows.send_rows(encode(given))
 
     def _flush_rows(self, timeout: float) -> Offsets:
-        left, deadline = 1, time.monotonic() + timeout
-        if self._transactions is None:
-            left = self._sender.flush(timeout)
-        else:
-            # The sender's own flush would wait as long as the transaction may last.
-            while self._deliveries.outstanding > 0:
-                self._sender.poll(min(_SERVE_S, timeout))
-                if time.monotonic() >= deadline:
-                    break
+        deadline = time.monotonic() + timeout
         try:
-            self._deliveries.raise_losses()
+            self._rows.await_outcomes(timeout)
+        except DeliveryTimeoutError:
+            raise
         except ProducerError as error:
             if self._transactions is not None:
                 self._fail_writer(error)
             raise
-        outstanding = self._deliveries.outstanding
-        if self._transactions is None and not self._sender.usable:
-            raise self._deliveries.broken(outstanding)
-        if outstanding > 0 and not left:
-            raise self._deliveries.unreported(outstanding)
-        if outstanding > 0:
-            raise self._deliveries.late(outstanding, timeout)
         self._require_same_topic(deadline - time.monotonic())
         if self._transactions is None:
-            self._uncommitted = 0
+            self._rows.uncommitted = 0
         return self._deliveries.token()
 
     def _require_same_topic(self, timeout: float) -> None:
@@ -631,11 +550,11 @@ class TableWriter:
     def _serve_outcomes(self, timeout: float) -> None:
         """Report outcomes to `Deliveries`; called by threads that wait for one."""
         self._process.require(f"the writer of table {self._name!r}")
-        wait_s = min(_SERVE_S, timeout)
+        wait_s = min(SERVE_S, timeout)
         if self._lock.acquire(timeout=wait_s):
             try:
                 if self._life is _Life.OPEN:
-                    self._sender.poll(wait_s)
+                    self._rows.sender.poll(wait_s)
             except TransactionError as error:
                 # The next call of the writer raises it; this one tells the outcome of a row.
                 self._fail_writer(self._explain_error(error))
