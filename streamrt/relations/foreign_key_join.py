@@ -134,8 +134,9 @@ class Subscribe(_TableExchange):
 class MatchForeignKeys(MergeOperator):
     """Keeps who has subscribed to a right row, and passes it on: to a new subscriber, and to all of them when it changes.
 
-    The first input has subscriptions, the second one the changes of the right table. Results have the left key, and as their
-    value the foreign key and the right row; the row is left out if the left row no longer has this foreign key.
+    The first input has subscriptions, the second one the changes of the right table. Results have the left key. Their value
+    is a list: the foreign key, the right row, and its time; or the foreign key only, if the left row no longer has it. A row
+    that is missing has the time of its deletion, or None if that is not known.
 
     Attributes:
         store: the store of right rows and subscribers.
@@ -159,8 +160,11 @@ class MatchForeignKeys(MergeOperator):
                 return
             subscribers[name] = None
             stored = state.get_bytes(_RIGHT)
-            time = timestamp if stored is None else max(timestamp, row_time(stored))
-            child([key, decode_row(stored)], subscriber, time, None)
+            if stored is None:
+                child([key, None, None], subscriber, timestamp, None)
+                return
+            time = row_time(stored)
+            child([key, decode_row(stored), time], subscriber, max(timestamp, time), None)
 
         def right(value: Any, key: Any, timestamp: int, headers: Headers | None, *, _node: Node = node) -> None:
             state, after = state_of(key, timestamp), value[1]
@@ -169,7 +173,7 @@ class MatchForeignKeys(MergeOperator):
             else:
                 state.set_bytes(_RIGHT, encode_row(after, timestamp))
             for subscriber in state.map(_SUBSCRIBERS):
-                child([key, after], loads_exact(subscriber.encode()), timestamp, None)
+                child([key, after, timestamp], loads_exact(subscriber.encode()), timestamp, None)
 
         return subscription, right
 
@@ -257,9 +261,12 @@ class ResolveMatches(MergeOperator):
             if len(value) == 1:
                 state.delete(name)
                 return
-            state.set_bytes(name, _MISSING if value[1] is None else encode_row(value[1], timestamp))
-            if foreign_key(decode_row(state.get_bytes(_LEFT))) is not None:
-                resolve(state, key, timestamp, headers)
+            # The record may have the time of a former left row: it was its subscription.
+            _, row, time = value
+            state.set_bytes(name, _MISSING if row is None else encode_row(row, time))
+            stored = state.get_bytes(_LEFT)
+            if stored is not None and foreign_key(decode_row(stored)) is not None:
+                resolve(state, key, row_time(stored) if time is None else time, headers)
 
         return left, match
 

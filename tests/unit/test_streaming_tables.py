@@ -340,6 +340,26 @@ def test_rows_joined_by_a_foreign_key(partitions: int) -> None:
     assert customer(7, "ann") == []
 
 
+def test_a_row_joined_by_a_foreign_key_has_the_later_time_of_its_two_rows() -> None:
+    app = make_app()
+    orders, customers = make_topics(app, "orders", "customers")
+    joined = app.table(orders).join(app.table(customers), "left", on="customer")
+    joined.to_stream().to_topic(app.topic("out"))
+    driver = TopologyTestDriver(app)
+
+    def times(topic: Any, key: str, row: Any, time: int) -> list[int]:
+        driver.pipe(topic, row, key=key, timestamp=time)
+        return [record.timestamp for record in driver.read("out")]
+
+    assert times(customers, "ann", {"name": "Ann"}, 5) == []
+    assert times(orders, "1", {"customer": "ann", "total": 1}, 10) == [10]
+    # The former order no longer counts: its row, and its foreign key, were at 10.
+    assert times(orders, "1", {"customer": "ann", "total": 2}, 7) == [7]
+    assert times(orders, "1", {"customer": "ann", "total": 3}, 3) == [5]
+    assert times(customers, "ann", {"name": "Anna"}, 2) == [3]
+    assert times(customers, "ann", None, 4) == [4]
+
+
 def test_a_foreign_key_of_several_columns_with_a_null_matches_nothing() -> None:
     app = make_app()
     left = app.table(*make_topics(app, "left"))
