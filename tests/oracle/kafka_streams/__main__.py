@@ -16,7 +16,7 @@ from tests.oracle.kafka_streams.recorded import FOLDER, NUMBERS, record
 
 Case = dict[str, Any]
 
-COUNTS = {"table": 200, "join": 600, "aggregate": 300, "lookup": 300}
+COUNTS = {"table": 200, "join": 600, "foreign": 600, "aggregate": 300, "lookup": 300}
 """How many cases of each kind."""
 
 

@@ -83,6 +83,12 @@ class _Plans:
     def _join(self, left: Plan, right: Plan, how: TableHow) -> Table:
         return self._build_table(left).join(self._build_table(right), how=how, name=next(self._names))
 
+    def _foreign(self, left: Plan, right: Plan, column: str, how: TableHow) -> Table:
+        # The rows of a group have the column of their key.
+        return self._build_table(left).join(
+            self._build_table(right), how=how, on=column, on_merge="keep-left", name=next(self._names)
+        )
+
     def _aggregate(self, plan: Plan, column: str | None, aggregates: Plan) -> Table:
         frame = self._build_stream(plan)
         if column is not None:
