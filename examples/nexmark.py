@@ -39,6 +39,7 @@ from streamrt.windows import (
     CountDistinct,
     EventTimeSessions,
     First,
+    Latest,
     Max,
     Mean,
     Min,
@@ -271,17 +272,6 @@ def best(one: Row, other: Row) -> Row:
     return max(one, other, key=lambda offer: (offer["price"], -offer["bid_time"]))
 
 
-def add_sign(change: Row) -> Row:
-    """Return a change of a row with 1, or with -1 where the row is taken back."""
-    sign = 1 if change["_change_type"][0] == "+" else -1
-    return {**change, "sign": sign, "signed_price": sign * change["price"]}
-
-
-def later(one: Row, other: Row) -> Row:
-    """Return the later one of two bids."""
-    return max(one, other, key=lambda bid: bid["date_time"])
-
-
 def rank_bids(bid: Row, state: State) -> Iterator[Row]:
     """Pass on those of the ten highest bids on an auction whose place a bid has changed."""
     former = state.get("highest", [])
@@ -382,10 +372,8 @@ def q3(events: Events) -> StreamingDataFrame:
 def q4(events: Events) -> Table:
     """Average the final prices of each category."""
     bids = events.auctions.join(events.bids, within=(0, LONGEST), on_merge=add_bid)
-    changes = bids[bids["bid_time"] <= bids["expires"]].reduce(best).as_table().to_stream("rows")
-    sums = changes.apply(add_sign).group_by("category").agg(total=Sum("signed_price"), n=Sum("sign"))
-    sums = sums[sums["n"] > 0]
-    return sums.apply(lambda row: {"category": row["category"], "average": row["total"] / row["n"]})
+    finals = bids[bids["bid_time"] <= bids["expires"]].reduce(best).as_table()
+    return finals.group_by("category").agg(average=Mean("price"))
 
 
 def q5(events: Events) -> StreamingDataFrame:
@@ -473,7 +461,8 @@ def q17(events: Events) -> Table:
 
 def q18(events: Events) -> Table:
     """Keep the last bid of each bidder on each auction."""
-    return events.bids[LONG].group_by(["bidder", "auction"]).reduce(later).as_table()
+    last = events.bids[LONG].group_by(["bidder", "auction"]).agg(bid=Latest())
+    return last.apply(lambda row: row["bid"])
 
 
 def q19(events: Events) -> Table:
