@@ -114,6 +114,7 @@ OPERATORS: dict[str, Operator] = {
     "join": lambda frame, around: frame.join(
         around.right, "g", "left", on_merge="keep-left", within=NEAR, name=around.name
     ),
+    "drop duplicates": lambda frame, around: frame.drop_duplicates(["g", "n"], within=NEAR, name=around.name),
     "lookup": lambda frame, around: looked_up(frame, "found", None),
     "buffered lookup": lambda frame, around: looked_up(
         frame, "found", LookupBuffer(1_000, lambda value: True, store_name=around.name)

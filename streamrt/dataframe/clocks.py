@@ -15,7 +15,7 @@ from streamrt.topics.durations import milliseconds
 from streamrt.topology import Node, SourceOperator, Topology, WatermarkStrategy, WhenAllIdle
 from streamrt.topology.graph import topic_of
 
-__all__ = ["Clock", "WindowClock", "lag_ms", "watermark_of"]
+__all__ = ["Clock", "WindowClock", "lag_ms", "stream_clock", "watermark_of"]
 
 _WINDOW_CLOCKS = (
     "key (one clock per key)",
@@ -105,6 +105,22 @@ def watermark_of(
         milliseconds("idle_timeout_ms=...", idle_timeout_ms, least=1)
         strategy = strategy.with_idleness(idle_timeout_ms)
     return strategy if when_all_idle is None else replace(strategy, when_all_idle=when_all_idle)
+
+
+def stream_clock(branch: Branch, clock: Clock | None) -> Closing:
+    """Return the clock of an operator that all keys of a partition share, by default a watermark.
+
+    Args:
+        branch: position of the frame.
+        clock: the choice; None for a watermark with the strategy of the topics.
+
+    Raises:
+        ConfigurationError: if it is unknown.
+        InvalidOperationError: if the frame cannot have it.
+    """
+    chosen = "watermark" if clock is None else clock
+    found = watermark_of(branch, "closing_strategy", chosen, _WINDOW_CLOCKS[1:], None, None)
+    return Closing("watermark" if isinstance(chosen, WatermarkStrategy) else chosen, found)
 
 
 def lag_ms(watermark: WatermarkStrategy | None) -> int | None:

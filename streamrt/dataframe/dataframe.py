@@ -15,6 +15,7 @@ from streamrt.dataframe import (
     assigning,
     asynchronous,
     connecting,
+    duplicates,
     grouping,
     joining,
     output,
@@ -62,10 +63,10 @@ class StreamingDataFrame:
     also allowed.
 
     `apply`, `apply_async`, `filter`, `sdf[condition]`, `sdf[["a", "b"]]`, `set_timestamp`, `set_headers`, `group_by`,
-    `rebalance`, `reduce`, `process`, `side_output`, `concat`, `join`, `join_asof`, `join_interval` and windows return a
-    new frame: assign it. `update`, `to_topic`, `to_table`, `drop`, `fill`, `print`, `print_table`, `join_lookup` and
-    `sdf["x"] = ...` change the frame in place and return it. `sink` ends a branch. Two operations on the same frame make
-    two branches; each branch works on its own copy of the value.
+    `rebalance`, `reduce`, `process`, `side_output`, `concat`, `join`, `join_asof`, `join_interval`, `drop_duplicates`,
+    `over` and windows return a new frame: assign it. `update`, `to_topic`, `to_table`, `drop`, `fill`, `print`,
+    `print_table`, `join_lookup` and `sdf["x"] = ...` change the frame in place and return it. `sink` ends a branch. Two
+    operations on the same frame make two branches; each branch works on its own copy of the value.
 
     Example:
         ```python
@@ -451,6 +452,7 @@ class StreamingDataFrame:
     join_asof = joining.join_asof
     join_interval = joining.join_interval
     join = stream_join.join
+    drop_duplicates = duplicates.drop_duplicates
     join_lookup = joining.join_lookup
 
     # -- Tests without Kafka ---------------------------------------------------------------------------------------

@@ -213,19 +213,30 @@ def bring_together(
     # Keys of both sides must be serialized alike, or equal ones are in different partitions.
     formats = (grouped[0].topics[0].key_deserializer, grouped[0].topics[0].key_serializer) if grouped else None
     return (
-        _group_by_columns(method, left, on[0], name, formats),
-        _group_by_columns(method, right, on[1], name, formats),
+        group_by_columns(method, left, on[0], name, formats),
+        group_by_columns(method, right, on[1], name, formats),
     )
 
 
-def _group_by_columns(
+def group_by_columns(
     method: str,
     branch: Branch,
     columns: tuple[str, ...],
     name: str | None,
-    formats: tuple[Deserializer, Serializer] | None,
+    formats: tuple[Deserializer, Serializer] | None = None,
 ) -> Branch:
-    """Return the position of a frame at which its keys are the values of columns."""
+    """Return the position of a frame at which its keys are the values of columns.
+
+    Args:
+        method: name of the dataframe's method, for errors.
+        branch: the position of the frame.
+        columns: the columns.
+        name: part of the name of the internal topic, in front of the columns; None for none.
+        formats: how keys are read from and written to the internal topic; None for JSON.
+
+    Raises:
+        InvalidOperationError: if another `group_by` has such an internal topic.
+    """
     if branch.key_columns == columns:
         return branch
     make_key = ColumnKey(columns[0]) if len(columns) == 1 else ColumnsKey(columns)
@@ -244,7 +255,7 @@ def _group_by_columns(
     if topic.name in topology.sources:
         raise InvalidOperationError(
             f"{method}() cannot group the records of {branch.stream_id!r} by {' and '.join(columns)} as {group!r}, as "
-            f"another frame of them is grouped (defined at {topology.exchanges[topic.name].location}): give the join a "
+            f"another frame of them is grouped (defined at {topology.exchanges[topic.name].location}): give this one a "
             f"name, {method}(..., name='...')"
         )
     return branch.exchange(Repartition(topic, make_key, group), group, key_columns=columns)

@@ -8,8 +8,8 @@ from datetime import timedelta
 from typing import Any, TypeVar, get_args
 
 from streamrt.arguments import type_name
-from streamrt.dataframe.branch import Branch, Frame
-from streamrt.dataframe.clocks import Clock, watermark_of
+from streamrt.dataframe.branch import Frame
+from streamrt.dataframe.clocks import Clock, stream_clock
 from streamrt.dataframe.grouping import bring_together, column_list
 from streamrt.dataframe.joining import join_store, require_frame, require_one_of
 from streamrt.dataframe.stream_table_join import join_table
@@ -20,11 +20,9 @@ from streamrt.joins.merging import merge_of
 from streamrt.joins.stream import StreamJoin
 from streamrt.joins.windowed import PairsOfWindow, TagSides
 from streamrt.operators import Apply
-from streamrt.operators.closing import Closing
 from streamrt.operators.functions import require_name
 from streamrt.state.spec import StoreSpec
 from streamrt.topics.durations import milliseconds
-from streamrt.topology import WatermarkStrategy
 from streamrt.windows import (
     Collect,
     EventTimeSessions,
@@ -45,7 +43,6 @@ JoinColumns = str | Sequence[str] | tuple[str | Sequence[str], str | Sequence[st
 
 _METHOD = "join"
 _RECORDS = Aggregation.named(records=Collect())
-_CLOCKS = ("partition (one clock per partition)", "watermark (one clock for all partitions)")
 
 
 def join(
@@ -141,7 +138,7 @@ def join(
     template = None if window is None else _make_window(window, grace)
     if columns is not None:
         left_branch, right_branch = bring_together(_METHOD, left_branch, right_branch, columns, name)
-    closing = _choose_clock(left_branch, right_branch, closing_strategy)
+    closing = stream_clock(left_branch.meeting((right_branch,)), closing_strategy)
     store = join_store(_METHOD, name, left_branch, right_branch)
     if template is None:
         joined = left_branch.merge((right_branch,), StreamJoin(how, merge, store, *reach, grace, closing))
@@ -269,10 +266,3 @@ def _make_window(window: Any, grace: int) -> FixedWindow | SessionWindow | Dynam
         f"{_METHOD}(window=...) takes windows of event time, which are objects of TumblingEventTimeWindows, "
         f"SlidingEventTimeWindows or EventTimeSessions, got {type_name(window)}"
     )
-
-
-def _choose_clock(left: Branch, right: Branch, clock: Clock | None) -> Closing:
-    """Return the clock of a join."""
-    chosen = "watermark" if clock is None else clock
-    found = watermark_of(left.meeting((right,)), "closing_strategy", chosen, _CLOCKS, None, None)
-    return Closing("watermark" if isinstance(chosen, WatermarkStrategy) else chosen, found)

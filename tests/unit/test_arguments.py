@@ -68,6 +68,10 @@ CALLS: list[tuple[Call, Call]] = [
         lambda sdf: sdf.join(sdf, within=1, closing_strategy=7),
         lambda sdf: sdf.join(sdf, within=1, closing_strategy="key"),
     ),
+    (lambda sdf: sdf.drop_duplicates(7), lambda sdf: sdf.drop_duplicates([])),
+    (lambda sdf: sdf.drop_duplicates(keep=7), lambda sdf: sdf.drop_duplicates(keep="none")),
+    (lambda sdf: sdf.drop_duplicates(within="1s"), lambda sdf: sdf.drop_duplicates(within=0)),
+    (lambda sdf: sdf.drop_duplicates(within=1, closing_strategy=7), lambda sdf: sdf.drop_duplicates(grace_ms=1)),
     (lambda sdf: sdf.join_lookup(7, {}), lambda sdf: sdf.join_lookup(SQLiteLookup("a"), {})),
     (lambda sdf: SQLiteLookup("a", cache_size="1"), lambda sdf: SQLiteLookup("a", cache_size=-1)),  # type: ignore[arg-type]
     (
