@@ -19,7 +19,7 @@ from streamrt.joins import BaseField, BaseLookup, LookupBuffer
 from streamrt.kafka import TopicConfig
 from streamrt.kafka.partitioner import partition_for
 from streamrt.state import MemoryStore, State
-from streamrt.windows import Count, Last
+from streamrt.windows import Count, Last, Max
 
 KEY = "g"
 """The key of all records."""
@@ -114,6 +114,10 @@ OPERATORS: dict[str, Operator] = {
     "join": lambda frame, around: frame.join(
         around.right, "g", "left", on_merge="keep-left", within=NEAR, name=around.name
     ),
+    "over": lambda frame, around: frame.over(range=NEAR, name=around.name).agg(most=Max("n")),
+    "over in order": lambda frame, around: frame.over(
+        rows=3, order="time", grace_ms=NEAR, closing_strategy="partition", name=around.name
+    ).agg(most=Max("n")),
     "drop duplicates": lambda frame, around: frame.drop_duplicates(["g", "n"], within=NEAR, name=around.name),
     "lookup": lambda frame, around: looked_up(frame, "found", None),
     "buffered lookup": lambda frame, around: looked_up(

@@ -19,6 +19,7 @@ from streamrt.dataframe import (
     grouping,
     joining,
     output,
+    over,
     processing,
     reducing,
     stream_join,
@@ -453,6 +454,7 @@ class StreamingDataFrame:
     join_interval = joining.join_interval
     join = stream_join.join
     drop_duplicates = duplicates.drop_duplicates
+    over = over.over
     join_lookup = joining.join_lookup
 
     # -- Tests without Kafka ---------------------------------------------------------------------------------------

@@ -5,8 +5,9 @@ t < c - grace. So at c > t + after + grace no further record can match it, where
 it is then *settled*. Whether it had a match follows from the timelines, which keep what the other side needs for that:
 nothing is written when a record finds a match.
 
-The head of a key and side is `[settled, deadline]`: a time before which all of its records are settled, and its deadline, at
-which the earliest other record is settled, or old ones are deleted.
+The head of a key and side is `[settled, deadline, passed]`: a time before which all of its records are settled; its deadline,
+at which the earliest other record is settled, or old ones are deleted; and how many records of that time have been passed on
+by themselves, if an operator below has failed on one.
 """
 
 from collections.abc import Iterator
@@ -17,12 +18,11 @@ from streamrt.common.copies import deep_copy
 from streamrt.common.throttle import log_once
 from streamrt.joins.merging import Merge
 from streamrt.joins.sides import Side, is_left, record_key_of, sides_of
-from streamrt.operators.closing import Closing, DueHeads, checked_time, settle_heads
+from streamrt.operators.closing import Closing, DueHeads, checked_time, delete_expired, settle_heads
 from streamrt.operators.late import LATE, LateRecords
 from streamrt.operators.observing import observer
 from streamrt.records import Headers
 from streamrt.state.journal import due
-from streamrt.state.layout import LATEST_EXPIRY
 from streamrt.state.spec import StoreSpec
 from streamrt.state.transactions.timed import TimedTransaction
 from streamrt.topology import MergeOperator, Node, OperatorContext, RecordHandler, SideOutput, WatermarkStrategy
@@ -30,10 +30,6 @@ from streamrt.topology.node import numbers_of
 from streamrt.topology.tallies import LATE_RECORDS
 
 __all__ = ["StreamJoin", "matches_nothing"]
-
-_SHARE = 8
-# Limit of items that are deleted at once, so that no record takes long after a jump of event time.
-_ITEMS_AT_ONCE = 10_000
 
 
 def matches_nothing(key: Any) -> bool:
@@ -208,7 +204,6 @@ class _Settled:
         self._open_for = side.after + grace_ms + 1
         # A record at t is deleted after t + this. The other side needs it to match, and to know that it had a match.
         self._keep = side.after + grace_ms + (other.after if other.passes_unmatched else 0) + 1
-        self._pause = self._keep // _SHARE + 1
 
     def expect(self, transaction: TimedTransaction, prefix: bytes, timestamp: int, oldest: int) -> None:
         """Set the deadline of a record that was added.
@@ -222,9 +217,9 @@ class _Settled:
         head = transaction.head(prefix)
         deadline = timestamp + (self._open_for if self.side.passes_unmatched else self._keep + 1)
         if head is None:
-            transaction.set_head(prefix, [max(oldest, 0), deadline], deadline)
+            transaction.set_head(prefix, [max(oldest, 0), deadline, 0], deadline)
         elif self.side.passes_unmatched and deadline < head[1]:
-            transaction.set_head(prefix, [head[0], deadline], deadline)
+            transaction.set_head(prefix, [head[0], deadline, head[2]], deadline)
 
     def close(self, transaction: TimedTransaction, prefix: bytes, head: Any, key: Any, clock: int) -> None:
         """Settle the earliest records of a head that are due, which have one time, and delete what nothing needs.
@@ -237,23 +232,26 @@ class _Settled:
             clock: the time at which it is due. Later than stream time at the end of a bounded run: then only the records of
                 that deadline are passed on, if they have no match, and forgotten.
         """
-        timelines = transaction.timelines
-        settled, alone = head[0], []
-        final = clock > transaction.clock
-        if self.side.passes_unmatched:
-            time: int | None = clock - self._open_for if final else timelines.first_time(prefix, settled)
-            if time is not None and time + self._open_for <= clock:
-                if not self._has_match(transaction, key, time):
-                    alone = [value for _, value in timelines.items(prefix, time, time + 1)]
-                if not final:
-                    settled = time + 1
-                elif alone:
-                    timelines.delete(prefix, time, time + 1)
-        if not final:
-            self._keep_head(transaction, prefix, settled, clock)
-        record_key = record_key_of(key)
-        for value in alone:
-            due(transaction.journal, self._pass_on)(value, record_key, clock - self._open_for if final else settled - 1)
+        timelines, record_key = transaction.timelines, record_key_of(key)
+        pass_on = due(transaction.journal, self._pass_on)
+        if clock > transaction.clock:
+            time = clock - self._open_for
+            if not self._has_match(transaction, key, time):
+                for _, value in timelines.items(prefix, time, time + 1):
+                    timelines.delete(prefix, time, time + 1, 1)
+                    pass_on(value, record_key, time)
+            return
+        settled, _, passed = head
+        earliest = timelines.first_time(prefix, settled) if self.side.passes_unmatched else None
+        if earliest is not None and earliest + self._open_for <= clock:
+            if not self._has_match(transaction, key, earliest):
+                unmatched = timelines.items(prefix, earliest, earliest + 1)[passed:]
+                for number, (_, value) in enumerate(unmatched, passed + 1):
+                    # One at a time: if an operator below fails on a record, the next ones are still passed on.
+                    transaction.set_head(prefix, [settled, clock, number], clock)
+                    pass_on(value, record_key, earliest)
+            settled = earliest + 1
+        self._keep_head(transaction, prefix, settled, clock)
 
     def unsettled(self, transaction: TimedTransaction, prefix: bytes, head: Any) -> Iterator[tuple[int, bytes, Any]]:
         """Yield the deadlines of all records that are not settled, at the end of a bounded run."""
@@ -273,19 +271,12 @@ class _Settled:
         return first is not None and first <= time + self.side.after
 
     def _keep_head(self, transaction: TimedTransaction, prefix: bytes, settled: int, clock: int) -> None:
-        timelines, alone = transaction.timelines, self.side.passes_unmatched
-        expired = clock - self._keep
-        deleted = timelines.delete(prefix, 0, expired, _ITEMS_AT_ONCE) if expired > 0 else 0
-        newest = timelines.latest(prefix, LATEST_EXPIRY)
-        if newest is None:
+        deadline = delete_expired(transaction, prefix, self._keep, clock)
+        if deadline is None:
             transaction.delete_head(prefix)
             return
-        following = timelines.first_time(prefix, settled) if alone else None
-        if deleted >= _ITEMS_AT_ONCE:
-            deadline = clock + 1
-        elif following is not None:
-            deadline = following + self._open_for
-        else:
-            # Not at each pause of a gap that time has leapt over.
-            deadline = min(newest[0] + self._keep, max(clock + self._pause, transaction.clock)) + 1
-        transaction.set_head(prefix, [settled, deadline], deadline)
+        if self.side.passes_unmatched:
+            following = transaction.timelines.first_time(prefix, settled)
+            if following is not None:
+                deadline = min(deadline, following + self._open_for)
+        transaction.set_head(prefix, [settled, deadline, 0], deadline)

@@ -11,10 +11,15 @@ from typing import Any, Literal, NamedTuple, get_args
 from streamrt.errors import StateError, argument_error
 from streamrt.operators.observing import hear
 from streamrt.records import Tick
+from streamrt.state.layout import LATEST_EXPIRY
 from streamrt.state.transactions.timed import NEVER, TimedTransaction
 from streamrt.topology import Node, OperatorContext, WatermarkStrategy
 
-__all__ = ["Close", "Closing", "ClosingStrategy", "DueHeads", "checked_time", "settle_heads"]
+__all__ = ["Close", "Closing", "ClosingStrategy", "DueHeads", "checked_time", "delete_expired", "settle_heads"]
+
+_SHARE = 8
+# Limit of items that are deleted at once, so that no record takes long after a jump of event time.
+_ITEMS_AT_ONCE = 10_000
 
 ClosingStrategy = Literal["key", "partition", "watermark"]
 
@@ -133,6 +138,26 @@ def settle_heads(
     if resumes or ends:
         context.on_tick(node, tick)
     return settle
+
+
+def delete_expired(transaction: TimedTransaction, prefix: bytes, keep_ms: int, clock: int) -> int | None:
+    """Delete the items of a key that are older than a time, and return when to look at it again; None if no item is left.
+
+    Args:
+        transaction: the running transaction.
+        prefix: the key.
+        keep_ms: how long an item is kept, in milliseconds.
+        clock: the time at which the head of the key is due.
+    """
+    timelines, expired = transaction.timelines, clock - keep_ms
+    deleted = timelines.delete(prefix, 0, expired, _ITEMS_AT_ONCE) if expired > 0 else 0
+    newest = timelines.latest(prefix, LATEST_EXPIRY)
+    if newest is None:
+        return None
+    if deleted >= _ITEMS_AT_ONCE:
+        return clock + 1
+    # Several items at once, and not at each pause of a gap that time has leapt over.
+    return min(newest[0] + keep_ms, max(clock + keep_ms // _SHARE + 1, transaction.clock)) + 1
 
 
 def checked_time(timestamp: int) -> None:

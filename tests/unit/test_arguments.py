@@ -72,6 +72,12 @@ CALLS: list[tuple[Call, Call]] = [
     (lambda sdf: sdf.drop_duplicates(keep=7), lambda sdf: sdf.drop_duplicates(keep="none")),
     (lambda sdf: sdf.drop_duplicates(within="1s"), lambda sdf: sdf.drop_duplicates(within=0)),
     (lambda sdf: sdf.drop_duplicates(within=1, closing_strategy=7), lambda sdf: sdf.drop_duplicates(grace_ms=1)),
+    (lambda sdf: sdf.over(rows="7"), lambda sdf: sdf.over()),
+    (lambda sdf: sdf.over(rows=1.5), lambda sdf: sdf.over(rows=0)),
+    (lambda sdf: sdf.over(range="1s"), lambda sdf: sdf.over(rows=1, range=1)),
+    (lambda sdf: sdf.over(1, order=7), lambda sdf: sdf.over(1, order="value")),
+    (lambda sdf: sdf.over(range=1, grace_ms="1s"), lambda sdf: sdf.over(1, grace_ms=1)),
+    (lambda sdf: sdf.over(1).agg(n=7), lambda sdf: sdf.over(1, order="time").agg(n=Sum())),
     (lambda sdf: sdf.join_lookup(7, {}), lambda sdf: sdf.join_lookup(SQLiteLookup("a"), {})),
     (lambda sdf: SQLiteLookup("a", cache_size="1"), lambda sdf: SQLiteLookup("a", cache_size=-1)),  # type: ignore[arg-type]
     (

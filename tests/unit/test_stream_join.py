@@ -217,6 +217,18 @@ def test_what_ends_a_bounded_run_is_not_passed_on_again() -> None:
         assert [output[0] for output in driver.outputs()] == [{"id": 1, "run": 1}]
 
 
+def test_a_failure_below_loses_no_other_record_without_a_match() -> None:
+    market = Market(1, on_processing_error=lambda *_: True)
+    joined = market.persons.join(market.auctions, "id", "left", within=10, grace_ms=0, closing_strategy="partition")
+    joined.apply(lambda value: 10 / value["x"])
+    with TopologyTestDriver(market.app) as driver:
+        for x in (1, 0, 2, 5):
+            driver.pipe(market.topics[PERSON], {"id": 1, "x": x}, timestamp=100)
+        for timestamp in (200, 200, 200):
+            driver.pipe(market.topics[AUCTION], {"id": 2}, timestamp=timestamp)
+        assert [output[0] for output in driver.outputs()] == [10, 5, 2]
+
+
 # -- Internal topics -----------------------------------------------------------------------------------------------------
 
 

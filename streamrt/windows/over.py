@@ -1,0 +1,215 @@
+"""`over`: each record with aggregates of the records of its key before it, and of itself.
+
+For a number of records, the head of a key is the number of its records so far, and the timeline has the last ones, with their
+numbers in place of times, as `[event time, input]`. For a time, the head only has a deadline, and the timeline the inputs.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar, cast
+
+from streamrt.errors import ColumnTypeError
+from streamrt.operators.closing import Closing, DueHeads, checked_time, delete_expired, settle_heads
+from streamrt.operators.late import LATE, LateRecords
+from streamrt.operators.observing import observer
+from streamrt.records import Headers
+from streamrt.state.spec import StoreSpec
+from streamrt.state.transactions.timed import TimedTransaction
+from streamrt.topology import Node, Operator, OperatorContext, RecordHandler, SideOutput, WatermarkStrategy
+from streamrt.topology.node import numbers_of
+from streamrt.topology.tallies import LATE_RECORDS
+from streamrt.windows.aggregation import Aggregation, Plan
+from streamrt.windows.closing import log_no_key
+
+__all__ = ["OverRange", "OverRows"]
+
+
+@dataclass(frozen=True)
+class OverRows(Operator):
+    """Adds aggregates of the last records of its key to each record, in the order of their arrival.
+
+    Attributes:
+        store: the store of the records.
+        aggregation: the aggregations, by column.
+        rows: number of records, with that to which they are added.
+
+    Example:
+        >>> from streamrt.windows import Mean
+        >>> store = StoreSpec("over", transaction=TimedTransaction)
+        >>> OverRows(store, Aggregation.named(average=Mean("price")), 10).describe()
+        '10 rows, average'
+    """
+
+    name: ClassVar[str] = "over"
+    passes_on_last: ClassVar[bool] = True
+    store: StoreSpec
+    aggregation: Aggregation
+    rows: int
+
+    def build(self, child: RecordHandler, node: Node, context: OperatorContext) -> RecordHandler:  # noqa: D102
+        store, rows, plan = context.store(self.store), self.rows, self.aggregation.plan(keep_inputs=True)
+        no_key = log_no_key(self.store.name)
+
+        def run(value: Any, key: Any, timestamp: int, headers: Headers | None, *, _node: Node = node) -> None:
+            if key is None:
+                no_key()
+                return
+            transaction = cast("TimedTransaction", store())
+            prefix, timelines = transaction.prefix(key), transaction.timelines
+            number = transaction.head(prefix) or 0
+            first = max(0, number - rows + 1)
+            timelines.add(prefix, number, [timestamp, plan.input_of(value)])
+            found = timelines.items_with_arrival(prefix, first, number + 1)
+            result = _add_columns(plan, value, [(time, at, item) for _, at, (time, item) in found], transaction)
+            # What the next record does not need.
+            timelines.delete(prefix, first, number - rows + 2)
+            transaction.set_head(prefix, number + 1)
+            child(result, key, timestamp, headers)
+
+        return run
+
+    def describe(self) -> str:  # noqa: D102
+        return f"{self.rows} rows, {_names(self.aggregation)}"
+
+    def keeps(self) -> tuple[str, ...]:
+        """Return the number of records, and the aggregations."""
+        return (*super().keeps(), *numbers_of(self), *self.aggregation.keeps())
+
+    def keeps_columns(self, columns: tuple[str, ...]) -> bool:  # noqa: D102
+        return _keeps_columns(self.aggregation, columns)
+
+    def stores(self) -> tuple[StoreSpec, ...]:  # noqa: D102
+        return (self.store,)
+
+
+@dataclass(frozen=True)
+class OverRange(Operator):
+    """Adds aggregates of the records of its key in the time before it to each record, of those that have arrived.
+
+    Attributes:
+        store: the store of the records.
+        aggregation: the aggregations, by column.
+        range_ms: how long before a record others may be, in milliseconds, inclusive.
+        grace_ms: how far a record may be behind the clock, in milliseconds.
+        closing: the clock: that of a partition, or a watermark.
+        ordered: whether records come in the order of time, so that none is late.
+
+    Example:
+        >>> from streamrt.windows import Sum
+        >>> store = StoreSpec("over", transaction=TimedTransaction)
+        >>> OverRange(store, Aggregation.named(total=Sum("price")), 60_000, 0, Closing("partition")).describe()
+        '60000 ms, total'
+    """
+
+    name: ClassVar[str] = "over"
+    store: StoreSpec
+    aggregation: Aggregation
+    range_ms: int
+    grace_ms: int
+    closing: Closing
+    ordered: bool = False
+
+    def build(self, child: RecordHandler, node: Node, context: OperatorContext) -> RecordHandler:  # noqa: D102
+        store, span, grace, plan = (
+            context.store(self.store),
+            self.range_ms,
+            self.grace_ms,
+            self.aggregation.plan(keep_inputs=True),
+        )
+        by_partition, keep = self.closing.by_partition, span + grace
+        no_key = log_no_key(self.store.name)
+
+        def running() -> TimedTransaction:
+            return cast("TimedTransaction", store())
+
+        def close(transaction: TimedTransaction, prefix: bytes, head: Any, key: Any, clock: int) -> None:
+            deadline = delete_expired(transaction, prefix, keep, clock)
+            if deadline is None:
+                transaction.delete_head(prefix)
+            else:
+                transaction.set_head(prefix, head, deadline)
+
+        late = LateRecords(self.store.name, None, context.side_output(LATE.tag), missed="{store!r} and was dropped")
+        context.watch(LATE_RECORDS, self.store.name, lambda: late.count)
+        heads = DueHeads(
+            self.store.name, close, lambda head: None, _no_heads, self.closing, self.resumes(), self.ends()
+        )
+        settle = settle_heads(heads, running, node, context)
+        observe, wrap = observer(self.closing.watermark, settle)
+
+        def run(value: Any, key: Any, timestamp: int, headers: Headers | None, *, _node: Node = node) -> None:
+            if key is None:
+                no_key()
+                return
+            checked_time(timestamp)
+            transaction = running()
+            now = transaction.clock
+            if by_partition and timestamp > now:
+                now = timestamp
+            if timestamp < now - grace:
+                late(value, key, timestamp, now - grace - timestamp, max(timestamp - span, 0), timestamp)
+                late.leave_out(value, key, timestamp, headers)
+                return
+            prefix, timelines = transaction.prefix(key), transaction.timelines
+            timelines.add(prefix, timestamp, plan.input_of(value))
+            found = timelines.items_with_arrival(prefix, max(timestamp - span, 0), timestamp + 1)
+            result = _add_columns(plan, value, found, transaction)
+            if transaction.head(prefix) is None:
+                transaction.set_head(prefix, 1, timestamp + keep + 1)
+            if by_partition:
+                transaction.advance(now)
+                if transaction.due_from <= now:
+                    settle(transaction)
+            else:
+                observe(transaction, timestamp)
+            child(result, key, timestamp, headers)
+
+        return wrap(run, node)
+
+    def describe(self) -> str:  # noqa: D102
+        return f"{self.range_ms} ms, {_names(self.aggregation)}"
+
+    def keeps(self) -> tuple[str, ...]:
+        """Return how long records are kept, and the aggregations."""
+        return (*super().keeps(), *numbers_of(self), *self.aggregation.keeps())
+
+    def keeps_columns(self, columns: tuple[str, ...]) -> bool:  # noqa: D102
+        return _keeps_columns(self.aggregation, columns)
+
+    def stores(self) -> tuple[StoreSpec, ...]:  # noqa: D102
+        return (self.store,)
+
+    def watermarks(self) -> tuple[tuple[str, WatermarkStrategy], ...]:  # noqa: D102
+        return () if self.closing.watermark is None else ((self.store.name, self.closing.watermark),)
+
+    def side_outputs(self) -> tuple[SideOutput, ...]:  # noqa: D102
+        return () if self.ordered else (LATE,)
+
+    def resumes(self) -> bool:  # noqa: D102
+        return True
+
+    def timed(self) -> bool:  # noqa: D102
+        return self.closing.watermark is not None
+
+
+def _add_columns(
+    plan: Plan, value: Any, found: list[tuple[int, int, Any]], transaction: TimedTransaction
+) -> dict[str, Any]:
+    """Return a value with the aggregates of records, given as event time, arrival and input."""
+    if not isinstance(value, dict):
+        raise ColumnTypeError(f"over() adds columns to values that are dicts, got {type(value).__name__}")
+    items = [item for _, _, item in found]
+    return {**value, **plan.aggregate(plan.fold_all(found, transaction), items, transaction)}
+
+
+def _names(aggregation: Aggregation) -> str:
+    return ", ".join(name for name, _ in (*aggregation.aggregators, *aggregation.collectors))
+
+
+def _keeps_columns(aggregation: Aggregation, columns: tuple[str, ...]) -> bool:
+    return not any(name in columns for name, _ in (*aggregation.aggregators, *aggregation.collectors))
+
+
+def _no_heads(transaction: TimedTransaction) -> Iterator[tuple[int, bytes, Any]]:
+    """Yield nothing: at the end of a bounded run nothing is left to pass on."""
+    return iter(())
