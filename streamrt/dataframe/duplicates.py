@@ -56,8 +56,8 @@ def drop_duplicates(
 ) -> F | StreamingTable[F]:
     """Keep one of the records with equal values in some columns: the first one, or the last one.
 
-    A frame that is not grouped by these columns goes through an internal topic, as with `group_by`; the columns are the key
-    then. "First" and "last" are by arrival in the partition, not by timestamp.
+    A frame that is not grouped by these columns goes through an internal topic, as with `group_by`; the columns become the
+    key. "First" and "last" are by arrival in the partition, not by timestamp.
 
     `keep="first"` passes on the first record as it is. With `within`, a record is dropped if it is at most so much later than
     the one that was passed on: after that, the next one passes. So of two records that pass, one is later by more than

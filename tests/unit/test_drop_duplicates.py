@@ -46,7 +46,7 @@ def test_by_default_keys_are_compared_and_records_without_one_pass() -> None:
 
 
 def passed(records: list[tuple[str, int]], within: int, grace: int) -> tuple[list[int], int]:
-    """What passes, from the definition: number of each record that is no duplicate; and how many are late."""
+    """What passes, from the definition: number of each record that passes; and how many are late."""
     first: dict[str, int] = {}
     found, late, clock = [], 0, -1
     for number, (key, timestamp) in enumerate(records):
