@@ -115,10 +115,7 @@ OPERATORS: dict[str, Operator] = {
         around.right, "g", "left", on_merge="keep-left", within=NEAR, name=around.name
     ),
     "over": lambda frame, around: frame.over(range=NEAR, name=around.name).agg(most=Max("n")),
-    "over in order": lambda frame, around: frame.over(
-        rows=3, order="time", grace_ms=NEAR, closing_strategy="partition", name=around.name
-    ).agg(most=Max("n")),
-    "drop duplicates": lambda frame, around: frame.drop_duplicates(["g", "n"], within=NEAR, name=around.name),
+    "drop duplicates": lambda frame, around: frame.drop_duplicates(within=1, grace_ms=NEAR, name=around.name),
     "lookup": lambda frame, around: looked_up(frame, "found", None),
     "buffered lookup": lambda frame, around: looked_up(
         frame, "found", LookupBuffer(1_000, lambda value: True, store_name=around.name)
