@@ -11,7 +11,6 @@ from streamrt.dataframe import StreamingDataFrame
 from streamrt.dataframe.branch import Branch
 from streamrt.dataframe.streaming_table import StreamingTable
 from streamrt.errors import ArgumentTypeError, InvalidOperationError
-from streamrt.joins import TableLookup
 from streamrt.runtime.driver.starting.definition import ApplicationDefinition
 from streamrt.topics import Topic
 from streamrt.topology import SourceOperator
@@ -54,15 +53,6 @@ class Declarations:
         branch = self._read_topic(topic, shares=topic.name not in self._streams)
         self._streams.add(topic.name)
         return StreamingDataFrame(branch)
-
-    def table_everywhere(self, table: Topic | Table | str) -> TableLookup:
-        """See `Application.table`."""
-        if not _names_table(table):
-            raise ArgumentTypeError(
-                "table(everywhere=True) needs a table with a primary key, such as 'shop.customers', got "
-                f"{type(table).__name__}"
-            )
-        return TableLookup(self._tables.find(table))
 
     def table(
         self, table: Topic | Table | str, store_type: type[Store] | None = None
@@ -110,10 +100,7 @@ class Declarations:
         if _names_table(topic):
             table = self._tables.find(topic)
             if table.kind != "log":
-                what = "an external table" if table.kind == "external" else "a table with a primary key"
-                raise InvalidOperationError(
-                    f"a source into {table.name}, {what}, is not there yet: produce to a topic or to a table without one"
-                )
+                raise InvalidOperationError(_why_no_source_into(table))
             topic = table.topic
         if topic is not None and not isinstance(topic, Topic):
             raise ArgumentTypeError(f"add_source(topic=...) must be a Topic, got {type(topic).__name__}")
@@ -146,6 +133,16 @@ class Declarations:
 
 def _name_of(table: object) -> str:
     return repr(table if isinstance(table, str) else getattr(table, "name", table))
+
+
+def _why_no_source_into(table: Table) -> str:
+    if table.kind == "external":
+        return f"a source into {table.name}, an external table, is not there yet: produce to a topic or to a log table"
+    return (
+        f"a source cannot produce to {table.name}, a table with a primary key, which has rows and not their changes: "
+        f"dataframe(source=...) reads the source, and its to_table({table.name!r}) writes rows; change_events=True applies "
+        "events of PostgresCdcSource and MySQLCdcSource"
+    )
 
 
 def _names_table(given: object) -> TypeGuard[Table | str]:

@@ -23,7 +23,7 @@ from streamrt.dataframe import (
     processing,
     reducing,
     stream_join,
-    tables,
+    table_output,
     windowing,
 )
 from streamrt.dataframe.branch import Branch
@@ -275,7 +275,7 @@ class StreamingDataFrame:
     # -- Output --------------------------------------------------------------------------------------------------
 
     to_topic = output.to_topic
-    to_table = tables.to_table
+    to_table = table_output.to_table
 
     def set_timestamp(self, func: Callable[[Any, Any, int, Any], int]) -> StreamingDataFrame:
         """Replace the timestamp of each record.

@@ -1,66 +1,19 @@
-"""Output to tables. `to_table` is a method of `StreamingDataFrame`."""
+"""Tables that frames are written to: how they are found, and what their keys are."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
-from streamrt.dataframe.branch import Branch, Frame
+from streamrt.dataframe.branch import Branch
 from streamrt.errors import ArgumentTypeError, ArgumentValueError, InvalidOperationError
-from streamrt.operators.to_table import TableSinkOperator, ToTable
-from streamrt.relations import UpsertRows
 
 if TYPE_CHECKING:
     from streamrt.tables import Table
 
-__all__ = ["KeyOfRow", "find_table", "make_key_function", "to_table"]
+__all__ = ["KeyOfRow", "find_table", "make_key_function"]
 
-F = TypeVar("F", bound=Frame)
 KeyOfRow = str | Sequence[str] | Callable[[Any], Any]
-
-
-def to_table(self: F, table: Table | str, key: KeyOfRow | None = None) -> F:  # noqa: D417 - a method
-    """Write each value, as a row, to a table: append it, or upsert it if the table has a primary key.
-
-    A value of None deletes the row whose primary key is the record's key; tables without a primary key refuse it.
-
-    Values are checked against the table's schema. One that does not fit is handled as a record that cannot be produced is:
-    by `on_producer_error`, and by the policy of `on_error` for "produce". The row has the timestamp and the headers of the
-    record, and its delivery the guarantee of the application, as with `to_topic`.
-
-    An external table is written by its sink, whose errors are those of `sink()`; its delivery is at least once.
-
-    Args:
-        table: the table, or its name in the catalogue of the application.
-        key: what the key is. A table with key columns takes it from the row, so nothing but their names can be given. For
-            other tables, a function from the value to a text, bytes or None; by default the record's key.
-
-    Returns:
-        This frame; no assignment is needed.
-
-    Raises:
-        InvalidOperationError: if rows cannot be written to the table, because its system is only read.
-        SchemaError: if the table has no schema.
-        TableNotFoundError: if there is no table of this name.
-
-    Example:
-        ```python
-        orders = app.dataframe("shop.orders")
-        orders[orders["total"] > 1_000].to_table("shop.large_orders")
-        ```
-    """
-    found = find_table(self._branch, table)
-    info, home = found.info, found.home
-    chosen = make_key_function(found, key)
-    if info.kind == "external":
-        from streamrt.tables.endpoints.endpoints import endpoint_sink, row_check
-
-        sink = endpoint_sink(info, home)
-        self._branch.add(TableSinkOperator(sink, row_check(info, home), info.name, chosen))
-        return self
-    topic = self._branch.topic_manager.register(found.topic)
-    writes = UpsertRows if info.kind == "primary-key" else ToTable
-    return self._in_place(writes(topic, chosen, None, info.name))
 
 
 def find_table(branch: Branch, table: Table | str) -> Table:

@@ -13,8 +13,6 @@ from streamrt.joins.lookups import (
     SQLiteLookup,
     SQLiteLookupField,
     SQLiteLookupQueryField,
-    TableField,
-    TableLookup,
 )
 from streamrt.joins.merging import OnMerge
 
@@ -32,6 +30,4 @@ __all__ = [
     "SQLiteLookup",
     "SQLiteLookupField",
     "SQLiteLookupQueryField",
-    "TableField",
-    "TableLookup",
 ]

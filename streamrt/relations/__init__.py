@@ -4,6 +4,8 @@ Records between these operators have a `Change` as their value: what the row of 
 decision 60.
 """
 
+from streamrt.relations.apply_changes import ApplyChanges, KeyChanges
+from streamrt.relations.captured import ChangeEvents, ChangeKey, ChangeReader, ChangeRows, IsEventOf
 from streamrt.relations.change import Change
 from streamrt.relations.exact_values import ExactDeserializer, ExactSerializer
 from streamrt.relations.foreign_key_join import (
@@ -18,25 +20,40 @@ from streamrt.relations.foreign_key_join import (
 from streamrt.relations.group_aggregate import GroupAggregate
 from streamrt.relations.map_rows import MapRows
 from streamrt.relations.materialize import Materialize
+from streamrt.relations.present_row import PresentRow
 from streamrt.relations.regroup import Regroup
+from streamrt.relations.row_history import RowHistory
+from streamrt.relations.row_rules import END_AT, START_AT, RowRules
 from streamrt.relations.stream_table_join import StreamTableHow, StreamTableJoin
 from streamrt.relations.table_join import MergeWithKey, TableHow, TableJoin
 from streamrt.relations.to_stream import StreamChanges, ToStream
 from streamrt.relations.upserts import UpsertChanges, UpsertRows
 
 __all__ = [
+    "END_AT",
+    "START_AT",
+    "ApplyChanges",
     "Change",
+    "ChangeEvents",
+    "ChangeKey",
+    "ChangeReader",
+    "ChangeRows",
     "ExactDeserializer",
     "ExactSerializer",
     "ForeignHow",
     "ForeignKey",
     "GroupAggregate",
+    "IsEventOf",
+    "KeyChanges",
     "MapRows",
     "MatchForeignKeys",
     "Materialize",
     "MergeWithKey",
+    "PresentRow",
     "Regroup",
     "ResolveMatches",
+    "RowHistory",
+    "RowRules",
     "SendByKey",
     "SendMatch",
     "StreamChanges",

@@ -10,7 +10,7 @@ from streamrt.records import Headers
 from streamrt.relations.change import pass_on
 from streamrt.topology import Node, Operator, OperatorContext, RecordHandler
 
-__all__ = ["MapRows"]
+__all__ = ["MapRows", "callable_of"]
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class MapRows(Operator):
         return run
 
     def _make_function(self) -> Callable[[Any], Any]:
-        call, column = _callable_of(self.function), self.column
+        call, column = callable_of(self.function), self.column
 
         def keep(row: Any) -> Any:
             return row if call(row) else None
@@ -72,7 +72,8 @@ class MapRows(Operator):
         return words if self.column is None else f"{self.column} = {words}"
 
 
-def _callable_of(function: Callable[[Any], Any] | Expression) -> Callable[[Any], Any]:
+def callable_of(function: Callable[[Any], Any] | Expression) -> Callable[[Any], Any]:
+    """Return a function of a row that computes an expression, or the function itself."""
     if not isinstance(function, Expression):
         return function
     evaluate = function.compile()

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     # With pyarrow, which programs without tables do not wait for.
     from streamrt.tables.descriptions.keys import RowKey
 
-__all__ = ["UpsertChanges", "UpsertRows"]
+__all__ = ["UpsertChanges", "UpsertRows", "topic_and_key"]
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class UpsertRows(ToTable):
     """Upserts each value, as a row, and passes it on. None deletes the row whose primary key is the record's key."""
 
     def build(self, child: RecordHandler, node: Node, context: OperatorContext) -> RecordHandler:  # noqa: D102
-        topic, make_key = _topic_and_key(self)
+        topic, make_key = topic_and_key(self.topic)
         send = context.sender(topic)
 
         def run(value: Any, key: Any, timestamp: int, headers: Headers | None, *, _node: Node = node) -> None:
@@ -41,7 +41,7 @@ class UpsertChanges(ToTable):
     """
 
     def build(self, child: RecordHandler, node: Node, context: OperatorContext) -> RecordHandler:  # noqa: D102
-        topic, make_key = _topic_and_key(self)
+        topic, make_key = topic_and_key(self.topic)
         send, table = context.sender(topic), self.table
 
         def run(value: Any, key: Any, timestamp: int, headers: Headers | None, *, _node: Node = node) -> None:
@@ -58,8 +58,15 @@ class UpsertChanges(ToTable):
         return run
 
 
-def _topic_and_key(operator: ToTable) -> tuple[TableTopic, RowKey]:
-    topic = operator.topic
+def topic_and_key(topic: object) -> tuple[TableTopic, RowKey]:
+    """Return the topic of a table, and the function that returns the primary key of a row.
+
+    Args:
+        topic: the topic.
+
+    Raises:
+        TypeError: if it is not that of a table with a primary key.
+    """
     if not isinstance(topic, TableTopic) or topic.row_key is None:
-        raise TypeError(f"{operator.table} has no primary key")
+        raise TypeError(f"{topic} has no primary key")
     return topic, topic.row_key

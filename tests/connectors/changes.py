@@ -9,13 +9,16 @@ from typing import Any, Protocol
 
 import psycopg
 
+from streamrt import Application
 from streamrt.connectors import StatefulSource
 from streamrt.errors import ConfigurationError, SourceError
+from streamrt.testing import TopologyTestDriver
 from streamrt.testing.connectors import MemorySourceStore, RecordingProducer, SourceRecord
 from tests.connectors.mariadb_server import MariaDB
 from tests.connectors.sources import Run
 from tests.postgres import Postgres
 from tests.support import wait_until
+from tests.unit.table_homes import Tables
 
 PATIENCE_S = 30.0
 
@@ -186,6 +189,34 @@ def wait_for(records: Sequence[SourceRecord], count: int) -> list[Any]:
     found = values(records)
     assert len(found) == count, found
     return found
+
+
+def followed(columns: str) -> Callable[[Sequence[SourceRecord]], set[tuple[Any, ...]]]:
+    """Return the function that returns the rows of a table that applies the records of a source, which are new each time.
+
+    Args:
+        columns: the columns of the table.
+    """
+    tables = Tables()
+    tables.add("shop.rows", columns)
+    app = Application("unused:9092", consumer_group="shop", catalog=tables)  # type: ignore[arg-type]
+    app.dataframe(app.topic("changes")).to_table("shop.rows", change_events=True)
+    driver, done = TopologyTestDriver(app), [0]
+    rows: dict[Any, tuple[Any, ...]] = {}
+
+    def follow(records: Sequence[SourceRecord]) -> set[tuple[Any, ...]]:
+        for record in list(records)[done[0] :]:
+            driver.pipe(
+                "changes", None if record.value is None else json.loads(record.value), timestamp=record.timestamp
+            )
+            done[0] += 1
+        for row in driver.read("shop.rows"):
+            rows.pop(row.key, None)
+            if row.value is not None:
+                rows[row.key] = tuple(row.value.values())
+        return set(rows.values())
+
+    return follow
 
 
 class Writer:

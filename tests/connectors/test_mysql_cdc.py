@@ -20,7 +20,7 @@ from streamrt.secret import collect_secrets
 from streamrt.testing.connectors import MemorySourceStore, StatefulSourceConformance
 from tests.connectors import changes
 from tests.connectors.certificates import certify
-from tests.connectors.changes import living, refused, values, wait_for
+from tests.connectors.changes import followed, living, refused, values, wait_for
 from tests.connectors.mariadb_server import DATABASE, USER, MariaDB, mariadb
 from tests.connectors.sources import Run
 from tests.servers import workspace
@@ -554,3 +554,19 @@ def test_a_log_that_cannot_be_read_ends_the_source(server: MariaDB, table: str) 
     # In the middle of an event.
     store.state().set("position", {**position, "offset": position["offset"] - 7})
     refused(make(server, table, name=name), "log", store=store)
+
+
+def test_a_table_follows_its_origin(server: MariaDB, table: str) -> None:
+    rows = followed("id INT, name STRING, PRIMARY KEY (id)")
+    with living(make(server, table)) as records:
+        wait_for(records, 1)
+        server.execute(
+            f"INSERT INTO {table} VALUES (2, 'bob'), (3, 'eve')",
+            f"UPDATE {table} SET id = 5, name = NULL WHERE id = 2",
+            f"DELETE FROM {table} WHERE id = 3",
+        )
+        wait_for(records, 6)
+        assert rows(records) == set(server.query(f"SELECT id, name FROM {table}")) == {(1, "ann"), (5, None)}
+        server.execute(f"TRUNCATE {table}", f"INSERT INTO {table} VALUES (1, 'new')")
+        wait_for(records, 8)
+        assert rows(records) == {(1, "new")}

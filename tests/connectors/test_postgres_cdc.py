@@ -19,7 +19,7 @@ from streamrt.errors import ConfigurationError
 from streamrt.secret import collect_secrets
 from streamrt.testing.connectors import MemorySourceStore, RecordingProducer, StatefulSourceConformance
 from tests.connectors import changes
-from tests.connectors.changes import living, refused, values, wait_for
+from tests.connectors.changes import followed, living, refused, values, wait_for
 from tests.connectors.sources import Run
 from tests.postgres import DATABASE, USER, Postgres, postgres
 from tests.servers import free_port
@@ -624,3 +624,28 @@ def test_c9_what_the_log_lacks_is_said(server: Postgres, caplog: pytest.LogCaptu
         server.execute(f"UPDATE {name} SET id = 3")
         assert [brief(value)[2] for value in wait_for(records, 2)] == [None, {"id": 3, "big": big}]
     server.execute(f"DROP TABLE {name}")
+
+
+def test_a_table_follows_its_origin(server: Postgres, table: str) -> None:
+    """Rows of a snapshot, changes of the log with values that it leaves out, changed keys and a truncate."""
+    server.execute(f"ALTER TABLE {table} ADD COLUMN big TEXT, ALTER COLUMN name SET STORAGE MAIN")
+    # Kept outside of the row, so that an update of another column does not log it.
+    server.execute(f"ALTER TABLE {table} ALTER COLUMN big SET STORAGE EXTERNAL")
+    server.execute(f"UPDATE {table} SET big = repeat('x', 10000)", f"INSERT INTO {table} VALUES (2, 'bob', 'short')")
+    rows = followed("id INT, name STRING, big STRING, PRIMARY KEY (id)")
+    with living(make(server, table)) as records:
+        wait_for(records, 2)
+        server.execute(
+            f"UPDATE {table} SET name = 'anna' WHERE id = 1",
+            f"UPDATE {table} SET id = 5, big = NULL WHERE id = 2",
+            f"INSERT INTO {table} VALUES (3, 'eve', NULL)",
+            f"DELETE FROM {table} WHERE id = 3",
+        )
+        found = wait_for(records, 7)
+        assert "big" not in found[2]["after"]
+        with psycopg.connect(**server.settings) as connection:
+            present = connection.execute(f"SELECT id, name, big FROM {table}").fetchall()
+        assert rows(records) == set(present) == {(1, "anna", "x" * 10_000), (5, "bob", None)}
+        server.execute(f"TRUNCATE {table}", f"INSERT INTO {table} VALUES (1, 'new', NULL)")
+        wait_for(records, 9)
+        assert rows(records) == {(1, "new", None)}

@@ -175,7 +175,7 @@ def test_refusals_say_what_to_do(tables: Tables) -> None:
         (lambda: app.dataframe("shop.nowhere"), TableNotFoundError, "shop.nowhere"),
         (lambda: app.dataframe("orders"), ArgumentTypeError, "a table such as 'shop.orders'"),
         (lambda: app.dataframe("shop.unknown"), SchemaError, "has no schema"),
-        (lambda: app.add_source(CollectionSource([1]), "shop.customers"), InvalidOperationError, "not there yet"),
+        (lambda: app.add_source(CollectionSource([1]), "shop.customers"), InvalidOperationError, "change_events=True"),
         (lambda: app.add_source(CollectionSource([1]), "city.rides"), InvalidOperationError, "an external table"),
     ):
         with pytest.raises(error, match=text):

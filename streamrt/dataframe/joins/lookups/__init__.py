@@ -12,8 +12,6 @@ from streamrt.joins.lookups import (
     SQLiteLookup,
     SQLiteLookupField,
     SQLiteLookupQueryField,
-    TableField,
-    TableLookup,
 )
 
 __all__ = [
@@ -28,6 +26,4 @@ __all__ = [
     "SQLiteLookup",
     "SQLiteLookupField",
     "SQLiteLookupQueryField",
-    "TableField",
-    "TableLookup",
 ]

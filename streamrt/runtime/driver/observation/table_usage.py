@@ -3,10 +3,9 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from streamrt.joins.lookup import LookupJoin
-from streamrt.joins.lookups import TableLookup
 from streamrt.operators import ToTopic
 from streamrt.operators.to_table import TableSinkOperator
+from streamrt.relations import ApplyChanges
 from streamrt.runtime.driver.starting.definition import ApplicationDefinition
 from streamrt.tables.descriptions.topics import TableTopic
 from streamrt.topology import SourceOperator, Topology
@@ -45,11 +44,7 @@ class TableUsage:
 def _tables_read(topology: Topology) -> set[str]:
     operators = [node.operator for node in topology.sources.values()]
     topics = [each.topic for each in operators if isinstance(each, SourceOperator)]
-    lookups = [node.operator.lookup for node in topology.nodes if isinstance(node.operator, LookupJoin)]
-    return {
-        *(topic.table for topic in topics if isinstance(topic, TableTopic)),
-        *(lookup.table.name for lookup in lookups if isinstance(lookup, TableLookup)),
-    }
+    return {topic.table for topic in topics if isinstance(topic, TableTopic)}
 
 
 def _tables_written(topology: Topology) -> Iterator[str]:
@@ -57,5 +52,5 @@ def _tables_written(topology: Topology) -> Iterator[str]:
         operator = node.operator
         if isinstance(operator, TableSinkOperator):
             yield operator.table
-        elif isinstance(operator, ToTopic) and isinstance(operator.topic, TableTopic):
+        elif isinstance(operator, ApplyChanges | ToTopic) and isinstance(operator.topic, TableTopic):
             yield operator.topic.table
