@@ -5,6 +5,7 @@ import pytest
 from streamrt.tables import Catalog, MemoryCatalog
 from streamrt.testing.memory_topics import MemoryLinks
 from tests.example_programs import load
+from tests.gallery.runs import WITHOUT_APPLICATION
 
 SCORES = {
     "token": {0: 3},
@@ -18,17 +19,6 @@ SCORES = {
         "2 values for 3 columns (table 'demo.events')",
         "a log table has no deletes, and 'demo.events' is one: retention ends its rows",
     ],
-}
-KEYED = {
-    "alice": {"country": "FR", "id": 1, "name": "Alice", "visits": 4},
-    "several": [{"country": "DE", "id": 1, "name": "Carol", "visits": 8}, None],
-    "french": ["Alice", "Bob"],
-    "rows": 3,
-    "copied": 3,
-    "gone": None,
-    "names": ["Alice", "Carol"],
-    "snapshot": ["Alice", "Carol"],
-    "changes": [("-U", "Carol", 8), ("+U", "Carol", 9), ("+I", "Dino", 1), ("-D", "Alice", 4)],
 }
 DETECTED = {
     "texts": ("STRING", "STRING", "STRING"),
@@ -55,11 +45,6 @@ def test_log(catalog: Catalog) -> None:
     assert found == SCORES
 
 
-def test_keyed(catalog: Catalog) -> None:
-    with catalog:
-        assert load("tables_keyed").run(catalog) == KEYED
-
-
 def test_endpoints(catalog: Catalog) -> None:
     module = load("endpoints")
     module.tables(catalog)
@@ -68,3 +53,17 @@ def test_endpoints(catalog: Catalog) -> None:
     module.copy(catalog)
     module.copy(catalog)
     assert module.result(catalog) == (["1", "2", "3"], "3")
+
+
+def test_cdc() -> None:
+    lines = list(WITHOUT_APPLICATION["tables_cdc"](load("tables_cdc")))
+    assert lines[:3] == [
+        "demo.customers:",
+        "  {'id': 124, 'name': 'Raul', 'city': 'Oaxaca'}",
+        "  {'id': 125, 'name': 'Mercedes', 'city': 'Guadalajara'}",
+    ]
+    assert len(lines[3:]) == 1 + 6
+    assert lines[-2:] == [
+        "  {'id': 125, 'name': 'Mercedes', 'city': 'Mexicali', '__START_AT': 5, '__END_AT': 6}",
+        "  {'id': 125, 'name': 'Mercedes', 'city': 'Guadalajara', '__START_AT': 6, '__END_AT': None}",
+    ]
