@@ -55,6 +55,7 @@ from streamrt.errors import (
     end_readably,
     suggest_arguments,
 )
+from streamrt.joins import TableLookup
 from streamrt.kafka import ConnectionConfig, Consumer, Producer, TopicAdmin, TopicConfig
 from streamrt.kafka.completion_token import Offsets
 from streamrt.kafka.connection import connection_of, is_secret_option
@@ -523,21 +524,37 @@ class Application:
         """
         return self._declarations.add_source(source, topic, instances)
 
+    @overload
     def table(
-        self, table: Topic | Table | str, *, store_type: type[Store] | None = None
-    ) -> StreamingTable[StreamingDataFrame]:
+        self,
+        table: Topic | Table | str,
+        *,
+        everywhere: Literal[False] = False,
+        store_type: type[Store] | None = None,
+    ) -> StreamingTable[StreamingDataFrame]: ...
+
+    @overload
+    def table(self, table: Table | str, *, everywhere: Literal[True]) -> TableLookup: ...
+
+    def table(
+        self, table: Topic | Table | str, *, everywhere: bool = False, store_type: type[Store] | None = None
+    ) -> StreamingTable[StreamingDataFrame] | TableLookup:
         """Read a table with a primary key, or a topic, as rows by key that change.
 
         The last record of a key is its present row, and a record without a value deletes it. Each task keeps the rows of its
         partitions in a store. A dataframe of the same topic shares its records.
 
+        With `everywhere`, each process that runs tasks has a copy of all rows in memory instead, in which `join_lookup` finds
+        them by any value.
+
         Args:
             table: a table with a primary key, as an object or by its name in the catalogue; or a topic, by the keys of its
                 records.
+            everywhere: whether all rows are in each process; for tables of up to a million rows.
             store_type: `RocksDBStore` (the default), `MemoryStore`, or another subclass of `Store`.
 
         Returns:
-            The table; a second call for the same one returns the same rows.
+            The table; a second call for the same one returns the same rows. With `everywhere`, a lookup for `join_lookup`.
 
         Raises:
             InvalidOperationError: if the table has no primary key, or its store was chosen before.
@@ -549,9 +566,15 @@ class Application:
             customers = app.table("shop.customers")
             adults = customers[customers["age"] >= 18]
             adults.to_table("shop.adults")
+            countries = app.table("ref.countries", everywhere=True)
+            sdf.join_lookup(countries, {"country": TableField("name")}, on="code")
             ```
         """
-        return self._declarations.table(table, store_type)
+        if not everywhere:
+            return self._declarations.table(table, store_type)
+        if store_type is not None:
+            raise ArgumentValueError("table(everywhere=True, store_type=...): its rows are in memory, and in no store")
+        return self._declarations.table_everywhere(table)
 
     def maintain(self, table: Table | str) -> NoReturn:
         """Refuse to merge partial updates into a table.

@@ -11,6 +11,7 @@ from streamrt.dataframe import StreamingDataFrame
 from streamrt.dataframe.branch import Branch
 from streamrt.dataframe.streaming_table import StreamingTable
 from streamrt.errors import ArgumentTypeError, InvalidOperationError
+from streamrt.joins import TableLookup
 from streamrt.runtime.driver.starting.definition import ApplicationDefinition
 from streamrt.topics import Topic
 from streamrt.topology import SourceOperator
@@ -53,6 +54,15 @@ class Declarations:
         branch = self._read_topic(topic, shares=topic.name not in self._streams)
         self._streams.add(topic.name)
         return StreamingDataFrame(branch)
+
+    def table_everywhere(self, table: Topic | Table | str) -> TableLookup:
+        """See `Application.table`."""
+        if not _names_table(table):
+            raise ArgumentTypeError(
+                "table(everywhere=True) needs a table with a primary key, such as 'shop.customers', got "
+                f"{type(table).__name__}"
+            )
+        return TableLookup(self._tables.find(table))
 
     def table(
         self, table: Topic | Table | str, store_type: type[Store] | None = None

@@ -10,7 +10,7 @@ from streamrt.arguments import checked, checked_choice, type_name
 from streamrt.dataframe.branch import Branch, Frame
 from streamrt.dataframe.streaming_table import StreamingTable
 from streamrt.errors import ArgumentTypeError, ArgumentValueError, argument_error
-from streamrt.joins import AsOfHow, BaseField, BaseLookup, IntervalHow, LookupBuffer, OnMerge
+from streamrt.joins import AsOfHow, BaseField, BaseLookup, IntervalHow, LookupBuffer, OnMerge, TableLookup
 from streamrt.joins.asof import AsOfJoin
 from streamrt.joins.interval import IntervalJoin
 from streamrt.joins.lookup import BufferedLookupJoin, LookupJoin
@@ -190,7 +190,8 @@ def join_lookup(
     """Set columns from data outside Kafka, such as a database.
 
     Args:
-        lookup: `SQLiteLookup`, `PostgresLookup`, or an object of a class derived from `BaseLookup`.
+        lookup: `SQLiteLookup`, `PostgresLookup`, `app.table(table, everywhere=True)`, or an object of a class derived from
+            `BaseLookup`.
         fields: the field to look up for each column.
         on: the value to look up: the name of a column, or a function of value and key. By default it is the
             record's key, which is bytes unless the topic has another key deserializer.
@@ -225,6 +226,8 @@ def join_lookup(
                 "join_lookup(fields=...) must be a dict of column names and fields, which are objects of classes derived "
                 f"from BaseField; got {column!r}: {type(field).__name__}"
             )
+    if isinstance(lookup, TableLookup):
+        lookup.require_fields(fields)
     if on is not None and not isinstance(on, str):
         require_callable("join_lookup(on=...) takes the name of a column or a function of value and key; it", on)
     pairs = tuple(fields.items())

@@ -13,6 +13,8 @@ from streamrt.joins.lookups import (
     SQLiteLookup,
     SQLiteLookupField,
     SQLiteLookupQueryField,
+    TableField,
+    TableLookup,
 )
 from streamrt.joins.merging import OnMerge
 
@@ -30,4 +32,6 @@ __all__ = [
     "SQLiteLookup",
     "SQLiteLookupField",
     "SQLiteLookupQueryField",
+    "TableField",
+    "TableLookup",
 ]

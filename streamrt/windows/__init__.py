@@ -43,6 +43,7 @@ from streamrt.windows.pane_contexts import (
     TriggerContext,
     WindowContext,
 )
+from streamrt.windows.sketches import ApproxCountDistinct
 from streamrt.windows.statistics import StandardDeviation, Variance
 from streamrt.windows.triggers import (
     ContinuousEventTimeTrigger,
@@ -63,6 +64,7 @@ from streamrt.windows.window import (
 __all__ = [
     "Aggregator",
     "AnyValue",
+    "ApproxCountDistinct",
     "BoolAnd",
     "BoolOr",
     "Collect",

@@ -31,6 +31,7 @@ from streamrt.windows.choices import AnyValue, MaxBy, MinBy, counts_by
 from streamrt.windows.distinct import CountDistinct
 from streamrt.windows.fold import Fold, Packing
 from streamrt.windows.inputs import Pick
+from streamrt.windows.sketches import ApproxCountDistinct
 from streamrt.windows.sums import EMPTY_SUM, add_number, divide_sum, finish_sum
 
 __all__ = ["retracting_fold_of"]
@@ -62,6 +63,8 @@ def _explain(aggregator: Aggregator) -> str:
     kind = type(aggregator).__name__
     if isinstance(aggregator, _ORDERED):
         return f"rows of a table have no order, which {kind} needs; MinBy and MaxBy choose by a column, AnyValue chooses any"
+    if isinstance(aggregator, ApproxCountDistinct):
+        return "a sketch cannot forget the value of a row that changes; CountDistinct counts exactly"
     if isinstance(aggregator, Reduce):
         return (
             "a row that changes must be taken out of the aggregate, and Reduce has no function for that; derive a class from "

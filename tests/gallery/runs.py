@@ -205,6 +205,11 @@ def _tables_log(module: ModuleType) -> Iterator[str]:
     yield from (f"{what}: {shown[what]!r}" for what in ("token", "scores", "first", "rest"))
 
 
+def _tables_keyed(module: ModuleType) -> Iterator[str]:
+    with Catalog(store=MemoryCatalog(), links=MemoryLinks()) as catalog:
+        yield from (f"{what}: {shown!r}" for what, shown in module.run(catalog).items())
+
+
 def _tables_cdc(module: ModuleType) -> Iterator[str]:
     catalog = Catalog(store=MemoryCatalog(), links=MemoryLinks())
     module.tables(catalog)
@@ -248,6 +253,7 @@ def _demo(module: ModuleType) -> Iterator[str]:
 WITHOUT_APPLICATION: dict[str, Callable[[ModuleType], Iterator[str]]] = {
     "tables_cdc": _tables_cdc,
     "tables_log": _tables_log,
+    "tables_keyed": _tables_keyed,
     "endpoints": _endpoints,
     "endpoints_sse": _endpoints_sse,
     "test_thermostat": _test_thermostat,

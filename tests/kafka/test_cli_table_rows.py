@@ -1,4 +1,4 @@
-"""`streamrt table scan`, `tail`, `write` and `schema detect`, with a broker."""
+"""`streamrt table scan`, `get`, `tail`, `write`, `delete` and `schema detect`, with a broker."""
 
 import json
 from pathlib import Path
@@ -73,6 +73,22 @@ def test_rows_and_keys_of_a_table_with_a_primary_key(run: Any, tmp_path: Path) -
     assert wrong.out == f"deleted 1 key of {name}\n"
     assert run("delete", name, stdin="").out == f"deleted 0 keys of {name}\n"
     assert run("scan", name, "--format", "jsonl").lines == [rows[4], rows[0] | {"name": "Ann"}]
+    log_of = run("scan", name, "--changes", "--format", "jsonl", "--columns", "id,name").lines
+    assert [(row["_change_type"], row["id"]) for row in log_of] == [
+        *(("+U", number) for number in range(5)),
+        *(("+U", 0), ("-D", 1), ("-D", 2), ("-D", 3), ("-D", 9)),
+    ]
+    assert run("get", name, '["FR", 4]', '{"id": 0, "country": "FR"}').lines == [rows[4], rows[0] | {"name": "Ann"}]
+    missing = run("get", name, '["FR", 1]', '["FR", 4]', "--columns", "name", "--format", "csv")
+    assert (missing.code, missing.out, missing.err) == (1, "name\nn4\n", 'there is no row with the key ["FR", 1]\n')
+    found = run("get", name, '["FR"]', "--prefix", "--limit", "1", "--format", "table", "--after", deleted["token"])
+    assert [line.split() for line in found.out.splitlines()] == [["country", "id", "name"], ["FR", "0", "Ann"]]
+    assert run("get", name, '["FR", 4]', "--limit", "1").code == 2
+    assert "argument 1: a key must be a JSON array or object" in run("get", name, "7").sentence
+    tailed = run("tail", name, "--from", "5", "--max", "3", "--changes", "full", "--columns", "id,name").lines
+    assert [tuple(row.values()) for row in tailed] == [(0, "n0", "-U"), (0, "Ann", "+U"), (1, "n1", "-D")]
+    tailed = run("tail", name, "--from", "5", "--max", "2", "--metadata", "--columns", "id").lines
+    assert [(row["id"], row["_change_type"], row["_offset"]) for row in tailed] == [(0, "+U", 5), (1, "-D", 6)]
     assert "argument 1: a key must be a JSON array or object" in run("delete", name, "7").sentence
     assert "no primary key, so its rows are appended" in run("write", log, "--upsert", "{}").sentence
     assert "no primary key, so its rows are not deleted" in run("delete", log, "1").sentence

@@ -14,7 +14,7 @@ from streamrt import Offsets
 from streamrt.tables import Catalog
 from tests.example_programs import load
 from tests.support import ROOT, Kafka
-from tests.unit.test_example_tables import DETECTED, FOLLOWED, SCORES
+from tests.unit.test_example_tables import DETECTED, FOLLOWED, KEYED, SCORES
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
@@ -72,6 +72,10 @@ def test_log_as_a_program_that_runs_again(kafka: Kafka, catalog: Catalog) -> Non
         assert taken(found, "demo.events") == {0: 2}
         assert found == SCORES
         assert "demo.events" not in catalog
+
+
+def test_keyed_as_a_program(kafka: Kafka) -> None:
+    assert run_program("tables_keyed", kafka.address) == KEYED
 
 
 @pytest.mark.rows("DK-018", "DK-025", "DK-026")

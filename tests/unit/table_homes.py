@@ -8,6 +8,7 @@ from streamrt.errors import TableNotFoundError
 from streamrt.schema import Schema
 from streamrt.serializers.row_formats import KeyFormat, RowFormat, key_format, row_format
 from streamrt.tables.access.links import TableLinks
+from streamrt.tables.access.shared_resources import SharedResources
 from streamrt.tables.descriptions.connections import Connection
 from streamrt.tables.descriptions.connectors import Connector
 from streamrt.tables.descriptions.info import TableInfo, TableKind
@@ -23,6 +24,7 @@ class Tables:
 
     def __init__(self, connections: Mapping[str, Connection] | None = None, links: TableLinks | None = None) -> None:
         self.links = links or MemoryLinks(auto_create=True)
+        self.resources = SharedResources()
         self.timeout = 10.0
         self.schema_registry = None
         self.permissions = TablePermissions(None)

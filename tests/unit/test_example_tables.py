@@ -20,6 +20,17 @@ SCORES = {
         "a log table has no deletes, and 'demo.events' is one: retention ends its rows",
     ],
 }
+KEYED = {
+    "alice": {"country": "FR", "id": 1, "name": "Alice", "visits": 4},
+    "several": [{"country": "DE", "id": 1, "name": "Carol", "visits": 8}, None],
+    "french": ["Alice", "Bob"],
+    "rows": 3,
+    "copied": 3,
+    "gone": None,
+    "names": ["Alice", "Carol"],
+    "snapshot": ["Alice", "Carol"],
+    "changes": [("-U", "Carol", 8), ("+U", "Carol", 9), ("+I", "Dino", 1), ("-D", "Alice", 4)],
+}
 DETECTED = {
     "texts": ("STRING", "STRING", "STRING"),
     "new": ["city", "ok"],
@@ -43,6 +54,11 @@ def test_log(catalog: Catalog) -> None:
     found = load("tables_log").run(catalog)
     assert found.pop("position").endswith('"at":{"0":2}}}}')
     assert found == SCORES
+
+
+def test_keyed(catalog: Catalog) -> None:
+    with catalog:
+        assert load("tables_keyed").run(catalog) == KEYED
 
 
 def test_endpoints(catalog: Catalog) -> None:

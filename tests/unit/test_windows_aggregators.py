@@ -24,6 +24,7 @@ from streamrt.state.encoding import pack, unpack
 from streamrt.windows import (
     Aggregator,
     AnyValue,
+    ApproxCountDistinct,
     BoolAnd,
     BoolOr,
     Collect,
@@ -55,7 +56,8 @@ MOMENT = datetime(2024, 5, 1, tzinfo=timezone.utc)
 BUILT_IN = [
     kind()
     for name in windows.__all__
-    if issubclass(kind := getattr(windows, name), aggregators._BuiltIn) and kind not in (MinBy, MaxBy)
+    if issubclass(kind := getattr(windows, name), aggregators._BuiltIn)
+    and kind not in (ApproxCountDistinct, MinBy, MaxBy)
 ]
 
 

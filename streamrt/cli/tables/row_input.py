@@ -107,8 +107,8 @@ def parse_key(schema: "Schema", text: str) -> Any:
         return {name: value_of(name, value) for name, value in read.items()}
     if not isinstance(read, list):
         return value_of(names[0], read)
-    # The table refuses a list with fewer or more.
-    return read if len(read) != len(names) else list(map(value_of, names, read))
+    # Prefixes have fewer; the table refuses more.
+    return read if len(read) > len(names) else list(map(value_of, names, read))
 
 
 def _takes_text(schema: "Schema", name: str) -> bool:

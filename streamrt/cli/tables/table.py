@@ -6,7 +6,7 @@ import typer
 
 from streamrt.cli.broker import BrokerOption, ConfigOption, TimeoutOption
 from streamrt.cli.output import JsonOption, echo, examples, print_json, print_table
-from streamrt.cli.tables import table_rows, table_writes
+from streamrt.cli.tables import table_get, table_rows, table_writes
 from streamrt.cli.tables.catalog import CatalogOption, IfExistsChoice, IfExistsOption, open_catalog
 
 if TYPE_CHECKING:
@@ -285,6 +285,7 @@ def drop(
 
 
 table_rows.register(app)
+table_get.register(app)
 table_writes.register(app)
 
 

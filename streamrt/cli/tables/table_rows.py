@@ -48,6 +48,13 @@ class ScanFormat(str, enum.Enum):
     parquet = "parquet"
 
 
+class TailChanges(str, enum.Enum):
+    """What `tail` prints of tables with a primary key."""
+
+    log = "log"
+    full = "full"
+
+
 class TailFormat(str, enum.Enum):
     """How `tail` prints rows."""
 
@@ -71,10 +78,16 @@ def scan(
         typer.Option("--format", help=f"How rows are printed. table shows {_SHOWN}, unless --limit is given."),
     ] = ScanFormat.table,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="File to write, instead of stdout.")] = None,
+    changes: Annotated[
+        bool,
+        typer.Option(
+            "--changes", help="Of a table with a primary key, print upserts and deletes; and the column _change_type."
+        ),
+    ] = False,
     metadata: MetadataOption = False,
     skip_errors: SkipOption = False,
 ) -> None:
-    """Print the rows of a table, from its beginning to its present end."""
+    """Print the rows of a table, from its beginning to its present end; the current ones, if it has a primary key."""
     from streamrt.cli.tables.row_output import open_output, print_rows, write_rows
 
     if scan_format is ScanFormat.parquet and output is None:
@@ -83,11 +96,12 @@ def scan(
     with quiet_pipe(), open_catalog(broker, config, timeout, catalog, need_broker=True) as opened:
         chosen = opened.table(table)
         found = chosen.scan(
-            _column_names(columns),
+            column_names(columns),
             start=place_of(chosen, start, partition, "--from"),
             until=place_of(chosen, until, partition, "--until"),
             partitions=partition,
             limit=most,
+            changes=changes,
             metadata=metadata,
             on_error="skip" if skip_errors else "fail",
         )
@@ -121,11 +135,21 @@ def tail(
     partition: PartitionOption = None,
     most: Annotated[int | None, typer.Option("--max", "-n", min=1, help="Stop after this many rows.")] = None,
     tail_format: Annotated[TailFormat, typer.Option("--format", help="How rows are printed.")] = TailFormat.jsonl,
+    changes: Annotated[
+        TailChanges,
+        typer.Option(
+            help="Of a table with a primary key: upserts and deletes, or full changes, with the rows before them."
+        ),
+    ] = TailChanges.log,
     metadata: MetadataOption = False,
     skip_errors: SkipOption = False,
 ) -> None:
-    """Print rows of a table as they are written, until Ctrl+C. It commits nothing and joins no group."""
+    """Print rows of a table as they are written, until Ctrl+C. It commits nothing and joins no group.
+
+    Rows of a table with a primary key have the column _change_type, as with --metadata.
+    """
     from streamrt.cli.tables.row_output import following, open_output, write_rows
+    from streamrt.tables.rows.decoding import POSITION_COLUMNS
 
     with (
         contextlib.suppress(KeyboardInterrupt),
@@ -134,14 +158,19 @@ def tail(
     ):
         chosen = opened.table(table)
         with chosen.subscribe(
-            _column_names(columns),
+            column_names(columns),
             start=place_of(chosen, start, partition, "--from"),
             partitions=partition,
-            metadata=metadata,
+            changes=changes.value,
+            metadata=metadata or chosen.kind == "primary-key",
             on_error="skip" if skip_errors else "fail",
         ) as stream:
+            names = stream.arrow_schema.names
+            if chosen.kind == "primary-key" and not metadata:
+                names = names[: -len(POSITION_COLUMNS)]
+            batches = (batch.select(names) for batch in following(stream, most))
             with open_output(None) as file:
-                write_rows(file, tail_format.value, stream.arrow_schema.names, following(stream, most))
+                write_rows(file, tail_format.value, names, batches)
             if stream.skipped:
                 note(f"left out {plural(stream.skipped, 'record')} that are not rows")
 
@@ -203,7 +232,9 @@ def register(app: typer.Typer) -> None:
     app.command(
         "tail",
         epilog=examples(
-            "streamrt table tail shop.orders", "streamrt table tail shop.orders --from -10 --max 10 --metadata"
+            "streamrt table tail shop.orders",
+            "streamrt table tail shop.orders --from -10 --max 10 --metadata",
+            "streamrt table tail shop.customers --changes full",
         ),
     )(tail)
     schema = typer.Typer(no_args_is_help=True, help="Schemas of tables.")
@@ -221,7 +252,12 @@ def _schema_group() -> None:
     """Find the schema of a table."""
 
 
-def _column_names(columns: str | None) -> list[str] | None:
+def column_names(columns: str | None) -> list[str] | None:
+    """Return the names in the option `--columns`; None without it.
+
+    Args:
+        columns: the option.
+    """
     if columns is None:
         return None
     names = [name.strip() for name in columns.split(",")]

@@ -4,6 +4,7 @@ from streamrt.joins.lookups.base import BaseField, BaseLookup, CacheInfo, Lookup
 from streamrt.joins.lookups.buffer import LookupBuffer
 from streamrt.joins.lookups.postgres import PostgresLookup, PostgresLookupField, PostgresLookupQueryField
 from streamrt.joins.lookups.sqlite import SQLiteLookup, SQLiteLookupField, SQLiteLookupQueryField
+from streamrt.joins.lookups.table import TableField, TableLookup
 
 __all__ = [
     "BaseField",
@@ -17,4 +18,6 @@ __all__ = [
     "SQLiteLookup",
     "SQLiteLookupField",
     "SQLiteLookupQueryField",
+    "TableField",
+    "TableLookup",
 ]

@@ -13,7 +13,7 @@ from streamrt.serializers.base import MessageField
 from streamrt.serializers.row_formats import KeyFormat, RowFormat
 from streamrt.tables.rows.rows import ChangeType, ScanRecord
 
-__all__ = ["OnBadRecord", "RowReader", "slice_of"]
+__all__ = ["POSITION_COLUMNS", "OnBadRecord", "RowReader", "slice_of"]
 
 logger = logging.getLogger("streamrt.tables")
 
@@ -21,11 +21,12 @@ OnBadRecord = Literal["fail", "skip"]
 """How to treat a record that does not fit the schema: as an error, or with a warning, and reading continues."""
 
 _CHANGE = pa.field("_change_type", pa.string(), nullable=False)
-_POSITION = (
+POSITION_COLUMNS = (
     pa.field("_offset", pa.int64(), nullable=False),
     pa.field("_timestamp", pa.timestamp("ms", tz="UTC"), nullable=False),
     pa.field("_partition", pa.int32(), nullable=False),
 )
+"""Columns that `metadata` adds after `_change_type`."""
 
 
 class RowReader:
@@ -70,7 +71,7 @@ class RowReader:
         self._names = self.schema.names if columns else None
         self._is_skipping = on_error == "skip"
         self._metadata = metadata
-        added = [*([_CHANGE] if changes or metadata else ()), *(_POSITION if metadata else ())]
+        added = [*([_CHANGE] if changes or metadata else ()), *(POSITION_COLUMNS if metadata else ())]
         for each in added:
             if each.name in self.schema.names:
                 raise SchemaError(

@@ -39,6 +39,7 @@ from streamrt.tables.descriptions.topics import TableTopic
 from streamrt.testing.cluster import MemoryCluster
 from streamrt.testing.driver.chunks import ChunkFailedError, ChunkFeeding, Sent, Times
 from streamrt.testing.driver.feeding import Feeding, feeding_of
+from streamrt.testing.driver.lookups import bind_lookups
 from streamrt.testing.driver.offsets import DriverOffsets
 from streamrt.testing.driver.views import ReadableStores
 from streamrt.testing.memory import MemoryClients, Origin, WrittenRecord
@@ -145,6 +146,10 @@ class DriverExecution:
         counts = {name: cluster.topics[name].num_partitions or 1 for name in topology.sources}
         self.offsets = DriverOffsets(cluster, counts)
         self.clients = clients = MemoryClients(lambda: self.now, spec.max_record_bytes, self._topic_settings)
+        read = {name: number for name, number in counts.items() if name not in topology.exchanges}
+        self.tables = DriverTables(catalog, read, clients.written, self._process_appended, lambda: self.now)
+        self.topology = topology = bind_lookups(topology, self.tables.of)
+        spec = replace(spec, topology=topology)
         self.stores = ReadableStores(settings)
         self.watchdog = None if spec.processing_timeout is None else Watchdog(spec.processing_timeout)
         self.tasks = TaskExecutor(spec, clients, self.stores, watchdog=self.watchdog)
@@ -169,8 +174,6 @@ class DriverExecution:
         self._outputs: list[Output] = []
         self._on_message_processed = definition.on_message_processed
         self._closed = False
-        read = {name: number for name, number in counts.items() if name not in topology.exchanges}
-        self.tables = DriverTables(catalog, read, clients.written, self._process_appended, lambda: self.now)
         self.tables.follow(topic for topic in definition.topics.topics.values() if isinstance(topic, TableTopic))
 
     # -- Records and time --------------------------------------------------------------------------------------------

@@ -12,6 +12,8 @@ from streamrt.joins.lookups import (
     SQLiteLookup,
     SQLiteLookupField,
     SQLiteLookupQueryField,
+    TableField,
+    TableLookup,
 )
 
 __all__ = [
@@ -26,4 +28,6 @@ __all__ = [
     "SQLiteLookup",
     "SQLiteLookupField",
     "SQLiteLookupQueryField",
+    "TableField",
+    "TableLookup",
 ]

@@ -3,6 +3,8 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from streamrt.joins.lookup import LookupJoin
+from streamrt.joins.lookups import TableLookup
 from streamrt.operators import ToTopic
 from streamrt.operators.to_table import TableSinkOperator
 from streamrt.relations import ApplyChanges
@@ -44,7 +46,11 @@ class TableUsage:
 def _tables_read(topology: Topology) -> set[str]:
     operators = [node.operator for node in topology.sources.values()]
     topics = [each.topic for each in operators if isinstance(each, SourceOperator)]
-    return {topic.table for topic in topics if isinstance(topic, TableTopic)}
+    lookups = [node.operator.lookup for node in topology.nodes if isinstance(node.operator, LookupJoin)]
+    return {
+        *(topic.table for topic in topics if isinstance(topic, TableTopic)),
+        *(lookup.table.name for lookup in lookups if isinstance(lookup, TableLookup)),
+    }
 
 
 def _tables_written(topology: Topology) -> Iterator[str]:
