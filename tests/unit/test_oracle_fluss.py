@@ -34,6 +34,13 @@ def test_tables_with_a_key() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.rows("FL-052", "FL-053", "FL-067", "FL-068", "FL-069", "FL-075", "FL-076", "FL-077", "FL-079")
+@pytest.mark.rows("FL-160", "FL-161", "FL-162", "FL-163", "FL-164", "FL-171", "FL-172")
+def test_tables_with_a_primary_key() -> None:
+    replay("primary")
+
+
+@pytest.mark.slow
 @pytest.mark.rows("FL-070", "FL-104", "FL-115", "FL-172")
 def test_values_of_each_type() -> None:
     replay("types")

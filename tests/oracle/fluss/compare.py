@@ -30,10 +30,13 @@ _FOUND_BY_CLIENT = ("CLIENT_ERROR", "KeyError", "OverflowError", "TypeError")
 _OF_STEPS = {
     "append": "SchemaMismatchError",
     "create_table": "SchemaError",
+    "delete": "SchemaMismatchError",
+    "lookup": "SchemaMismatchError",
     "misuse": "InvalidOperationError",
     "pandas": "SchemaError",
     "records": "SchemaError",
     "scan": "SchemaError",
+    "upsert": "SchemaMismatchError",
 }
 
 

@@ -237,6 +237,92 @@ def _keyed(chance: random.Random, _seed: int) -> Case:
     return {"columns": columns, "partitions": 3, "key": key, "steps": steps}
 
 
+_KEY_TYPES = ("bool", "int8", "int16", "int32", "int64", "string", "binary", "date", "timestamp", "decimal(10,2)")
+
+
+def _primary(chance: random.Random, _seed: int) -> Case:
+    names = [f"c{index}" for index in range(chance.randint(1, 5))]
+    primary_key = chance.sample(names, chance.randint(1, min(3, len(names))))
+    bucket_key = primary_key[: chance.randint(1, len(primary_key))]
+    columns: list[Column] = []
+    for name in names:
+        in_key = name in primary_key
+        nullable = not in_key and chance.random() < 0.7
+        columns.append([name, chance.choice(_KEY_TYPES if in_key else SIMPLE), nullable])
+    words = {name: word for name, word, _ in columns}
+    # Few values, so that keys are written again, and share their first columns.
+    pools = {name: [_value(chance, words[name], False) for _ in range(2)] for name in primary_key}
+    keys = [[encode(chance.choice(pools[name])) for name in primary_key] for _ in range(5)]
+    steps: list[list[Any]] = []
+    for _ in range(chance.randint(3, 12)):
+        for _ in range(chance.randint(1, 4)):
+            steps.append(_primary_write(chance, columns, primary_key, chance.choice(keys)))
+        steps.append(["flush"])
+        match chance.randrange(6):
+            case 0 | 1:
+                steps.append(["lookup", *_key_in_a_form(chance, primary_key, chance.choice(keys))])
+            case 2:
+                steps.append(["lookup", *_wrong_key(chance, primary_key, chance.choice(keys))])
+            case 3 if len(bucket_key) < len(primary_key):
+                steps.append(["prefix", bucket_key, chance.choice(keys)[: len(bucket_key)]])
+            case 4:
+                steps.append(["changes"])
+            case 5:
+                steps.append(["misuse"])
+    steps += [["flush"], *(["lookup", "list", key] for key in keys), ["changes"]]
+    return {"columns": columns, "partitions": 3, "key": bucket_key, "primary_key": primary_key, "steps": steps}
+
+
+def _primary_write(chance: random.Random, columns: list[Column], primary_key: list[str], key: list[Any]) -> list[Any]:
+    if chance.random() < 0.3:
+        chosen = _wrong_key if chance.random() < 0.2 else _key_in_a_form
+        return ["delete", *chosen(chance, primary_key, key)]
+    _, form, row = _append(chance, columns)
+    forgotten = chance.choice(primary_key)
+    if isinstance(row, dict):
+        row = {"dict": [[name, _of_key(name, value, primary_key, key)] for name, value in row["dict"]]}
+        if chance.random() < 0.1:
+            row["dict"] = [pair for pair in row["dict"] if pair[0] != forgotten]
+    else:
+        names = [name for name, _, _ in columns]
+        row = [_of_key(name, value, primary_key, key) for name, value in zip(names, row, strict=False)] + row[
+            len(names) :
+        ]
+        if chance.random() < 0.1 and len(row) == len(names):
+            row[names.index(forgotten)] = None
+    return ["upsert", form, row]
+
+
+def _of_key(name: str, value: Any, primary_key: list[str], key: list[Any]) -> Any:
+    # A list stands for a value of the wrong type.
+    return key[primary_key.index(name)] if name in primary_key and not isinstance(value, list) else value
+
+
+def _key_in_a_form(chance: random.Random, primary_key: list[str], key: list[Any]) -> list[Any]:
+    form = chance.choice(STARTS)
+    if form != "dict":
+        return [form, key]
+    pairs = [[name, value] for name, value in zip(primary_key, key, strict=True)]
+    chance.shuffle(pairs)
+    return [form, {"dict": pairs}]
+
+
+def _wrong_key(chance: random.Random, primary_key: list[str], key: list[Any]) -> list[Any]:
+    pairs = [[name, value] for name, value in zip(primary_key, key, strict=True)]
+    place = chance.randrange(len(key))
+    match chance.choice(WRONG):
+        case "short":
+            return (
+                ["list", key[:-1]] if chance.random() < 0.5 else ["dict", {"dict": pairs[:place] + pairs[place + 1 :]}]
+            )
+        case "long":
+            return ["tuple", [*key, None]]
+        case "unknown":
+            return ["dict", {"dict": [*pairs, ["nowhere", None]]}]
+        case _:
+            return ["list", [*key[:place], chance.choice([None, [1]]), *key[place + 1 :]]]
+
+
 def _types(_chance: random.Random, seed: int) -> Case:
     word = [*CANDIDATES][seed % len(CANDIDATES)]
     nullable = seed < len(CANDIDATES)
@@ -310,7 +396,7 @@ def _table(chance: random.Random) -> list[Any]:
     return [columns, primary_key, options]
 
 
-_MAKERS = {"log": _log, "keyed": _keyed, "types": _types, "admin": _admin}
+_MAKERS = {"log": _log, "keyed": _keyed, "primary": _primary, "types": _types, "admin": _admin}
 KINDS = tuple(_MAKERS)
 TYPES_CASES = 2 * len(CANDIDATES)
 """How many seeds of the kind `types` differ."""

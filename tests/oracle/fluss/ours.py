@@ -46,17 +46,22 @@ def _answer(method: Callable[..., Any], arguments: list[Any]) -> Any:
 
 
 class _TableSide:
-    """Steps of the kinds `log`, `keyed` and `types`; `tests.oracle.fluss.reference` says what they mean."""
+    """Steps of the kinds `log`, `keyed`, `primary` and `types`; `tests.oracle.fluss.reference` says what they mean."""
 
     def __init__(self, catalog: Catalog, case: Case, resources: ExitStack) -> None:
         self.case = case
         self.resources = resources
         self.arrow = arrow_schema(case["columns"])
         catalog.create_database(DATABASE)
+        primary_key = case.get("primary_key", ())
         self.table: Table = catalog.create_table(
-            f"{DATABASE}.t", Schema(self.arrow), num_partitions=case["partitions"], key=case["key"] or None
+            f"{DATABASE}.t",
+            Schema(self.arrow, primary_key=primary_key),
+            num_partitions=case["partitions"],
+            key=None if primary_key else case["key"] or None,
         )
         self.writer = resources.enter_context(self.table.writer())
+        self.token = self.writer.flush()
         self.marks: list[datetime] = []
         self.streams: dict[str, TableStream] = {}
         self.paused: set[str] = set()
@@ -65,6 +70,34 @@ class _TableSide:
         value = decode(row)
         self.writer.append(tuple(value) if form == "tuple" else value)
         return "ok"
+
+    def upsert(self, form: str, row: Any) -> str:
+        value = decode(row)
+        self.writer.upsert(tuple(value) if form == "tuple" else value)
+        return "ok"
+
+    def delete(self, form: str, key: Any) -> str:
+        value = decode(key)
+        self.writer.delete(tuple(value) if form == "tuple" else value)
+        return "ok"
+
+    def lookup(self, form: str, key: Any) -> Any:
+        value = decode(key)
+        return encode(self.table.get(tuple(value) if form == "tuple" else value, after=self.token))
+
+    def prefix(self, columns: list[str], key: list[Any]) -> list[Any]:
+        rows = self.table.prefix(dict(zip(columns, decode(key), strict=True)), after=self.token)
+        return sorted(map(encode, rows), key=json.dumps)
+
+    def changes(self) -> dict[str, list[Any]]:
+        found: dict[str, list[Any]] = {}
+        ends = self.table.offsets("latest")
+        with self.table.subscribe(start="earliest", changes="full", updates="all") as stream:
+            while not stream.position.covers(ends):
+                for record in stream.poll(timeout=POLL_S):
+                    key = json.dumps([encode(record.row[name]) for name in self.case["primary_key"]])
+                    found.setdefault(key, []).append([record.change_type.short, encode(record.row)])
+        return dict(sorted(found.items()))
 
     def arrow_rows(self, rows: list[Any]) -> str:
         columns = list(zip(*map(decode, rows), strict=True))
@@ -77,9 +110,11 @@ class _TableSide:
         return "ok"
 
     def flush(self) -> int:
-        token = self.writer.flush()
+        token = self.token = self.writer.flush()
         ends = self.table.offsets("latest")
         assert ends.covers(token)
+        if "primary_key" in self.case:
+            return 0
         return sum(ends.values())
 
     def mark(self) -> str:
@@ -152,7 +187,8 @@ class _TableSide:
         return "ok"
 
     def misuse(self) -> str:
-        self.writer.upsert(dict.fromkeys(self.arrow.names))
+        row = dict.fromkeys(self.arrow.names)
+        (self.writer.append if "primary_key" in self.case else self.writer.upsert)(row)
         return "ok"
 
     def keys(self) -> dict[str, Any]:
