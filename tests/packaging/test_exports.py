@@ -172,7 +172,7 @@ def test_clients_stores_and_joins_export_what_programs_construct_subclass_or_cat
     assert exported["streamrt.joins"] == {
         *("AsOfHow", "BaseField", "BaseLookup", "IntervalHow", "LookupBuffer", "LookupUnavailableError", "OnMerge"),
         *("PostgresLookup", "PostgresLookupField", "PostgresLookupQueryField"),
-        *("SQLiteLookup", "SQLiteLookupField", "SQLiteLookupQueryField"),
+        *("SQLiteLookup", "SQLiteLookupField", "SQLiteLookupQueryField", "TableField", "TableLookup"),
     }
 
 
