@@ -46,6 +46,7 @@ class Branch:
         updates: whether the values are changes of rows, as below a table.
         key_columns: the columns whose value is the key of the records, or the list of whose values is it, if there are
             several; None if it is not known.
+        moved: whether keys are in other partitions than those in which they would be written.
     """
 
     builder: TopologyBuilder
@@ -57,6 +58,7 @@ class Branch:
     tables: Callable[[str], Table] | None = None
     updates: bool = False
     key_columns: tuple[str, ...] | None = None
+    moved: bool = False
 
     @property
     def topics(self) -> tuple[Topic, ...]:
@@ -125,6 +127,14 @@ class Branch:
         """Return this position, at which values are not changes of rows."""
         return replace(self, updates=False)
 
+    def rekeyed(self, name: str) -> Branch:
+        """Return this position, at which an operator has given records other keys without sending them.
+
+        Args:
+            name: its name, which becomes part of the names of stores.
+        """
+        return replace(self, groups=(*self.groups, name), moved=True, key_columns=None)
+
     def side_output(self, tag: str) -> Branch:
         """Return the position below a side output of the nearest operator that has made a new frame.
 
@@ -160,7 +170,9 @@ class Branch:
     ) -> Branch:
         """Return the position below the source that an exchange of this branch feeds; the arguments are as for `exchange`."""
         groups = (*self.groups, name)
-        return replace(self, node=source, sources=(source,), groups=groups, keyed=keyed, key_columns=key_columns)
+        return replace(
+            self, node=source, sources=(source,), groups=groups, keyed=keyed, key_columns=key_columns, moved=False
+        )
 
     def with_sources_of(self, others: Sequence[Branch]) -> Branch:
         """Return this position with the sources of other branches of the topology added."""
@@ -191,6 +203,11 @@ class Branch:
                     f"{operator.name}() joins two tables, and one of these is a stream: make it one by as_table()"
                     if operator.updates
                     else f"{operator.name}() needs streams, and one of these is a table: call its to_stream()"
+                )
+            if operator.by_key and branch.moved:
+                raise InvalidOperationError(
+                    f"{operator.name}() would look for keys in other partitions than those in which top() has made them: "
+                    "group the result by its columns before"
                 )
         node = self.builder.add_merge([branch.node for branch in (self, *others)], operator)
         merged = replace(self.meeting(others), node=node, key_columns=None)

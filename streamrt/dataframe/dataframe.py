@@ -24,6 +24,7 @@ from streamrt.dataframe import (
     reducing,
     stream_join,
     table_output,
+    top,
     windowing,
 )
 from streamrt.dataframe.branch import Branch
@@ -455,6 +456,7 @@ class StreamingDataFrame:
     join = stream_join.join
     drop_duplicates = duplicates.drop_duplicates
     over = over.over
+    top = top.top
     join_lookup = joining.join_lookup
 
     # -- Tests without Kafka ---------------------------------------------------------------------------------------

@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
+from streamrt.arguments import checked
 from streamrt.dataframe.branch import Branch
-from streamrt.dataframe.grouping import make_grouping
+from streamrt.dataframe.grouping import column_list, make_grouping
 from streamrt.errors import ArgumentTypeError
 from streamrt.operators.functions import require_name
 from streamrt.operators.group_by import ColumnKey, ColumnsKey
-from streamrt.relations import ExactDeserializer, ExactSerializer, GroupAggregate, Regroup
+from streamrt.relations import ExactDeserializer, ExactSerializer, GroupAggregate, Regroup, TopRows
 from streamrt.state.transactions.timed import TimedTransaction
 from streamrt.windows.aggregation import Aggregation
 
-__all__ = ["GroupedTable", "add_aggregate", "columns_of", "regroup"]
+__all__ = ["GroupedTable", "add_aggregate", "add_top", "columns_of", "regroup"]
 
 T = TypeVar("T")
 # A table.
@@ -57,6 +58,41 @@ class GroupedTable(Generic[T]):
         return self._make_table(
             add_aggregate(self._branch, name, aggregations, self._columns, retracts=True), self._columns
         )
+
+    def top(
+        self,
+        n: int,
+        by: str | list[str],
+        *,
+        descending: bool = True,
+        rank: str = "rank",
+        name: str | None = None,
+    ) -> T:
+        """Keep the first n of the present rows of each group in the order of columns: a table with a row for each rank.
+
+        As `StreamingDataFrame.top`, for rows that change: a row that is deleted, or gets another place, makes room for the
+        next one. So the state holds all rows of a group, and each change reads them: for groups of some thousand rows.
+
+        Args:
+            n: number of rows of each group.
+            by: the column by which rows are ordered, or a list of columns, the first one first.
+            descending: whether the highest values come first.
+            rank: name of the column of the rank.
+            name: part of the name of the store; required for a second `top` of the same groups.
+
+        Returns:
+            The table.
+
+        Raises:
+            InvalidOperationError: if an argument cannot be used, or there is another `top` with the same store.
+
+        Example:
+            ```python
+            app.table("shop.customers").group_by("country").top(3, by="revenue").to_table("shop.best_customers")
+            ```
+        """
+        branch = add_top(self._branch, n, by, descending, rank, name, len(self._columns), retracts=True)
+        return self._make_table(branch, (*self._columns, rank))
 
 
 def regroup(
@@ -111,3 +147,42 @@ def add_aggregate(
     operator = GroupAggregate(aggregation, branch.store(store, TimedTransaction), columns, retracts)
     operator.plan()
     return branch.add(operator).of_tables()
+
+
+def add_top(
+    branch: Branch,
+    n: int,
+    by: Any,
+    descending: bool,
+    rank: str,
+    name: str | None,
+    columns: int,
+    *,
+    retracts: bool,
+) -> Branch:
+    """Add the first rows of each key, and return the position of their changes.
+
+    Args:
+        branch: position of the values, or with `retracts` of the changes.
+        n: number of rows.
+        by: column or columns.
+        descending: whether the highest values come first.
+        rank: name of the column of the rank.
+        name: part of the name of the store.
+        columns: number of columns of the key.
+        retracts: whether rows may be taken back.
+
+    Raises:
+        InvalidOperationError: if an argument cannot be used, or the frame has another `top` with the same store.
+    """
+    checked("top(n)", n, int, "a number of rows, at least 1", lambda count: count >= 1)
+    if not isinstance(by, str | list | tuple):
+        raise ArgumentTypeError(f"top(by=...) takes the name of a column or a list of names, got {type(by).__name__}")
+    order = column_list("top(by=...)", [by] if isinstance(by, str) else by)
+    checked("top(descending=...)", descending, bool, "True or False")
+    checked("top(rank=...)", rank, str, "the name of a column", bool)
+    require_name("top", name)
+    own = "top" if name is None else f"top_{name}"
+    store = branch.own_store(own, "top()", "top(..., name='...')")
+    operator = TopRows(branch.store(store, TimedTransaction), n, order, descending, rank, columns, retracts)
+    return branch.add(operator).of_tables().rekeyed(own)

@@ -27,6 +27,7 @@ from streamrt.relations.row_rules import END_AT, START_AT, RowRules
 from streamrt.relations.stream_table_join import StreamTableHow, StreamTableJoin
 from streamrt.relations.table_join import MergeWithKey, TableHow, TableJoin
 from streamrt.relations.to_stream import StreamChanges, ToStream
+from streamrt.relations.top import TopRows
 from streamrt.relations.upserts import UpsertChanges, UpsertRows
 
 __all__ = [
@@ -63,6 +64,7 @@ __all__ = [
     "TableHow",
     "TableJoin",
     "ToStream",
+    "TopRows",
     "UpsertChanges",
     "UpsertRows",
 ]
