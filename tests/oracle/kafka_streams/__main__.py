@@ -16,7 +16,7 @@ from tests.oracle.kafka_streams.recorded import FOLDER, NUMBERS, record
 
 Case = dict[str, Any]
 
-COUNTS = {"table": 200, "join": 600, "foreign": 600, "aggregate": 300, "lookup": 300}
+COUNTS = {"table": 200, "join": 600, "foreign": 600, "group": 600, "aggregate": 300, "lookup": 300, "composed": 600}
 """How many cases of each kind."""
 
 

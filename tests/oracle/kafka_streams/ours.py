@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from typing import Any, cast
 
 from streamrt import Application, StreamingDataFrame, StreamingTable, Topic
@@ -86,7 +87,11 @@ class _Plans:
     def _foreign(self, left: Plan, right: Plan, column: str, how: TableHow) -> Table:
         # The rows of a group have the column of their key.
         return self._build_table(left).join(
-            self._build_table(right), how=how, on=column, on_merge="keep-left", name=next(self._names)
+            self._build_table(right),
+            how=how,
+            on=_key_of(left, column),
+            on_merge="keep-left",
+            name=next(self._names),
         )
 
     def _aggregate(self, plan: Plan, column: str | None, aggregates: Plan) -> Table:
@@ -99,13 +104,23 @@ class _Plans:
         frame = self._build_stream(plan).filter(lambda row: row[column] is not None)
         return frame.agg(**_aggregators([[name, function, column]]))
 
+    def _group(self, plan: Plan, column: str, aggregates: Plan) -> Table:
+        # A second grouping of the same tables needs a name.
+        groups = self._build_table(plan).group_by(_key_of(plan, column), name=next(self._names))
+        return groups.agg(**_aggregators(aggregates))
+
     def _lookup(self, plan: Plan, table: Plan, how: AsOfHow) -> StreamingDataFrame:
-        other = self.build(table)
-        stream = self._build_stream(plan)
-        return stream.join_asof(other.to_stream() if isinstance(other, StreamingTable) else other, how=how)
+        stream, other = self._build_stream(plan), self.build(table)
+        return stream.join(other, how=how) if table[0] == "table" else stream.join_asof(other, how=how)
+
+
+def _key_of(plan: Plan, column: str) -> str | Callable[[Any], Any]:
+    # Columns of a side that is missing are left out.
+    return (lambda row: row.get(column)) if plan[0] in ("join", "foreign") else column
 
 
 def _aggregators(aggregates: Plan) -> dict[str, Aggregator]:
     return {
-        name: Count() if function == "rows" else _AGGREGATORS[function](column) for name, function, column in aggregates
+        name: Count() if function == "rows" else _AGGREGATORS[function](column, missing="ignore")
+        for name, function, column in aggregates
     }

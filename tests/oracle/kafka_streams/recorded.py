@@ -10,7 +10,7 @@ from typing import Any
 __all__ = ["FOLDER", "NUMBERS", "load", "record"]
 
 FOLDER = Path(__file__).parent / "cases"
-NUMBERS = {"table": 15, "join": 30, "foreign": 30, "aggregate": 20, "lookup": 15}
+NUMBERS = {"table": 15, "join": 30, "foreign": 30, "group": 30, "aggregate": 20, "lookup": 15, "composed": 30}
 """How many cases of each kind are recorded."""
 
 Case = dict[str, Any]
