@@ -74,7 +74,8 @@ class CountWindowOperator(WindowOperator):
             else:
                 transaction.delete_head(prefix)
             outputs = [(low, output(low, high, state, items, transaction)) for _, low, high, state in emitted]
-            plan.release([state for *_, state in full], transaction)
+            if full:
+                plan.release([full[0][3]], transaction)
             # A window that is full is one of several records.
             emit = due(transaction.journal, child) if final else child
             for start, out in outputs:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from streamrt.errors import StateError
-from streamrt.state import MemoryStore, Stamp, StoreIdentity
+from streamrt.state import MemoryStore, RocksDBStore, Stamp, Store, StoreIdentity
 from streamrt.state.journal import Journal
 from streamrt.state.options import RocksDBOptions
 from streamrt.state.transactions.timed import TimedTransaction
@@ -20,9 +20,9 @@ Model = dict[int, dict[bytes, tuple[int, Any]]]
 class Machine:
     """A store partition, and what it should hold."""
 
-    def __init__(self, dice: random.Random) -> None:
+    def __init__(self, dice: random.Random, store: Store) -> None:
         self.dice = dice
-        self.store = MemoryStore("default", "orders", Path("unused"))
+        self.store = store
         self.partition = self.store.open(0)
         # So small that caches are dropped.
         self.options = RocksDBOptions(object_cache_size=dice.choice([2_000, 20_000, 1 << 20]))
@@ -43,6 +43,8 @@ class Machine:
         self.transaction.flush(Stamp(IDENTITY, self.commits, None, None, 0))
         if self.dice.random() < 0.3:
             self.partition.read_cache = None
+            self.partition.close()
+            self.partition = self.store.open(0)
         self.begin()
 
     def change(self) -> None:
@@ -85,9 +87,13 @@ class Machine:
 
 
 @pytest.mark.parametrize("seed", range(500 if LONG else 25))
-def test_counted_values_are_those_of_the_model(seed: int) -> None:
-    dice = random.Random(seed)
-    machine = Machine(dice)
+def test_counted_values_are_those_of_the_model(seed: int, tmp_path: Path) -> None:
+    kind = RocksDBStore if seed % 5 == 0 else MemoryStore
+    run_machine(random.Random(seed), kind("default", "orders", tmp_path))
+
+
+def run_machine(dice: random.Random, store: Store) -> None:
+    machine = Machine(dice, store)
     for _ in range(120):
         before = {number: dict(values) for number, values in machine.model.items()}
         machine.journal.begin()
@@ -104,6 +110,8 @@ def test_counted_values_are_those_of_the_model(seed: int) -> None:
     machine.commit()
     # Nothing is left but the counter.
     assert [key for key, _ in machine.partition.scan(b"\x05", b"\x06")] == []
+    machine.transaction.discard()
+    machine.partition.close()
 
 
 def test_a_transaction_that_is_over_cannot_be_used() -> None:

@@ -9,11 +9,15 @@ from datetime import date, timedelta
 from decimal import Decimal
 from typing import Any
 
+import duckdb
 import pytest
 
 from streamrt import Application, TopicConfig
 from streamrt.errors import ArgumentTypeError, InvalidOperationError, ProcessingError
-from streamrt.relations import Change, GroupAggregate
+from streamrt.relations import Change, GroupAggregate, regroup
+from streamrt.state.transactions import counted_values
+from streamrt.state.transactions.counted_values import CountedValues
+from streamrt.state.transactions.timed import TimedTransaction
 from streamrt.testing import TopologyTestDriver
 from streamrt.windows import (
     Aggregator,
@@ -37,6 +41,8 @@ from streamrt.windows import (
     StandardDeviation,
     Sum,
     Variance,
+    retraction,
+    sums,
 )
 from streamrt.windows.aggregation import Aggregation
 from tests.support import LONG
@@ -156,6 +162,12 @@ def groups_of(rows: dict[str, Row]) -> dict[str, list[Row]]:
 @pytest.mark.parametrize("partitions", [1, 3])
 @pytest.mark.parametrize("seed", range(30 if LONG else 1))
 def test_aggregates_are_those_of_the_present_rows(seed: int, partitions: int) -> None:
+    rows, results = run_history(seed, partitions)
+    compare_with_duckdb(rows, results)
+
+
+def run_history(seed: int, partitions: int) -> tuple[dict[str, Row], dict[str, Row]]:
+    """Compare aggregates with the model after each of many changes; return the rows and the aggregates at the end."""
     dice = random.Random(seed)
     app = Application("unused:9092", consumer_group="shop")
     topic = app.topic("rows", key_deserializer="str", config=TopicConfig(partitions, 1))
@@ -204,6 +216,95 @@ def test_aggregates_are_those_of_the_present_rows(seed: int, partitions: int) ->
             assert found["group"] == group
             for name, (_, model) in AGGREGATES.items():
                 assert same(found[name], model(present)), (number, group, name, found[name], model(present))
+    return rows, results
+
+
+def compare_with_duckdb(rows: dict[str, Row], results: dict[str, Row]) -> None:
+    database = duckdb.connect()
+    database.execute(
+        'CREATE TABLE t ("group" VARCHAR, n BIGINT, x DOUBLE, day DATE, text VARCHAR, bool BOOLEAN, decimal DECIMAL(38, 30))'
+    )
+    made = [make_row(row) for row in rows.values() if row["group"] is not None]
+    columns = ("group", "n", "float", "day", "text", "bool", "decimal")
+    database.executemany(
+        "INSERT INTO t VALUES (?, ?, ?, ?, ?, ?, ?)", [[row[name] for name in columns] for row in made]
+    )
+    answers = database.execute(
+        """SELECT "group", count(*) AS rows, count(text) AS texts, count(*) FILTER (WHERE n < 4) AS few, sum(n) AS total,
+        sum(decimal) AS decimals, avg(n) AS mean, min(day) AS lowest, max(text COLLATE "C") AS highest,
+        count(DISTINCT text) AS users, count(DISTINCT day) AS days, bool_and(bool) AS "all", bool_or(bool) AS some,
+        var_samp(x) FILTER (WHERE abs(x) < 10) AS variance, stddev_pop(n) AS deviation, max_by(n, n) AS n,
+        min_by(day, decimal) AS worst FROM t GROUP BY "group"
+        """
+    )
+    names = [column[0] for column in answers.description]
+    found = {answer[0]: dict(zip(names, answer, strict=True)) for answer in answers.fetchall()}
+    assert found.keys() == results.keys()
+    for group, answer in found.items():
+        del answer["n"]
+        for name, value in answer.items():
+            ours = results[group][name]
+            close = isinstance(value, float) and math.isclose(value, ours, rel_tol=1e-9, abs_tol=1e-12)
+            assert close or same(int(value) if name == "total" else value, ours), (group, name, value, ours)
+
+
+def lose_retractions_of_sums(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(
+        retraction, "add_number", lambda state, value, sign, packing: sums.add_number(state, value, 1, packing)
+    )
+
+
+def keep_values_that_are_taken_back(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(CountedValues, "take", lambda sets, prefix, number, value: 1)
+
+
+def forget_how_often_a_value_occurs(patch: pytest.MonkeyPatch) -> None:
+    real = CountedValues.add
+    patch.setattr(
+        CountedValues,
+        "add",
+        lambda sets, prefix, number, value, by, cell=None: (
+            real(sets, prefix, number, value, by, cell) if sets.take(prefix, number, value) is None else 2
+        ),
+    )
+
+
+def find_stored_values_that_are_gone(patch: pytest.MonkeyPatch) -> None:
+    def edge(sets: Any, prefix: bytes, number: int, *, last: bool = False) -> Any:
+        each = sets._find(prefix, number)
+        stored = sets._partition.scan(each.base, each.base + b"\xff", reverse=last)
+        for key, data in stored:
+            return key[len(each.base) :], counted_values._decode(data)[1]
+        return None
+
+    patch.setattr(CountedValues, "edge", edge)
+
+
+def leave_a_row_in_its_former_group(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(regroup, "_is_same_key", lambda one, other: True)
+
+
+def keep_groups_without_rows(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(TimedTransaction, "delete_head", lambda transaction, prefix: None)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "mutate",
+    [
+        lose_retractions_of_sums,
+        keep_values_that_are_taken_back,
+        forget_how_often_a_value_occurs,
+        find_stored_values_that_are_gone,
+        leave_a_row_in_its_former_group,
+        keep_groups_without_rows,
+    ],
+    ids=lambda mutate: mutate.__name__,
+)
+def test_deliberate_mistakes_are_found(mutate: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    mutate(monkeypatch)
+    with pytest.raises((AssertionError, ProcessingError, KeyError)):
+        run_history(0, 1)
 
 
 def run(aggregations: dict[str, Any], *changes: tuple[str, Any], key: Any = "group") -> list[Any]:
@@ -239,6 +340,24 @@ def test_groups_of_several_columns_and_of_functions() -> None:
 def test_a_column_that_does_not_count_changes_nothing() -> None:
     changes = [("a", {"group": "x", "n": 1, "other": 1}), ("a", {"group": "x", "n": 1, "other": 2})]
     assert run({"n": Sum("n")}, *changes) == [("x", {"group": "x", "n": 1})]
+
+
+def test_aggregates_of_streams_count_distinct_values() -> None:
+    app = Application("unused:9092", consumer_group="shop")
+    visits = (
+        app.dataframe(app.topic("visits")).group_by("page").agg(users=CountDistinct("user"), best=MaxBy("user", by="n"))
+    )
+    visits.to_stream().update(lambda row: None)
+    driver = TopologyTestDriver(app)
+    for n, user in enumerate(("ann", "bob", "ann", None)):
+        driver.pipe("visits", {"page": "/", "user": user, "n": n})
+    values = [value for value, *_ in driver.outputs()]
+    assert values == [
+        {"page": "/", "users": 1, "best": "ann"},
+        {"page": "/", "users": 2, "best": "bob"},
+        {"page": "/", "users": 2, "best": "ann"},
+        {"page": "/", "users": 2, "best": None},
+    ]
 
 
 def test_any_value_stays_while_its_row_does() -> None:
