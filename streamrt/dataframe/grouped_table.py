@@ -36,7 +36,8 @@ class GroupedTable(Generic[T]):
 
         A row that changes is taken out of the aggregates and added again; one that gets another group leaves the former one.
         A group without rows has no row in the result. Sums and means are exact; those of floats are rounded once. The values
-        of `Min`, `Max`, `MinBy`, `MaxBy`, `AnyValue` and `CountDistinct` are kept in the state, with how often they occur.
+        of `Min`, `Max`, `MinBy`, `MaxBy`, `AnyValue` and `CountDistinct` are kept in the state, with how often they occur; so
+        are those of `Collect` and other collectors, which get them in their own order, all for each change of the group.
 
         Args:
             name: part of the name of the store; required for a second `agg` of the same groups.
@@ -137,7 +138,7 @@ def add_aggregate(
         retracts: whether rows may be taken back.
     """
     aggregation = Aggregation.named(**aggregations)
-    if aggregation.collectors:
+    if aggregation.collectors and not retracts:
         collects = ", ".join(collected for collected, _ in aggregation.collectors)
         raise ArgumentTypeError(
             f"agg({collects}=...) would keep every value of a key for ever: collect them in a window, or use an aggregator"

@@ -95,7 +95,7 @@ class GroupAggregate(Operator):
         return run_change if self.retracts else run
 
     def describe(self) -> str:  # noqa: D102
-        return ", ".join(name for name, _ in self.aggregation.aggregators)
+        return ", ".join(name for name, _ in (*self.aggregation.aggregators, *self.aggregation.collectors))
 
     def keeps(self) -> tuple[str, ...]:
         """Return the names of the aggregates, and whether they are those of rows that may be taken back."""

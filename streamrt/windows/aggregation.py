@@ -8,7 +8,7 @@ from streamrt.errors import ArgumentTypeError, ArgumentValueError
 from streamrt.windows.aggregators import Aggregator, Collector, fold_of, pick_of
 from streamrt.windows.fold import Fold, Input, Packing
 from streamrt.windows.inputs import Pick, extractor_of
-from streamrt.windows.retraction import retracting_fold_of
+from streamrt.windows.retraction import collecting_fold_of, retracting_fold_of
 
 __all__ = ["Aggregation", "Plan"]
 
@@ -93,15 +93,9 @@ class Aggregation:
         Raises:
             InvalidOperationError: if an aggregator cannot take values back.
         """
-        folds = [
-            (
-                name,
-                # The states differ from those that only grow.
-                f"{item.state_suffix} of rows" if retracts else item.state_suffix,
-                *(retracting_fold_of(name, item) if retracts else fold_of(item, by_arrival=by_arrival)),
-            )
-            for name, item in self.aggregators
-        ]
+        if retracts:
+            return self._plan_retractions()
+        folds = [(name, item.state_suffix, *fold_of(item, by_arrival=by_arrival)) for name, item in self.aggregators]
         collects = [(name, item.result, pick_of(item, boxed=True)) for name, item in self.collectors]
         fold_picks, item_picks = [pick for *_, pick in folds], [pick for *_, pick in collects]
         if keep_inputs:
@@ -120,6 +114,22 @@ class Aggregation:
             collectors=tuple((name, result, _make_picker(item_picks, pick)) for name, result, pick in collects),
             single=self.single,
         )
+
+    def _plan_retractions(self) -> "Plan":
+        """Return the aggregation of values that may be taken back: all of it is a fold."""
+        parts = [
+            *((name, item, *retracting_fold_of(name, item)) for name, item in self.aggregators),
+            *((name, item, *collecting_fold_of(item)) for name, item in self.collectors),
+        ]
+        picks = _drop_repeated([pick for *_, pick in parts])
+        # The states differ from those that only grow, so they have other names.
+        fold = _join_folds(
+            [
+                (f"{name}/{item.state_suffix} of rows", name, each, _find_pick(picks, pick))
+                for name, item, each, pick in parts
+            ]
+        )
+        return Plan(fold, _make_extractor(picks), None, (), self.single)
 
 
 class Plan(NamedTuple):

@@ -13,6 +13,7 @@ from streamrt.errors import InvalidOperationError
 from streamrt.state.ordered_bytes import order_bytes
 from streamrt.windows.aggregators import (
     Aggregator,
+    Collector,
     Count,
     Earliest,
     First,
@@ -29,12 +30,12 @@ from streamrt.windows.aggregators import (
 )
 from streamrt.windows.choices import AnyValue, MaxBy, MinBy, counts_by
 from streamrt.windows.distinct import CountDistinct
-from streamrt.windows.fold import Fold, Packing
+from streamrt.windows.fold import Fold, Packing, unbox
 from streamrt.windows.inputs import Pick
 from streamrt.windows.sketches import ApproxCountDistinct
 from streamrt.windows.sums import EMPTY_SUM, add_number, divide_sum, finish_sum
 
-__all__ = ["retracting_fold_of"]
+__all__ = ["collecting_fold_of", "retracting_fold_of"]
 
 _ORDERED: Final = (First, Last, Earliest, Latest)
 
@@ -153,6 +154,37 @@ def _make_extreme(
         return None if state is None or state[1] is None else chosen(packing.unpack(state[1]))
 
     return Fold(lambda packing: None, step, result, release=_release, retract=retract)
+
+
+def collecting_fold_of(collector: Collector) -> tuple[Fold, Pick]:
+    """Return the fold of a collector for values that may be taken back, and what it reads of values.
+
+    All values of the group are read for each result. They are in their own order, because rows have none.
+    """
+    finish, pick = collector.result, pick_of(collector, boxed=True)
+
+    def step(state: Any, value: Any, timestamp: int, packing: Packing) -> Any:
+        sets = _sets_of(packing)
+        number = sets.create(packing.owner) if state is None else state
+        # In a list, because the cell of None would stand for no cell.
+        sets.add(packing.owner, number, order_bytes(value), 1, packing.pack([value]))
+        return number
+
+    def retract(state: Any, value: Any, timestamp: int, packing: Packing) -> Any:
+        if state is not None:
+            _sets_of(packing).take(packing.owner, state, order_bytes(value))
+        return state
+
+    def result(state: Any, packing: Packing) -> Any:
+        found = () if state is None else _sets_of(packing).items(packing.owner, state)
+        return finish([packing.unpack(cell)[0] for _, count, cell in found for _ in range(count)])
+
+    def release(state: Any, packing: Packing) -> None:
+        if state is not None:
+            _sets_of(packing).delete(packing.owner, state)
+
+    fold = Fold(lambda packing: None, step, result, release=release, retract=retract)
+    return (unbox(fold) if pick.boxed else fold), pick
 
 
 def _make_distinct() -> Fold:

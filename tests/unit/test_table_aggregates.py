@@ -26,6 +26,7 @@ from streamrt.windows import (
     BoolAnd,
     BoolOr,
     Collect,
+    Collector,
     Count,
     CountDistinct,
     Earliest,
@@ -69,6 +70,12 @@ class Product(Aggregator):
 
     def result(self, value: Any) -> Any:
         return 0 if value[1] else value[0]
+
+
+class Median(Collector):
+    def result(self, items: Any) -> Any:
+        found = list(items)
+        return found[len(found) // 2]
 
 
 def make_row(row: Row) -> Row:
@@ -137,6 +144,14 @@ AGGREGATES: dict[str, tuple[Any, Callable[[list[Row]], Any]]] = {
     ),
     "best": (MaxBy("text", by="n"), lambda rows: max(rows, key=lambda row: row["n"])["text"]),
     "worst": (MinBy("day", by="decimal"), lambda rows: min(rows, key=lambda row: row["n"])["day"]),
+    "numbers": (Collect("n"), lambda rows: sorted(row["n"] for row in rows)),
+    "median": (Median("day"), lambda rows: sorted(known(rows, "day"))[len(rows) // 2]),
+    "bools": (
+        Collect("bool", where=lambda row: row["n"] > 3),
+        lambda rows: sorted(
+            (row["bool"] for row in rows if row["n"] > 3), key=lambda value: (value is not None, value)
+        ),
+    ),
     "product": (Product(), lambda rows: math.prod(row["n"] for row in rows)),
 }
 
@@ -421,4 +436,4 @@ def test_a_class_without_retract_is_refused() -> None:
     with pytest.raises(InvalidOperationError, match=r"define retract\(old, value\) in Longest"):
         groups.agg(n=Longest())
     with pytest.raises(ArgumentTypeError, match="would keep every value"):
-        groups.agg(all=Collect())
+        app.dataframe(app.topic("log")).group_by("group").agg(all=Collect())
