@@ -14,6 +14,7 @@ import pytest
 from streamrt.errors import (
     ArgumentTypeError,
     ArgumentValueError,
+    ConfigurationError,
     InvalidOperationError,
     ProducerError,
     SchemaError,
@@ -209,6 +210,14 @@ def test_columns_of_a_writer(links: MemoryLinks, people: Table) -> None:
         people.writer(columns=["country", "id", "name"])
     with pytest.raises(SchemaError, match=r"leaves out the column 'id' of table 'default.t', which must not be null"):
         people.writer(columns=["country", "name"])
+
+
+def test_rows_of_a_key_stay_in_order(links: MemoryLinks, names: Table) -> None:
+    for value in (False, "false", "False"):
+        with pytest.raises(ConfigurationError, match=r"enable.idempotence=false .* could replace a newer one"):
+            names.writer(options={"enable.idempotence": value})
+    names.writer(options={"enable.idempotence": "true"}).close()
+    create(links, table_info("id INT")).writer(options={"enable.idempotence": False}).close()
 
 
 class TestChanges:

@@ -97,7 +97,7 @@ class ChangeEncoder:
         written, deleted = parsed.written, parsed.deleted
         if self._keys is None:
             return self._rows.frame(parsed.rows)
-        rows = self._rows.frame(parsed.select(written), written)
+        rows = self._rows.frame(parsed.select(written), written) if written else self._rows.rows([])
         if not deleted:
             return rows
         keys = self._keys.frame(parsed.select(deleted), deleted, of_rows=True)

@@ -57,7 +57,7 @@ def open_writer(
     topic, schema = _check_writable(info)
     chosen = dict(options or {})
     assigner = _assigner_of(chosen.pop("assigner", None), info)
-    _refuse_options(chosen)
+    _refuse_options(chosen, is_keyed=info.kind == "primary-key")
     encoder = _encoder_of(info, topic, schema, rows_as(info), keys_as(info), columns, _max_bytes(chosen))
     if writer_id is not None:
         check_writer_id(writer_id)
@@ -146,7 +146,7 @@ def _assigner_of(assigner: object, info: TableInfo) -> str:
     return str(assigner)
 
 
-def _refuse_options(options: Mapping[str, Any]) -> None:
+def _refuse_options(options: Mapping[str, Any], *, is_keyed: bool) -> None:
     for name in options:
         advice = _REFUSED_OPTIONS.get(name) or refusal_of(name)
         if advice is not None:
@@ -154,6 +154,11 @@ def _refuse_options(options: Mapping[str, Any]) -> None:
     for name in ("acks", "request.required.acks"):
         if str(options.get(name)) == "0":
             raise ConfigurationError(f"writer(options=...): {name}=0 is not supported: flush() waits for brokers")
+    if is_keyed and str(options.get("enable.idempotence")).lower() == "false":
+        raise ConfigurationError(
+            "writer(options=...): enable.idempotence=false is not supported for tables with a primary key: a row that is "
+            "sent again could replace a newer one with its key"
+        )
 
 
 def _max_bytes(options: Mapping[str, Any]) -> int:
