@@ -495,7 +495,7 @@ class Table:
         """Return the current row of a key, or None if there is none.
 
         A topic has no index. So the first lookup in a partition reads all of it into a copy in memory, which later lookups
-        share, and which follows the topic until the catalogue is closed: about 400 bytes and the row for each key. Other
+        share, and which follows the topic until the catalogue is closed: about 200 bytes and the row for each key. Other
         lookups answer from it at once. For a large table, or many processes, use `replica` with a store on disk.
 
         Args:

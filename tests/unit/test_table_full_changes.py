@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamrt.errors import ArgumentValueError, SerializationError, StaleTokenError
+from streamrt.records import TopicPartition
 from streamrt.schema import Schema
 from streamrt.tables.access.positions import Start
 from streamrt.tables.reading import old_rows
@@ -197,6 +198,18 @@ def test_deletes_of_rows_that_compaction_has_hidden() -> None:
         assert None not in stream._old_rows._rows[0].values()  # type: ignore[union-attr]
     with customers.subscribe(start="earliest", changes="full") as stream:
         assert fold({}, poll_all(stream, customers)) == by_key(customers.scan())
+
+
+def test_a_key_without_a_row_is_deleted_once() -> None:
+    customers = keyed_table()
+    links = customers.home.links
+    assert isinstance(links, CompactingLinks)
+    put(customers, customer("FR", 1, "a"), customer("FR", 2, "b"))
+    offsets = customers.offsets()
+    put(customers, customer("FR", 1), customer("FR", 1), deletes=True)
+    links.gone.add((TopicPartition("customers", 0), 0))
+    with customers.subscribe(start=offsets, changes="full") as stream:
+        assert shown(poll_all(stream, customers)) == [("-D", 1, None)]
 
 
 def test_topics_and_partitions_that_change(monkeypatch: pytest.MonkeyPatch) -> None:

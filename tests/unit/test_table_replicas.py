@@ -5,6 +5,7 @@ import logging
 import os
 import shutil
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -24,13 +25,15 @@ from streamrt.errors import (
     StaleTokenError,
     StateError,
     StoreLockedError,
+    StoreVersionError,
 )
 from streamrt.kafka.client import KafkaRequestError
 from streamrt.kafka.partitioner import partition_for
+from streamrt.kafka.reading.input_reader import InputBatch
 from streamrt.records import TopicPartition
 from streamrt.state import MemoryStore, RocksDBStore
 from streamrt.tables.replicas import follower
-from streamrt.tables.replicas.partition_rows import following_bytes
+from streamrt.tables.replicas.partition_rows import PartitionRows, StoredRow, following_bytes
 from streamrt.tables.replicas.replica import TableReplica
 from streamrt.tables.table import Table
 from streamrt.testing.memory_topics import _Partition
@@ -365,6 +368,40 @@ def test_a_replica_is_a_dict(kind: str, caplog: Any, monkeypatch: pytest.MonkeyP
             replica.close()
 
     run()
+
+
+def test_lookups_wait_for_the_first_reading(customers: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    goes_on = threading.Event()
+    fetch = follower.TableFollower._fetch_records
+
+    def fetch_later(self: follower.TableFollower) -> None:
+        if goes_on.wait(0.01):
+            fetch(self)
+
+    monkeypatch.setattr(follower.TableFollower, "_fetch_records", fetch_later)
+    with customers.replica() as replica:
+        for read in (replica.get, replica.prefix, customers.get):
+            key: Any = "FR" if read == replica.prefix else ("FR", 1)
+            with pytest.raises(
+                LookupTimeoutError, match=r"customers\[\d\] is at offset 0, and must reach \d; it goes on"
+            ):
+                read(key, timeout=0.2)
+        goes_on.set()
+        assert replica.get(("FR", 1)) == customers.get(("FR", 1)) == customer("FR", 1, "ann")
+
+
+def test_the_stamp_is_that_of_the_rows() -> None:
+    rows = PartitionRows(MemoryStore("table", "t", Path("unused")), "id", 0)
+    rows.begin(5, 9, 1_000, 1_000)
+    assert rows.position == 5
+    assert rows.apply(InputBatch([5, 7], [b"a", None], [b"1", b"2"], [3, 4], [1, 1], None)) == 1
+    stamp = rows._data.stamp
+    assert stamp is not None
+    assert (stamp.changelog_offset, rows.position, stamp.written_at) == (8, 8, 1_000)
+    assert rows.get(b"a") == StoredRow(b"a", b"1", 3, 5)
+    rows._data.write([(b"\x05b", b"\x01" + bytes(16))], stamp)
+    with pytest.raises(StoreVersionError, match="format version 1"):
+        rows.get(b"b")
 
 
 def test_bytes_that_follow_a_prefix() -> None:
