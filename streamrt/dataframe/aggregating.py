@@ -1,18 +1,26 @@
-"""Aggregates without windows, and streams as tables. `agg` and `as_table` are methods of `StreamingDataFrame`."""
+"""Aggregates without windows, and streams as tables. `agg`, `agg_all` and `as_table` are methods of `StreamingDataFrame`."""
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any, Final, TypeVar
 
 from streamrt.dataframe.branch import Branch, Frame
 from streamrt.dataframe.grouped_table import add_aggregate, columns_of
 from streamrt.dataframe.streaming_table import StreamingTable
 from streamrt.operators.functions import require_name
 from streamrt.operators.group_by import Repartition
-from streamrt.relations import Materialize
+from streamrt.relations import ExactDeserializer, ExactSerializer, Materialize
+from streamrt.relations.partial_aggregate import MergeParts, PartialAggregate, WholeKey, make_parts_plan
+from streamrt.state.transactions.timed import TimedTransaction
 from streamrt.tables.descriptions.topics import TableTopic
+from streamrt.topics.durations import milliseconds
+from streamrt.windows.aggregation import Aggregation
 
-__all__ = ["agg", "as_table"]
+__all__ = ["agg", "agg_all", "as_table"]
+
+_EVERY: Final = timedelta(milliseconds=100)
 
 F = TypeVar("F", bound=Frame)
 
@@ -43,6 +51,53 @@ def agg(self: F, name: str | None = None, /, **aggregations: Any) -> StreamingTa
     """
     columns = key_columns(self._branch)
     return StreamingTable(self, add_aggregate(self._branch, name, aggregations, columns, retracts=False), columns)
+
+
+def agg_all(  # noqa: D417 - a method
+    self: F, name: str | None = None, /, *, every: int | timedelta = _EVERY, **aggregations: Any
+) -> StreamingTable[F]:
+    """Aggregate all records of the stream, whatever their keys are: a table with one row.
+
+    Each partition aggregates its own records, and sends what was added to one partition, which merges the parts: so the work
+    is shared by all tasks, and few records pass the internal topic. The row is there once the first part has come.
+
+    Args:
+        name: part of the names of the stores and of the internal topic; required for a second `agg_all` of the same frame.
+        every: how long a partition collects before it sends, in milliseconds or as a timedelta, by the wall clock.
+        **aggregations: the aggregators by column, such as `total=Sum("amount")`.
+
+    Returns:
+        The table. The key of its row is "all".
+
+    Raises:
+        InvalidOperationError: if there is no aggregation, or one cannot be merged from parts: `First` and `Last`, `Collect`,
+            `CountDistinct`, and classes of yours without `merge`; or if this frame has another `agg_all` with the same name.
+
+    Example:
+        ```python
+        orders.agg_all(total=Sum("amount"), orders=Count()).to_stream().to_topic(app.topic("totals"))
+        ```
+    """
+    aggregation = Aggregation.named(**aggregations)
+    make_parts_plan(aggregation)
+    require_name("agg_all", name)
+    every_ms = milliseconds("agg_all(every=...)", every)
+    group = name or "all"
+    # The records of a key need not be together.
+    branch = replace(self._branch, keyed=True)
+    store = branch.own_store(f"part_{group}", "agg_all()", "agg_all('...', total=...)")
+    branch = branch.add(PartialAggregate(aggregation, branch.store(store, TimedTransaction), every_ms))
+    topic = branch.topic_manager.repartition_topic(
+        group,
+        branch.stream_id,
+        value_deserializer=ExactDeserializer(),
+        key_deserializer="str",
+        value_serializer=ExactSerializer(),
+        key_serializer="str",
+    )
+    branch = branch.exchange(Repartition(topic, WholeKey(), group), group)
+    store = branch.own_store("agg_all", "agg_all()", "agg_all('...', total=...)")
+    return StreamingTable(self, branch.add(MergeParts(aggregation, branch.store(store, TimedTransaction))).of_tables())
 
 
 def as_table(self: F, name: str | None = None) -> StreamingTable[F]:  # noqa: D417 - a method

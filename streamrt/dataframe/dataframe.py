@@ -432,6 +432,7 @@ class StreamingDataFrame:
     # -- Tables: see `streamrt.dataframe.aggregating` ------------------------------------------------------------------
 
     agg = aggregating.agg
+    agg_all = aggregating.agg_all
     as_table = aggregating.as_table
 
     # -- Windows: see `streamrt.dataframe.windowing` -----------------------------------------------------------------

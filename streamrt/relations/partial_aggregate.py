@@ -1,0 +1,170 @@
+"""`agg_all`: aggregates of a whole stream in two phases, so that no task processes all records.
+
+Each partition aggregates its records by itself, and now and then sends what has been added since the last time to one
+partition, where the parts are merged. What is sent is forgotten, so parts may be merged in any order, and partitions may come
+and go.
+"""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final, cast
+
+from streamrt.errors import InvalidOperationError
+from streamrt.records import Headers, Tick
+from streamrt.relations.change import pass_on
+from streamrt.state.journal import due
+from streamrt.state.spec import StoreSpec
+from streamrt.state.transactions.timed import NEVER, TimedTransaction
+from streamrt.topology import Node, Operator, OperatorContext, RecordHandler
+from streamrt.windows import First, Last
+from streamrt.windows.aggregation import Aggregation, Plan
+
+__all__ = ["ALL", "MergeParts", "PartialAggregate", "WholeKey", "make_parts_plan"]
+
+ALL: Final = "all"
+"""The key of the only row."""
+
+
+def make_parts_plan(aggregation: Aggregation) -> Plan:
+    """Return an aggregation whose states are those of parts, which are merged.
+
+    Args:
+        aggregation: the aggregation.
+
+    Raises:
+        InvalidOperationError: if an aggregator depends on the order of all records, cannot merge, or keeps values in a store.
+    """
+    for name, item in (*aggregation.collectors, *aggregation.aggregators):
+        reason = None
+        if isinstance(item, First | Last):
+            reason = "the records of different partitions have no order of arrival; Earliest and Latest go by time"
+        elif (name, item) in aggregation.collectors:
+            reason = "it would keep every value for ever; collect values in a window"
+        elif name in aggregation.unmergeable():
+            reason = (
+                f"define merge(a, b) in {type(item).__name__}, so that what partitions have aggregated can be merged"
+            )
+        elif Aggregation.named(**{name: item}).plan().fold.release is not None:
+            reason = "its values are in the store of one task; ApproxCountDistinct can be merged"
+        if reason is not None:
+            raise InvalidOperationError(f"agg_all({name}={item!r}): {reason}")
+    return aggregation.plan(by_arrival=True)
+
+
+@dataclass(frozen=True)
+class WholeKey:
+    """Gives all records the same key. A function for `Repartition`."""
+
+    def __call__(self, value: Any) -> str:
+        """Return the key."""
+        return ALL
+
+
+@dataclass(frozen=True)
+class PartialAggregate(Operator):
+    """Aggregates the records of a partition, and passes on what was added, at most so often.
+
+    Values below are the number of records and their state.
+
+    Attributes:
+        aggregation: the aggregations, by column.
+        store: the store of what has not been passed on.
+        every_ms: after how many milliseconds of the wall clock it is passed on.
+    """
+
+    name: ClassVar[str] = "agg_part"
+    aggregation: Aggregation
+    store: StoreSpec
+    every_ms: int
+
+    def build(self, child: RecordHandler, node: Node, context: OperatorContext) -> RecordHandler:  # noqa: D102
+        plan, store, every = make_parts_plan(self.aggregation), context.store(self.store), self.every_ms
+        fold, prefix = plan.fold, TimedTransaction.prefix(ALL)
+        # Wall clock of the session, set by its first tick.
+        now = 0
+
+        def run(value: Any, key: Any, timestamp: int, headers: Headers | None, *, _node: Node = node) -> None:
+            transaction = cast("TimedTransaction", store())
+            head = transaction.head(prefix)
+            count, state, latest, until = (
+                (0, fold.initial(transaction), timestamp, now + every) if head is None else head
+            )
+            state = fold.step(state, plan.input_of(value), timestamp, transaction)
+            transaction.set_head(prefix, [count + 1, state, max(latest, timestamp), until], until)
+
+        def tick(tick: Tick, *, _node: Node = node) -> None:
+            nonlocal now
+            now = max(now, tick.now)
+            transaction = cast("TimedTransaction", store())
+            for _, found, (count, state, latest, _) in transaction.due(NEVER if tick.final else now):
+                transaction.delete_head(found)
+                due(transaction.journal, child)([count, state], ALL, latest, None)
+
+        context.on_tick(node, tick)
+        return run
+
+    def describe(self) -> str:  # noqa: D102
+        return ", ".join(name for name, _ in self.aggregation.aggregators)
+
+    def keeps(self) -> tuple[str, ...]:
+        """Return the names of the aggregates."""
+        return (*super().keeps(), *self.aggregation.keeps())
+
+    def stores(self) -> tuple[StoreSpec, ...]:  # noqa: D102
+        return (self.store,)
+
+    def wall_clock_stores(self) -> tuple[str, ...]:  # noqa: D102
+        return (self.store.name,)
+
+    @property
+    def holds_back_ms(self) -> int | None:
+        """A part has the time of its latest record, however long it has waited."""
+        return None
+
+    def ends(self) -> bool:
+        """What was added is passed on."""
+        return True
+
+    def timed(self) -> bool:  # noqa: D102
+        return True
+
+
+@dataclass(frozen=True)
+class MergeParts(Operator):
+    """Merges what partitions have aggregated, and passes on each change of the whole.
+
+    Attributes:
+        aggregation: the aggregations, by column.
+        store: the store of the whole.
+    """
+
+    name: ClassVar[str] = "agg_all"
+    passes_on_last: ClassVar[bool] = True
+    aggregation: Aggregation
+    store: StoreSpec
+
+    def build(self, child: RecordHandler, node: Node, context: OperatorContext) -> RecordHandler:  # noqa: D102
+        fold, store = make_parts_plan(self.aggregation).fold, context.store(self.store)
+        merge: Any = fold.merge
+
+        def run(value: Any, key: Any, timestamp: int, headers: Headers | None, *, _node: Node = node) -> None:
+            transaction = cast("TimedTransaction", store())
+            prefix, (added, part) = transaction.prefix(key), value
+            head = transaction.head(prefix)
+            count, state = (0, None) if head is None else head
+            before = fold.result(state, transaction) if count else None
+            state = merge(state, part, transaction) if count else part
+            transaction.set_head(prefix, [count + added, state])
+            transaction.advance(timestamp)
+            pass_on(child, before, fold.result(state, transaction), key, timestamp, None)
+
+        return run
+
+    def describe(self) -> str:  # noqa: D102
+        return ", ".join(name for name, _ in self.aggregation.aggregators)
+
+    def keeps(self) -> tuple[str, ...]:
+        """Return the names of the aggregates."""
+        return (*super().keeps(), *self.aggregation.keeps())
+
+    def stores(self) -> tuple[StoreSpec, ...]:  # noqa: D102
+        return (self.store,)
