@@ -192,11 +192,11 @@ def _make_rules(table: Table, with_events: bool, settings: CaptureSettings) -> R
     if settings.scd == 2:
         _check_history(table)
         key = tuple(column for column in key if column != START_AT)
-    elif START_AT in key:
+    elif START_AT in schema.names or END_AT in schema.names:
         raise ArgumentValueError(
-            f"the primary key of table {name} has the column {START_AT}, so it is a history: give to_table(scd=2)"
+            f"table {name} has a column {START_AT} or {END_AT}, so it is a history: give to_table(scd=2)"
         )
-    data = tuple(column for column in schema.names if settings.scd == 1 or column not in (START_AT, END_AT))
+    data = tuple(column for column in schema.names if column not in (START_AT, END_AT))
     written = set(_chosen_columns("columns", settings.columns, "except_columns", settings.except_columns, data, name))
     written.update(key)
     for field in schema.fields:
@@ -204,14 +204,17 @@ def _make_rules(table: Table, with_events: bool, settings: CaptureSettings) -> R
             raise ArgumentValueError(
                 f"to_table() does not write column {field.name!r} of table {name}, which must not be null: add it to columns"
             )
-    ignored = [column for column in data if column not in key]
-    nulls = settings.ignore_null_updates
-    if not isinstance(nulls, bool):
-        ignored = list(_named("ignore_null_updates", nulls, ignored, name, "column that is not of its key"))
-    elif not nulls:
-        ignored = ignored if with_events else []
-    ignores: Literal["null", "missing"] = "missing" if with_events and nulls is False else "null"
-    return RowRules(schema, key, tuple(column for column in data if column in written), frozenset(ignored), ignores)
+    others = tuple(column for column in data if column not in key)
+    given = settings.ignore_null_updates
+    if isinstance(given, bool):
+        nulls = others if given else ()
+    else:
+        nulls = _named("ignore_null_updates", given, others, name, "column that is not of its key")
+    # Events leave out what the log of the database does not have.
+    ignored = others if with_events else nulls
+    return RowRules(
+        schema, key, tuple(column for column in data if column in written), frozenset(ignored), frozenset(nulls)
+    )
 
 
 def _check_history(table: Table) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final
 
 from streamrt.errors import SchemaMismatchError
 
@@ -27,15 +27,15 @@ class RowRules:
         schema: schema of the table.
         key: names of the columns that identify a row at its origin.
         columns: names of the columns that changes give, with those of the key.
-        ignored: names of the columns that keep their value if a change does not give one.
-        ignores: what does not give a value: "null", or "missing" for a change without the column.
+        ignored: names of the columns that keep their value if a change does not have them.
+        ignored_nulls: those of them that keep it also if a change has null.
     """
 
     schema: Schema
     key: tuple[str, ...]
     columns: tuple[str, ...]
     ignored: frozenset[str] = frozenset()
-    ignores: Literal["null", "missing"] = "null"
+    ignored_nulls: frozenset[str] = frozenset()
 
     @property
     def data_columns(self) -> tuple[str, ...]:
@@ -66,14 +66,14 @@ class RowRules:
             if takes_all:
                 return check
             return lambda row: check({name: value for name, value in row.items() if name in wanted})
-        null_too = self.ignores == "null"
+        nulls = self.ignored_nulls
 
         def author(row: Mapping[str, Any]) -> dict[str, Any]:
             given = {name: value for name, value in row.items() if name in wanted}
             return {
                 name: value
                 for name, value in check(given).items()
-                if name not in ignored or (given.get(name) is not None if null_too else name in given)
+                if name not in ignored or (given.get(name) is not None if name in nulls else name in given)
             }
 
         return author

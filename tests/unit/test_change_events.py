@@ -116,6 +116,7 @@ def test_a_table_with_another_key_than_its_origin() -> None:
 def test_ignored_nulls_of_events() -> None:
     origin = Origin(ignore_null_updates=["note"])
     origin.change("c", None, {"id": 1, "name": "ann", "note": "long"})
+    assert origin.change("u", None, {"id": 1, "note": None}) == {1: (1, "ann", "long")}
     assert origin.change("u", None, {"id": 1, "name": None, "note": None}) == {1: (1, None, "long")}
 
 
