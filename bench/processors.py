@@ -193,6 +193,8 @@ class Bench:
     def watch(self, kind: str, name: str, total: Callable[[], float]) -> None:
         """Nothing is counted."""
 
+    repeats_records = False
+
     def when_complete(self, node: Node, work: Callable[[], None]) -> None:
         """Do it at once."""
         work()

@@ -64,6 +64,8 @@ class TrialContext:
         source: the topic whose operators are being composed; each topic has separate stores.
     """
 
+    repeats_records = False
+
     def __init__(
         self,
         stores: TrialStores,

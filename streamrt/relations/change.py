@@ -1,21 +1,38 @@
 """Changes of rows, and rows in stores."""
 
+from collections.abc import Callable
 from typing import Any, Final, Literal, NamedTuple
 
 from streamrt.records import Headers
 from streamrt.state.encoding import dumps_exact, loads_exact
-from streamrt.topology import RecordHandler
+from streamrt.topology import OperatorContext, RecordHandler
 
-__all__ = ["Change", "ChangeKind", "decode_row", "encode_row", "holds_same_row", "pass_on", "row_time"]
+__all__ = [
+    "Change",
+    "ChangeKind",
+    "PassOn",
+    "decode_row",
+    "drop_unchanged",
+    "encode_row",
+    "holds_same_row",
+    "make_pass_on",
+    "row_time",
+    "rows_differ",
+]
 
 ChangeKind = Literal["+I", "+U", "-D"]
 """What happened to a row: inserted, updated, deleted."""
+
+PassOn = Callable[[Any, Any, Any, int, Headers | None], None]
+"""Function of the former and the present row, and of key, timestamp and headers."""
 
 _TIME_BYTES: Final = 8
 
 
 class Change(NamedTuple):
-    """What the row of a key was, and what it is now; None stands for no row. At most one of them is None.
+    """What the row of a key was, and what it is now; None stands for no row.
+
+    Both are equal, or None, only at least once: see `make_pass_on`.
 
     Attributes:
         before: the former row.
@@ -68,7 +85,48 @@ def holds_same_row(data: bytes | None, other: bytes) -> bool:
     return data is not None and data[_TIME_BYTES:] == other[_TIME_BYTES:]
 
 
-def pass_on(child: RecordHandler, before: Any, after: Any, key: Any, timestamp: int, headers: Headers | None) -> None:
-    """Pass a change to the operators below, unless nothing has changed."""
-    if before != after:
-        child(Change(before, after), key, timestamp, headers)
+def rows_differ(before: Any, after: Any) -> bool:
+    """Return whether two rows differ, also in what compares as equal.
+
+    Example:
+        >>> rows_differ({"a": 1}, {"a": 1}), rows_differ({"a": 1}, {"a": True})
+        (False, True)
+    """
+    return before != after or (before is not after and repr(before) != repr(after))
+
+
+def make_pass_on(child: RecordHandler, context: OperatorContext) -> PassOn:
+    """Return the function that passes a former and a present row to the operators below, unless nothing has changed.
+
+    At least once, it passes on equal rows as well. After a crash, the store of this operator may have what a record has
+    changed, and a store below not: the record is repeated, and is the news that is missing there. Outputs are durable before
+    any store, so operators that write drop them: `drop_unchanged`.
+
+    Args:
+        child: the operators below.
+        context: the services of the task.
+    """
+    repeats = context.repeats_records
+
+    def pass_on(before: Any, after: Any, key: Any, timestamp: int, headers: Headers | None) -> None:
+        if repeats or rows_differ(before, after):
+            child(Change(before, after), key, timestamp, headers)
+
+    return pass_on
+
+
+def drop_unchanged(run: RecordHandler, context: OperatorContext) -> RecordHandler:
+    """Return the function of an operator that writes changes, without rows that stay the same.
+
+    Args:
+        run: the function.
+        context: the services of the task.
+    """
+    if not context.repeats_records:
+        return run
+
+    def run_changed(value: Any, key: Any, timestamp: int, headers: Headers | None) -> None:
+        if rows_differ(*value):
+            run(value, key, timestamp, headers)
+
+    return run_changed

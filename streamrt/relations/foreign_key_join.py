@@ -20,7 +20,7 @@ from typing import Any, ClassVar, Final, Literal
 
 from streamrt.joins.merging import Merge
 from streamrt.records import Headers
-from streamrt.relations.change import decode_row, encode_row, pass_on, row_time
+from streamrt.relations.change import decode_row, encode_row, holds_same_row, make_pass_on, row_time, rows_differ
 from streamrt.state.encoding import dumps_exact, loads_exact
 from streamrt.state.spec import StoreSpec
 from streamrt.topics import Topic
@@ -116,13 +116,14 @@ class Subscribe(_TableExchange):
     foreign_key: ForeignKey
 
     def build(self, child: RecordHandler, node: Node, context: OperatorContext) -> RecordHandler:  # noqa: D102
-        send, foreign_key = context.sender(self.topic), self.foreign_key
+        send, foreign_key, writes = context.sender(self.topic), self.foreign_key, context.repeats_records
 
         def run(value: Any, key: Any, timestamp: int, headers: Headers | None, *, _node: Node = node) -> None:
             former, present = foreign_key(value[0]), foreign_key(value[1])
-            if former == present and (type(former) is type(present) is str or _same_bytes(former, present)):
+            same = former == present and (type(former) is type(present) is str or _same_bytes(former, present))
+            if same and (writes or rows_differ(*value)):
                 return
-            if former is not None:
+            if former is not None and not same:
                 send([key, False], former, timestamp, None)
             if present is not None:
                 send([key, True], present, timestamp, None)
@@ -168,10 +169,14 @@ class MatchForeignKeys(MergeOperator):
 
         def right(value: Any, key: Any, timestamp: int, headers: Headers | None, *, _node: Node = node) -> None:
             state, after = state_of(key, timestamp), value[1]
-            if after is None:
+            data, stored = None if after is None else encode_row(after, timestamp), state.get_bytes(_RIGHT)
+            if stored is None if data is None else holds_same_row(stored, data):
+                # The row was sent before it was stored.
+                return
+            if data is None:
                 state.delete(_RIGHT)
             else:
-                state.set_bytes(_RIGHT, encode_row(after, timestamp))
+                state.set_bytes(_RIGHT, data)
             for subscriber in state.map(_SUBSCRIBERS):
                 child([key, after, timestamp], loads_exact(subscriber.encode()), timestamp, None)
 
@@ -225,7 +230,7 @@ class ResolveMatches(MergeOperator):
 
     def build_inputs(self, child: RecordHandler, node: Node, context: OperatorContext) -> tuple[RecordHandler, ...]:  # noqa: D102
         merge, foreign_key, state_of = self.merge, self.foreign_key, context.state(self.store)
-        needs_right = self.how == "inner"
+        needs_right, pass_on = self.how == "inner", make_pass_on(child, context)
 
         def resolve(state: Any, key: Any, timestamp: int, headers: Headers | None) -> None:
             """Pass on what the present rows make of the joined row."""
@@ -246,7 +251,7 @@ class ResolveMatches(MergeOperator):
                 state.set_bytes(_RESULT, encode_row(row, time))
             elif former is not None:
                 state.delete(_RESULT)
-            pass_on(child, before, row, key, time, headers)
+            pass_on(before, row, key, time, headers)
 
         def left(value: Any, key: Any, timestamp: int, headers: Headers | None, *, _node: Node = node) -> None:
             state, after = state_of(key, timestamp), value[1]

@@ -5,7 +5,7 @@ from typing import Any, ClassVar, cast
 
 from streamrt.joins.notes import Warnings
 from streamrt.records import Headers
-from streamrt.relations.change import pass_on
+from streamrt.relations.change import make_pass_on
 from streamrt.state.spec import StoreSpec
 from streamrt.state.transactions.timed import TimedTransaction
 from streamrt.topology import Node, Operator, OperatorContext, RecordHandler
@@ -44,6 +44,7 @@ class GroupAggregate(Operator):
 
     def build(self, child: RecordHandler, node: Node, context: OperatorContext) -> RecordHandler:  # noqa: D102
         plan, store, columns = self.plan(), context.store(self.store), self.key_columns
+        pass_on = make_pass_on(child, context)
         fold, keyless = plan.fold, Warnings("%s skipped a record without a key: it belongs to no group", node)
 
         def row_of(key: Any, state: Any, packing: TimedTransaction) -> dict[str, Any]:
@@ -61,7 +62,7 @@ class GroupAggregate(Operator):
             state = fold.step(state, plan.input_of(value), timestamp, transaction)
             transaction.set_head(prefix, [count + 1, state])
             transaction.advance(timestamp)
-            pass_on(child, before, row_of(key, state, transaction), key, timestamp, headers)
+            pass_on(before, row_of(key, state, transaction), key, timestamp, headers)
 
         retract: Any = fold.retract
 
@@ -90,7 +91,7 @@ class GroupAggregate(Operator):
                 plan.release((state,), transaction)
                 transaction.delete_head(prefix)
             transaction.advance(timestamp)
-            pass_on(child, before, after, key, timestamp, headers)
+            pass_on(before, after, key, timestamp, headers)
 
         return run_change if self.retracts else run
 

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Literal
 from streamrt.operators.expression import Expression
 from streamrt.operators.functions import function_name
 from streamrt.records import Headers
-from streamrt.relations.change import pass_on
+from streamrt.relations.change import make_pass_on
 from streamrt.topology import Node, Operator, OperatorContext, RecordHandler
 
 __all__ = ["MapRows", "callable_of"]
@@ -42,7 +42,7 @@ class MapRows(Operator):
         return self.does == "assign"
 
     def build(self, child: RecordHandler, node: Node, context: OperatorContext) -> RecordHandler:  # noqa: D102
-        convert = self._make_function()
+        convert, pass_on = self._make_function(), make_pass_on(child, context)
 
         def run(value: Any, key: Any, timestamp: int, headers: Headers | None, *, _node: Node = node) -> None:
             before, after = value
@@ -50,7 +50,7 @@ class MapRows(Operator):
                 before = convert(before)
             if after is not None:
                 after = convert(after)
-            pass_on(child, before, after, key, timestamp, headers)
+            pass_on(before, after, key, timestamp, headers)
 
         return run
 

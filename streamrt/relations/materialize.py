@@ -32,7 +32,7 @@ class Materialize(Operator):
     what: str = ""
 
     def build(self, child: RecordHandler, node: Node, context: OperatorContext) -> RecordHandler:  # noqa: D102
-        state_of = context.state(self.store)
+        state_of, repeats = context.state(self.store), context.repeats_records
         keyless = Warnings("%s skipped a record without a key: rows of a table have one", node)
 
         def run(value: Any, key: Any, timestamp: int, headers: Headers | None, *, _node: Node = node) -> None:
@@ -41,14 +41,14 @@ class Materialize(Operator):
                 return
             state = state_of(key, timestamp)
             stored = state.get_bytes(_ROW)
-            if value is None:
-                if stored is not None:
-                    state.delete(_ROW)
-                    child(Change(decode_row(stored), None), key, timestamp, headers)
-                return
-            data = encode_row(value, timestamp)
-            if not holds_same_row(stored, data):
+            data = None if value is None else encode_row(value, timestamp)
+            changed = stored is not None if data is None else not holds_same_row(stored, data)
+            if changed and data is not None:
                 state.set_bytes(_ROW, data)
+            elif changed:
+                state.delete(_ROW)
+            # At least once, a store below may lack what this one has.
+            if changed or repeats:
                 child(Change(decode_row(stored), value), key, timestamp, headers)
 
         return run

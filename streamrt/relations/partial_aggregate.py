@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Final, cast
 
 from streamrt.errors import InvalidOperationError
 from streamrt.records import Headers, Tick
-from streamrt.relations.change import pass_on
+from streamrt.relations.change import make_pass_on
 from streamrt.state.journal import due
 from streamrt.state.spec import StoreSpec
 from streamrt.state.transactions.timed import NEVER, TimedTransaction
@@ -145,6 +145,7 @@ class MergeParts(Operator):
     def build(self, child: RecordHandler, node: Node, context: OperatorContext) -> RecordHandler:  # noqa: D102
         fold, store = make_parts_plan(self.aggregation).fold, context.store(self.store)
         merge: Any = fold.merge
+        pass_on = make_pass_on(child, context)
 
         def run(value: Any, key: Any, timestamp: int, headers: Headers | None, *, _node: Node = node) -> None:
             transaction = cast("TimedTransaction", store())
@@ -155,7 +156,7 @@ class MergeParts(Operator):
             state = merge(state, part, transaction) if count else part
             transaction.set_head(prefix, [count + added, state])
             transaction.advance(timestamp)
-            pass_on(child, before, fold.result(state, transaction), key, timestamp, None)
+            pass_on(before, fold.result(state, transaction), key, timestamp, None)
 
         return run
 

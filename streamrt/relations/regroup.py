@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from streamrt.records import Headers
+from streamrt.relations.change import drop_unchanged
 from streamrt.state.encoding import dumps_exact
 from streamrt.topics import Topic
 from streamrt.topology import ExchangeOperator, Node, OperatorContext, RecordHandler
@@ -34,6 +35,8 @@ class Regroup(ExchangeOperator):
 
         def run(value: Any, key: Any, timestamp: int, headers: Headers | None, *, _node: Node = node) -> None:
             before, after = value
+            if before is None and after is None:
+                return
             if before is None or after is None:
                 send([before, after], make_key(before if after is None else after), timestamp, headers)
                 return
@@ -44,7 +47,7 @@ class Regroup(ExchangeOperator):
                 send([before, None], former, timestamp, headers)
                 send([None, after], present, timestamp, headers)
 
-        return run
+        return drop_unchanged(run, context)
 
     def multiplies_records(self) -> bool:
         """A change may concern two groups."""

@@ -5,7 +5,7 @@ from typing import Any, ClassVar, Final, Literal
 
 from streamrt.joins.merging import Merge
 from streamrt.records import Headers
-from streamrt.relations.change import decode_row, encode_row
+from streamrt.relations.change import decode_row, encode_row, holds_same_row
 from streamrt.state.spec import StoreSpec
 from streamrt.topology import MergeOperator, Node, OperatorContext, RecordHandler
 
@@ -46,10 +46,11 @@ class StreamTableJoin(MergeOperator):
 
         def table(value: Any, key: Any, timestamp: int, headers: Headers | None, *, _node: Node = node) -> None:
             state, after = state_of(key, timestamp), value[1]
-            if after is None:
+            data, stored = None if after is None else encode_row(after, timestamp), state.get_bytes(_ROW)
+            if data is not None and not holds_same_row(stored, data):
+                state.set_bytes(_ROW, data)
+            elif data is None and stored is not None:
                 state.delete(_ROW)
-            else:
-                state.set_bytes(_ROW, encode_row(after, timestamp))
 
         return stream, table
 

@@ -5,7 +5,7 @@ from typing import Any, ClassVar, Final, Literal
 
 from streamrt.joins.merging import Merge
 from streamrt.records import Headers
-from streamrt.relations.change import decode_row, encode_row, pass_on, row_time
+from streamrt.relations.change import decode_row, encode_row, holds_same_row, make_pass_on, row_time
 from streamrt.state.spec import StoreSpec
 from streamrt.topology import MergeOperator, Node, OperatorContext, RecordHandler
 
@@ -62,7 +62,7 @@ class TableJoin(MergeOperator):
     store: StoreSpec
 
     def build_inputs(self, child: RecordHandler, node: Node, context: OperatorContext) -> tuple[RecordHandler, ...]:  # noqa: D102
-        merge, state_of = self.merge, context.state(self.store)
+        merge, state_of, pass_on = self.merge, context.state(self.store), make_pass_on(child, context)
         needs_left, needs_right = self.how in ("inner", "left"), self.how in ("inner", "right")
 
         def join(left: bytes | None, right: bytes | None) -> Any:
@@ -77,23 +77,23 @@ class TableJoin(MergeOperator):
             state, after = state_of(key, timestamp), value[1]
             stored, other = state.get_bytes(_LEFT), state.get_bytes(_RIGHT)
             data = None if after is None else encode_row(after, timestamp)
-            if data is not None:
+            if data is not None and not holds_same_row(stored, data):
                 state.set_bytes(_LEFT, data)
-            elif stored is not None:
+            elif data is None and stored is not None:
                 state.delete(_LEFT)
             time = timestamp if other is None else max(timestamp, row_time(other))
-            pass_on(child, join(stored, other), join(data, other), key, time, headers)
+            pass_on(join(stored, other), join(data, other), key, time, headers)
 
         def right(value: Any, key: Any, timestamp: int, headers: Headers | None, *, _node: Node = node) -> None:
             state, after = state_of(key, timestamp), value[1]
             other, stored = state.get_bytes(_LEFT), state.get_bytes(_RIGHT)
             data = None if after is None else encode_row(after, timestamp)
-            if data is not None:
+            if data is not None and not holds_same_row(stored, data):
                 state.set_bytes(_RIGHT, data)
-            elif stored is not None:
+            elif data is None and stored is not None:
                 state.delete(_RIGHT)
             time = timestamp if other is None else max(timestamp, row_time(other))
-            pass_on(child, join(other, stored), join(other, data), key, time, headers)
+            pass_on(join(other, stored), join(other, data), key, time, headers)
 
         return left, right
 

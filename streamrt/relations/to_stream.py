@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from streamrt.records import Headers
-from streamrt.relations.change import Change
+from streamrt.relations.change import Change, drop_unchanged
 from streamrt.topology import Node, Operator, OperatorContext, RecordHandler
 
 __all__ = ["StreamChanges", "ToStream"]
@@ -45,7 +45,7 @@ class ToStream(Operator):
             if after is not None:
                 child({**after, "_change_type": value.kind}, key, timestamp, headers)
 
-        return {"new": new, "both": both, "rows": rows}[self.changes]
+        return drop_unchanged({"new": new, "both": both, "rows": rows}[self.changes], context)
 
     def multiplies_records(self) -> bool:
         """An update is two rows."""

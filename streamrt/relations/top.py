@@ -9,7 +9,7 @@ from streamrt.errors import ColumnTypeError, ConfigurationError
 from streamrt.joins.notes import Warnings
 from streamrt.operators.columns import column_of
 from streamrt.records import Headers
-from streamrt.relations.change import pass_on
+from streamrt.relations.change import make_pass_on
 from streamrt.state.encoding import dumps_exact
 from streamrt.state.spec import StoreSpec
 from streamrt.state.transactions.timed import NEVER, TimedTransaction
@@ -58,6 +58,7 @@ class TopRows(Operator):
     def build(self, child: RecordHandler, node: Node, context: OperatorContext) -> RecordHandler:  # noqa: D102
         store, count, by, descending = context.store(self.store), self.count, self.by, self.descending
         several, rank, retracts = self.columns > 1, self.rank, self.retracts
+        pass_on = make_pass_on(child, context)
         keyless = Warnings("%s skipped a record without a key: it belongs to no group", node)
 
         def run(value: Any, key: Any, timestamp: int, headers: Headers | None, *, _node: Node = node) -> None:
@@ -90,7 +91,7 @@ class TopRows(Operator):
                 old, new = (each[place] if place < len(each) else None for each in (before, after))
                 if old is None or new is None or old[0] != new[0]:
                     ranked = [*key, place + 1] if several else [key, place + 1]
-                    pass_on(child, _add_rank(old, rank, place), _add_rank(new, rank, place), ranked, timestamp, headers)
+                    pass_on(_add_rank(old, rank, place), _add_rank(new, rank, place), ranked, timestamp, headers)
 
         return run
 

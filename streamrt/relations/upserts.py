@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from streamrt.errors import ArgumentValueError
 from streamrt.operators.to_table import ToTable
 from streamrt.records import Headers
+from streamrt.relations.change import drop_unchanged
 from streamrt.tables.descriptions.topics import TableTopic
 from streamrt.topology import Node, OperatorContext, RecordHandler
 
@@ -53,9 +54,14 @@ class UpsertChanges(ToTable):
                     f"here. The columns {', '.join(make_key.columns)} must come from the key: group_by() them first"
                 )
             send(after, row_key, timestamp, headers)
+
+        write = drop_unchanged(run, context)
+
+        def run_and_pass_on(value: Any, key: Any, timestamp: int, headers: Headers | None) -> None:
+            write(value, key, timestamp, headers)
             child(value, key, timestamp, headers)
 
-        return run
+        return run_and_pass_on
 
 
 def topic_and_key(topic: object) -> tuple[TableTopic, RowKey]:

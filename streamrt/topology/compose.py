@@ -114,6 +114,7 @@ class _NodeContext:
     ) -> None:
         self._context = context
         self._names = names
+        self.repeats_records: bool = context.repeats_records
         self.side_output: Callable[[str], RecordHandler | None] = sides.get
         self.sender: Callable[..., RecordHandler] = context.sender
         self.show: Callable[[int, Any], None] = context.show

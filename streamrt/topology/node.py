@@ -57,6 +57,10 @@ class AsyncCalls:
 class TaskServices(Protocol):
     """The services of a task for all of its operators."""
 
+    @property
+    def repeats_records(self) -> bool:
+        """Whether a record may be repeated when one store has what it changed, and another one has not: at least once."""
+
     def sender(self, topic: Topic, copies: int = 0) -> RecordHandler:
         """Return the function that serializes a record and produces it to `topic`.
 
@@ -311,6 +315,9 @@ class _InMemory:
     """The parts of their context that exchanges need; their topic is a passage."""
 
     passage: RecordHandler
+
+    repeats_records: ClassVar[bool] = False
+    """Their topic is no output that is durable before stores, so they must drop nothing that is repeated."""
 
     def sender(self, topic: Topic, copies: int = 0) -> RecordHandler:
         return self.passage

@@ -90,6 +90,8 @@ class Surroundings:
         left: value, key, timestamp and headers of what left the branches.
     """
 
+    repeats_records = False
+
     def __init__(self) -> None:
         self.sent: list[tuple[str, Any, Any, int, Headers | None]] = []
         self.sunk: list[tuple[BaseSink, Any, Any, int, Headers | None]] = []

@@ -38,6 +38,8 @@ class Joined:
         outputs: value, key, timestamp and headers of what the join has passed on.
     """
 
+    repeats_records = False
+
     def __init__(self, operator: MergeOperator, folder: Path = Path("unused"), kind: type[Store] = MemoryStore) -> None:
         set_message_context(MessageContext("side", 0, 0, 0))
         self.run = Run(kind, folder)

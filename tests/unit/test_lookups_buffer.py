@@ -44,6 +44,8 @@ def resolved(value: dict[str, Any]) -> bool:
 class Buffered:
     """A buffered lookup with a store whose transactions begin and end when a test says so."""
 
+    repeats_records = False
+
     def __init__(self, **settings: Any) -> None:
         self.lookup = Known()
         self.buffer = LookupBuffer(**{"grace_ms": GRACE, "is_resolved": resolved, **settings})

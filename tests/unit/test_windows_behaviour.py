@@ -85,6 +85,8 @@ class Task:
     def when_complete(self, node: Node, work: Callable[[], None]) -> None:
         work()
 
+    repeats_records = False
+
     def begin_portion(self, node: Node) -> Callable[[], bool]:
         return lambda: False
 

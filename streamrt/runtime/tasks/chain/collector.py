@@ -82,6 +82,7 @@ class OutputCollector:
 
     Attributes:
         task: the active task.
+        repeats_records: whether records may be repeated after some of their effects.
         writer: the target of produced records; that of the active task.
         states: functions that return the state of a key, by store name; those of the active task, set by `use`.
         transactions: the open transactions, by store name; those of the active task, set by `use`.
@@ -110,6 +111,7 @@ class OutputCollector:
         clock: Callable[[], float],
     ) -> None:
         self.task = TaskId("", 0)
+        self.repeats_records = not spec.transactional
         self.writer: RecordWriter = no_writer
         self.deadline = float("inf")
         self.unfinished = False
