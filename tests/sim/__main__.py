@@ -12,6 +12,7 @@ from tests.sim.deployments import DeploymentSimulation
 from tests.sim.ending import EndingSimulation
 from tests.sim.meeting import KINDS
 from tests.sim.recreating import RecreatedSimulation, ResidentRecreatedSimulation
+from tests.sim.relating import KINDS as HOWS
 from tests.sim.resident import ResidentSimulation
 from tests.sim.simulation import Simulation, Violation
 from tests.sim.standbys import StandbySimulation
@@ -68,6 +69,8 @@ def main() -> int:
     parser.add_argument("--broadcasting", choices=GUARANTEES, help="with broadcast state; not with all modes")
     meetings = [f"{kind}-{guarantee}" for kind in KINDS for guarantee in GUARANTEES]
     parser.add_argument("--joining", choices=meetings, help="where frames meet behind exchanges; not with all modes")
+    relations = [f"{how}-{guarantee}" for how in HOWS for guarantee in GUARANTEES]
+    parser.add_argument("--relating", choices=relations, help="with tables that are joined; not with all modes")
     parser.add_argument("--keep-going", action="store_true", help="go on after a failure")
     options = parser.parse_args()
     setup = None
@@ -79,6 +82,9 @@ def main() -> int:
     if options.joining is not None:
         kind, _, guarantee = options.joining.partition("-")
         setup = Setup(guarantee == "exactly-once", True, False, False, joining=kind)
+    if options.relating is not None:
+        how, _, guarantee = options.relating.partition("-")
+        setup = Setup(guarantee == "exactly-once", True, False, False, relating=how)
     if options.broadcasting is not None:
         setup = Setup(options.broadcasting == "exactly-once", True, False, False, broadcasting=True)
     if options.seed is not None:

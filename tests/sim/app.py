@@ -29,6 +29,7 @@ from tests.sim.broker import TOMBSTONES_KEPT_MS, Entry
 from tests.sim.calls import CAPACITY, later
 from tests.sim.meeting import FAR, Meet, inputs_of, match
 from tests.sim.processing import KEPT_SPACES, Remind, RemindModel, twins
+from tests.sim.relating import GROUPS, declare_tables
 from tests.sim.windows import declare_windows
 
 GROUP = "sim"
@@ -175,6 +176,8 @@ class Setup:
         expanding: whether each record becomes two above it, and each timer ends a portion.
         asynchronous: whether asynchronous calls are above the first stage.
         joining: how two frames meet behind exchanges, which is all there is; empty if they do not: see `tests.sim.joining`.
+        relating: how two tables are joined, which is all there is, with an aggregate of the join; empty if they are not: see
+            `tests.sim.relating`.
         broadcasting: whether the records of a second topic are broadcast to a process function, which is all there is.
         windowed: whether there are windows by watermark behind a `group_by`, whose results the application reads again;
             that is all there is.
@@ -198,6 +201,7 @@ class Setup:
     windowed: bool = False
     held: bool = False
     joining: str = ""
+    relating: str = ""
 
     @property
     def timed(self) -> bool:
@@ -212,10 +216,12 @@ class Setup:
     @property
     def has_several_inputs(self) -> bool:
         """Whether tasks have several inputs."""
-        return self.merged or self.broadcasting or bool(self.joining)
+        return self.merged or self.broadcasting or bool(self.joining or self.relating)
 
     @property
     def sources(self) -> tuple[str, ...]:
+        if self.relating:
+            return (SOURCE, OTHER, GROUPS)
         if self.broadcasting:
             return (SOURCE, OTHER, COPIES)
         if self.windowed:
@@ -230,6 +236,8 @@ class Setup:
     @property
     def streams(self) -> dict[str, tuple[str, ...]]:
         """The topics of each stream."""
+        if self.relating:
+            return {f"{SOURCE}--{OTHER}": (SOURCE, OTHER), GROUPS: (GROUPS,)}
         if self.broadcasting:
             return {OTHER: (OTHER,), f"{SOURCE}--{COPIES}": (SOURCE, COPIES)}
         if self.joining:
@@ -238,8 +246,15 @@ class Setup:
             return {**alone, stream_id(merged): merged}
         return {f"{SOURCE}--{OTHER}": self.sources} if self.merged else {topic: (topic,) for topic in self.sources}
 
+    @property
+    def scopes(self) -> dict[str, tuple[str, ...]]:
+        """The topics of each scope, whose stores have partitions of their own."""
+        return {SOURCE: (SOURCE,), OTHER: (OTHER,), **self.streams} if self.relating else self.streams
+
     def sinks(self, topic: str) -> tuple[str, ...]:
         """Return the topics that the records of a source or of a stream lead to."""
+        if self.relating:
+            return (GROUPED_OUT,) if topic == GROUPS else (OUT, GROUPS)
         if topic == AGAIN:
             return (AGAIN_OUT,)
         if self.windowed:
@@ -269,6 +284,8 @@ def specification(setup: Setup, partitions: int) -> TaskSpec:
         return _spec_of(declare_windows(app, held=setup.held), setup, partitions)
     if setup.joining:
         return _spec_of(_joining(app, setup), setup, partitions)
+    if setup.relating:
+        return _spec_of(declare_tables(app, setup.relating, rows_in_groups=setup.transactional), setup, partitions)
     sdf = app.dataframe(app.topic(SOURCE))
     sdf = sdf.concat(app.dataframe(app.topic(OTHER))) if setup.merged else sdf
     sdf = sdf.apply_async(later, timeout=60_000, capacity=CAPACITY) if setup.asynchronous else sdf
@@ -310,10 +327,10 @@ def _joining(app: Application, setup: Setup) -> Application:
 def _spec_of(app: Application, setup: Setup, partitions: int) -> TaskSpec:
     spec = definition_of(app).task_spec(count_outputs=True)
     inputs = [topic for topic in setup.sources if topic not in spec.topology.exchanges]
-    if setup.broadcasting or setup.windowed or setup.joining:
+    if setup.broadcasting or setup.windowed or setup.joining or setup.relating:
         spec = replace(spec, topology=spec.topology.resolve(dict.fromkeys(inputs, partitions)))
     sources = {}
-    for topic, members in setup.streams.items():
+    for topic, members in setup.scopes.items():
         if not spec.topology.stores(topic):
             continue
         names = {store.name: changelog_topic_name(GROUP, topic, store.name) for store in spec.topology.stores(topic)}

@@ -153,11 +153,12 @@ class Checks:
                 entries, stamp = machine.content(name)
                 if stamp is None or stamp.input_offset is None or name in machine.damaged:
                     continue
-                task = TaskId(name[0], name[2])
+                task = self._task(name)
                 end = self._sim.broker.logs[TopicPartition(self._sim.changelogs[name[0], name[1]], name[2])].end
-                found = {each: (stamp.inputs or {}).get(each.topic, stamp.input_offset) for each in inputs(task)}
+                own = [each for each in inputs(task) if each.topic in self._sim.setup.scopes[name[0]]]
+                found = {each: (stamp.inputs or {}).get(each.topic, stamp.input_offset) for each in own}
                 if machine is fresh:
-                    self._check_position(task, name[1], found, positions)
+                    self._check_position(task, name, found, positions)
                 if stamp.changelog_offset == end:
                     self._compare(machine, name[1], task, visible_state(entries, stamp), found)
         for machine in self._sim.machines:
@@ -165,7 +166,7 @@ class Checks:
             for name in machine.partitions():
                 entries, stamp = machine.content(name)
                 if stamp is not None:
-                    task = TaskId(name[0], name[2])
+                    task = self._task(name)
                     self._compare(machine, name[1], task, visible_state(entries, stamp), positions)
                     self._agree(machine, fresh, name)
 
@@ -193,15 +194,22 @@ class Checks:
                 trouble = report.failure or report.interrupted or report.locked
                 raise Wrong(f"{task} cannot be restored on machine {machine.number}: {trouble}")
 
+    def _task(self, name: Name) -> TaskId:
+        """Return the task of a store partition."""
+        topics = set(self._sim.setup.scopes[name[0]])
+        stream = next(stream for stream, inputs in self._sim.setup.streams.items() if topics <= set(inputs))
+        return TaskId(stream, name[2])
+
     def _check_position(
         self,
         task: TaskId,
-        store: str,
+        name: Name,
         found: Mapping[TopicPartition, int],
         positions: Mapping[TopicPartition, int],
     ) -> None:
         """The position in the changelog is the committed offset of each input, or there are only markers in between."""
-        log = self._sim.broker.logs[TopicPartition(self._sim.changelogs[task.stream, store], task.partition)]
+        scope, store, number = name
+        log = self._sim.broker.logs[TopicPartition(self._sim.changelogs[scope, store], number)]
         records = [entry for entry in log.read(0, log.end) if entry.key == POSITION_KEY]
         last = Position.decode(records[-1].value or b"") if records else Position(0, None, 1, None)
         if last.inputs is not None and sum(last.inputs.values()) != last.input_offset:

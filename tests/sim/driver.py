@@ -106,7 +106,7 @@ def find_start(sim: "Simulation", places: Iterable[TopicPartition]) -> Start:
                 if place.topic in topics and note.names_any(scope)
             ]
         metadata[place] = text or sim.spec.commit_metadata.first(place)
-        if not sim.setup.transactional and any(place.topic in sim.setup.streams[topic] for topic, _ in sim.changelogs):
+        if not sim.setup.transactional and any(place.topic in sim.setup.scopes[topic] for topic, _ in sim.changelogs):
             claims[place] = max(sim.broker.now, note.claim + 1)
             initial_offsets[place] = positions[place]
             metadata[place] = claimed(metadata[place], claim=claims[place], owner=note.owner)
@@ -185,7 +185,7 @@ def _position_of_state(sim: "Simulation", place: TopicPartition) -> int:
     found = []
     for (topic, _), changelog in sim.changelogs.items():
         log = sim.broker.logs.get(TopicPartition(changelog, place.partition))
-        if place.topic in sim.setup.streams[topic] and log is not None:
+        if place.topic in sim.setup.scopes[topic] and log is not None:
             position = _last_position(log)
             own = sim.spec.state.sources[topic].topic_id if sim.spec.state is not None else None
             if position is not None and position.topic_id in (None, own):

@@ -44,6 +44,8 @@ from tests.sim.meeting import KINDS
 from tests.sim.process_mutants import EXPANDED, PROCESS_MUTANTS, PROCESSING
 from tests.sim.recreated_mutants import RECREATED, RECREATED_MUTANTS
 from tests.sim.recreating import RecreatedSimulation, ResidentRecreatedSimulation
+from tests.sim.relating import KINDS as HOWS
+from tests.sim.relating_mutants import TABLE_MUTANTS, TABLES
 from tests.sim.resident import ResidentSimulation
 from tests.sim.simulation import Simulation, Violation, replaced
 from tests.sim.snapshot_mutants import SNAPSHOT_MUTANTS, SNAPSHOTS, snapshot_world
@@ -586,6 +588,7 @@ MUTANTS: Mapping[str, tuple[str, bool, tuple[Patch, ...]]] = {
     **SNAPSHOT_MUTANTS,
     **WINDOW_MUTANTS,
     **JOIN_MUTANTS,
+    **TABLE_MUTANTS,
     **RECREATED_MUTANTS,
     **STANDBY_MUTANTS,
 }
@@ -604,6 +607,7 @@ def simulation_of(name: str, seed: int) -> Simulation:
         f"resident {ASYNCHRONOUS}": ResidentSimulation,
         f"resident {BROADCAST}": ResidentSimulation,
         f"resident {JOINING}": ResidentSimulation,
+        f"resident {TABLES}": ResidentSimulation,
         "tokens": TokenSimulation,
         "resident tokens": ResidentTokenSimulation,
     }
@@ -619,6 +623,9 @@ def simulation_of(name: str, seed: int) -> Simulation:
     kind = kinds.get(name.partition(",")[0], Simulation)
     if BROADCAST in name.partition(",")[0]:
         return kind(seed, Setup(transactional, True, False, False, broadcasting=True), mutant=mistake)
+    if TABLES in name.partition(",")[0]:
+        setup = Setup(transactional, True, False, False, relating=HOWS[seed % len(HOWS)])
+        return kind(seed, setup, mutant=mistake)
     if JOINING in name:
         setup = Setup(transactional, True, False, False, joining=KINDS[seed % len(KINDS)])
         return kind(seed, setup, mutant=mistake)

@@ -42,6 +42,7 @@ from tests.sim.clients import Crash, SimClients
 from tests.sim.driver import Attempt, Driver, Wrong, fence
 from tests.sim.joining import JoinChecks
 from tests.sim.meeting import key_of
+from tests.sim.relating_checks import TableChecks
 from tests.sim.stores import Content, Machine, ProcessCatalog
 
 _TRACED = 80
@@ -160,7 +161,7 @@ class Simulation:
         rate = rng.choice((0.003, 0.01, 0.02, 0.04))
         self.faults = faults or Faults(rate, self.setup.transactional or rng.random() < 0.4, None, rng.randint(1, 30))
         self.partitions = 2 if self.setup.grouped else rng.choice((1, 2, 2, 3))
-        if self.setup.broadcasting or self.setup.joining:
+        if self.setup.broadcasting or self.setup.joining or self.setup.relating:
             # With one, there is no topic of copies.
             self.partitions = max(2, self.partitions)
         self.largest = rng.choice((2, 4, 8, 30))
@@ -229,6 +230,8 @@ class Simulation:
         """Return what must hold of the application."""
         if self.setup.joining:
             return JoinChecks(self)
+        if self.setup.relating:
+            return TableChecks(self)
         return BroadcastChecks(self) if self.setup.broadcasting else Checks(self)
 
     # -- The run -------------------------------------------------------------------------------------------------
@@ -256,6 +259,8 @@ class Simulation:
                 replay += f" --asynchronous {kind}"
             if self.setup.joining:
                 replay += f" --joining {self.setup.joining}-{kind}"
+            if self.setup.relating:
+                replay += f" --relating {self.setup.relating}-{kind}"
             if self.setup.broadcasting:
                 replay += f" --broadcasting {kind}"
             if self.setup.processing:

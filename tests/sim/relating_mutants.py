@@ -1,0 +1,103 @@
+"""Deliberate mistakes with tables."""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import streamrt.runtime.tasks.stores.changelog_restore as restore_module
+from streamrt.records import Headers
+from streamrt.relations import Change, Materialize, TableJoin
+from streamrt.state.changelog import restore_changes
+from streamrt.topology import Node, OperatorContext, RecordHandler
+
+TABLES = "tables"
+"""In the names of mutants that are looked for in applications with tables."""
+
+_REAL_MATERIALIZE = Materialize.build
+_REAL_JOIN = TableJoin.build_inputs
+
+
+class _Certain:
+    """The services of a task that believes that no record is repeated."""
+
+    repeats_records = False
+
+    def __init__(self, context: Any) -> None:
+        self._context = context
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._context, name)
+
+
+def _pass_no_equal_rows(self: Materialize, child: RecordHandler, node: Node, context: Any) -> RecordHandler:
+    return _REAL_MATERIALIZE(self, child, node, _Certain(context))
+
+
+def _remember_rows(self: TableJoin, child: RecordHandler, node: Node, context: OperatorContext) -> Any:
+    """Take the former row from memory, as it was passed on last."""
+    rows: dict[Any, Any] = {}
+
+    def pass_on(value: Any, key: Any, timestamp: int, headers: Headers | None) -> None:
+        former, rows[key] = rows.get(key), value[1]
+        child(Change(former, value[1]), key, timestamp, headers)
+
+    return _REAL_JOIN(self, pass_on, node, context)
+
+
+def _lose_retractions(self: TableJoin, child: RecordHandler, node: Node, context: OperatorContext) -> Any:
+    """Pass no deletion on."""
+
+    def pass_on(value: Any, key: Any, timestamp: int, headers: Headers | None) -> None:
+        if value[1] is not None:
+            child(value, key, timestamp, headers)
+
+    return _REAL_JOIN(self, pass_on, node, context)
+
+
+def _forget_deletions(self: TableJoin, child: RecordHandler, node: Node, context: OperatorContext) -> Any:
+    """Keep the row of one side when it is deleted."""
+    left, right = _REAL_JOIN(self, child, node, context)
+
+    def right_rows(value: Any, key: Any, timestamp: int, headers: Headers | None) -> None:
+        if value[1] is not None:
+            right(value, key, timestamp, headers)
+
+    return left, right_rows
+
+
+def _let_updates_overtake(self: TableJoin, child: RecordHandler, node: Node, context: OperatorContext) -> Any:
+    """Hold an insertion until the next change."""
+    held: list[Any] = []
+
+    def pass_on(value: Any, key: Any, timestamp: int, headers: Headers | None) -> None:
+        if value[0] is None and not held:
+            held.append((value, key, timestamp, headers))
+            return
+        child(value, key, timestamp, headers)
+        while held:
+            child(*held.pop())
+
+    return _REAL_JOIN(self, pass_on, node, context)
+
+
+def _restore_no_tombstones(entries: Iterable[tuple[bytes, bytes | None]], *rest: Any) -> Any:
+    return restore_changes((entry for entry in entries if entry[1] is not None), *rest)
+
+
+Patch = tuple[Any, str, Callable[..., Any]]
+
+TABLE_MUTANTS: dict[str, tuple[str, bool, tuple[Patch, ...]]] = {
+    f"{prefix}{what}": ("", transactional, ((where, name, mistake),))
+    for what, guarantees, where, name, mistake in (
+        ("equal rows are never passed on", (False,), Materialize, "build", _pass_no_equal_rows),
+        ("former rows are kept in memory", (True,), TableJoin, "build_inputs", _remember_rows),
+        ("a retraction is lost", (True, False), TableJoin, "build_inputs", _lose_retractions),
+        ("a deletion of one side is forgotten", (True, False), TableJoin, "build_inputs", _forget_deletions),
+        ("an update comes before its insertion", (True,), TableJoin, "build_inputs", _let_updates_overtake),
+        ("a restore skips tombstones", (True, False), restore_module, "restore_changes", _restore_no_tombstones),
+    )
+    for transactional in guarantees
+    for prefix in (
+        f"{TABLES}, {'' if transactional else 'at least once, '}",
+        f"resident {TABLES}, {'' if transactional else 'at least once, '}",
+    )
+}
