@@ -13,6 +13,7 @@ from streamrt.connectors import CSVSource, ListSink, SparkSink
 from streamrt.errors import ConfigurationError, SourceError, StreamRTError, TopicConfigurationError, TopicCreationError
 from streamrt.kafka import TopicConfig
 from streamrt.testing import TopologyTestDriver
+from streamrt.windows import Count
 from tests.unit.apps import application
 from tests.unit.cluster import MemoryCluster
 
@@ -158,6 +159,35 @@ def test_keys_of_a_group_by_that_the_other_side_writes_in_another_form_are_warne
         found = [message for message in caplog.messages if "keys have different formats" in message]
     assert bool(found) == warned
     assert not warned or "(b: str, repartition__group--a--k: json)" in found[0] or "a--k: json, b: str" in found[0]
+
+
+def join_grouped(app: Application, **options: Any) -> None:
+    left, right = frames(app, 3)
+    left.group_by("k", **options).agg(n=Count()).join(right.as_table())
+
+
+def join_grouped_rows(app: Application, on: str | None = None) -> None:
+    left, right = frames(app, 3)
+    left.as_table().group_by("k").agg(n=Count()).join(right.as_table(), on=on)
+
+
+@pytest.mark.parametrize("build", [join_grouped, join_grouped_rows])
+def test_tables_whose_keys_the_other_side_writes_in_another_form_are_refused(
+    build: Callable[[Application], None],
+) -> None:
+    app = application()
+    build(app)
+    with pytest.raises(ConfigurationError, match=r"different formats .*b: str.* on=.* by the columns of the key"):
+        TopologyTestDriver(app)
+
+
+def test_tables_whose_keys_have_one_form_or_that_are_joined_by_columns_are_not_refused() -> None:
+    alike, by_column = application(), application()
+    join_grouped(alike, key_serializer="str", key_deserializer="str")
+    join_grouped_rows(by_column, on="k")
+    for app in (alike, by_column):
+        with TopologyTestDriver(app):
+            pass
 
 
 def unassigned(sdf: StreamingDataFrame) -> None:

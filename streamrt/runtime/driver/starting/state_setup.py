@@ -15,7 +15,7 @@ from streamrt.kafka.cluster.topic_ids import is_absent
 from streamrt.records import TopicPartition
 from streamrt.runtime.driver.starting.half_restored import refuse_half_restored
 from streamrt.runtime.driver.starting.key_partitions import refuse_unlike_partitioners
-from streamrt.runtime.driver.starting.topology_warnings import warn_of_dropped_results, warn_of_unlike_keys
+from streamrt.runtime.driver.starting.topology_warnings import check_unlike_keys, warn_of_dropped_results
 from streamrt.runtime.metadata import CommitMetadata, CommittedMetadata, first_counts
 from streamrt.runtime.placement import ChangelogSettings, ScopeInfo, StateSettings
 from streamrt.runtime.spec import TaskSpec
@@ -107,7 +107,7 @@ def complete_spec(
         )
     for sources in topology.streams.values():
         topics.ensure_topics_copartitioned(*(topics.non_changelog_topics[name] for name in sources))
-    warn_of_unlike_keys(topology)
+    check_unlike_keys(topology)
     refuse_unlike_partitioners(topology)
     warn_of_dropped_results(spec.topology, collected=spec.collect)
     inputs = {name: counts[name] for name in topology.sources if name not in topology.exchanges}

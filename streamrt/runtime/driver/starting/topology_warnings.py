@@ -2,7 +2,9 @@
 
 import logging
 
+from streamrt.errors import ConfigurationError
 from streamrt.operators import Apply
+from streamrt.relations import ExactDeserializer, ExactSerializer
 from streamrt.serializers import (
     BytesDeserializer,
     BytesSerializer,
@@ -25,6 +27,9 @@ _FORMATS: dict[type, str] = {
     BytesDeserializer: "bytes",
     DoubleSerializer: "double",
     DoubleDeserializer: "double",
+    # Strings, whole numbers and lists of them are the same bytes in both forms.
+    ExactSerializer: "json",
+    ExactDeserializer: "json",
     IntegerSerializer: "int",
     IntegerDeserializer: "int",
     JSONSerializer: "json",
@@ -34,14 +39,17 @@ _FORMATS: dict[type, str] = {
 }
 
 
-def warn_of_unlike_keys(topology: Topology) -> None:
-    """Warn if a `group_by` serializes keys in another format than the topic that it is joined with.
+def check_unlike_keys(topology: Topology) -> None:
+    """Check that a `group_by` serializes keys in the format of the topic that it is joined with.
 
-    By default, `group_by` writes keys as JSON, in which text has quotes: different bytes, and so another partition.
-    Only the plain serializers of StreamRT are checked.
+    By default, `group_by` writes keys as JSON, in which text has quotes: different bytes, and so another partition. Joins of
+    streams are warned of. A table that would miss rows is refused. Only the plain serializers of StreamRT are checked.
 
     Args:
         topology: the operators, resolved, because a `group_by` without a topic serializes no keys.
+
+    Raises:
+        ConfigurationError: if the sides of a join of tables have keys of different formats.
     """
     for node in topology.nodes:
         if not (isinstance(node.operator, MergeOperator) and node.operator.by_key):
@@ -51,13 +59,16 @@ def warn_of_unlike_keys(topology: Topology) -> None:
         grouped = [topic for topic in topics if topic.name in topology.exchanges]
         formats = {topic.name: _key_format(topic, written=topic in grouped) for topic in topics}
         known = {name: form for name, form in formats.items() if form is not None}
-        if grouped and len(set(known.values())) > 1:
-            logger.warning(
-                "%s joins records whose keys have different formats (%s): equal keys are in different partitions and do not "
-                "match; give group_by the format of the other side, such as key_serializer='str', key_deserializer='str'",
-                node,
-                ", ".join(f"{name}: {form}" for name, form in known.items()),
-            )
+        if not grouped or len(set(known.values())) < 2:
+            continue
+        listed = ", ".join(f"{name}: {form}" for name, form in known.items())
+        problem = (
+            f"{node} joins records whose keys have different formats ({listed}): equal keys are in different partitions and "
+            "do not match; give group_by the format of the other side, such as key_serializer='str', key_deserializer='str'"
+        )
+        if node.operator.updates:
+            raise ConfigurationError(f"{problem}, or join(..., on=...) by the columns of the key")
+        logger.warning("%s", problem)
 
 
 def _key_format(topic: Topic, *, written: bool) -> str | None:
