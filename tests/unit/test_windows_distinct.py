@@ -6,10 +6,11 @@ from typing import Any
 import pytest
 
 from streamrt.errors import ProcessingError
+from streamrt.operators.closing import Closing
 from streamrt.state.layout import split_prefix
 from streamrt.windows import Count, CountDistinct, CountTrigger, Reduce, Sum, distinct
 from streamrt.windows.aggregation import Aggregation
-from streamrt.windows.closing import Closing, WindowOperator
+from streamrt.windows.closing import WindowOperator
 from streamrt.windows.count import CountWindowOperator
 from streamrt.windows.fixed import FixedWindow
 from streamrt.windows.session import SessionWindow

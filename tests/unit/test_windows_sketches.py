@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from streamrt.errors import ArgumentValueError, ConfigurationError, StoreVersionError
+from streamrt import Application
+from streamrt.errors import ArgumentValueError, ConfigurationError, InvalidOperationError, StoreVersionError
 from streamrt.state.encoding import pack, unpack
 from streamrt.windows import ApproxCountDistinct, Count, CountDistinct, sketches
 from streamrt.windows.aggregators import fold_of
@@ -78,6 +79,15 @@ def test_windows_estimate() -> None:
     driver.pipe(stage.source, {"user": 0}, key="k", timestamp=1_000)
     result = driver.outputs()[0][0]
     assert [result[name] for name in ("n", "exact", "users", "large")] == [50, 12, 12, 6]
+
+
+def test_rows_of_a_table_cannot_be_taken_back() -> None:
+    app = Application("unused:9092", consumer_group="shop")
+    groups = app.table(app.topic("rows")).group_by("group")
+    with pytest.raises(
+        InvalidOperationError, match=r"agg\(n=.*\) over a table: a sketch cannot forget the value of a row"
+    ):
+        groups.agg(n=ApproxCountDistinct("n"))
 
 
 @pytest.mark.parametrize("precision", [3, 22, 12.0, True, None])
