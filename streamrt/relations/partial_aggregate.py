@@ -15,7 +15,7 @@ from streamrt.state.journal import due
 from streamrt.state.spec import StoreSpec
 from streamrt.state.transactions.timed import NEVER, TimedTransaction
 from streamrt.topology import Node, Operator, OperatorContext, RecordHandler
-from streamrt.windows import First, Last
+from streamrt.windows import AnyValue, First, Last
 from streamrt.windows.aggregation import Aggregation, Plan
 
 __all__ = ["ALL", "MergeParts", "PartialAggregate", "WholeKey", "make_parts_plan"]
@@ -35,7 +35,7 @@ def make_parts_plan(aggregation: Aggregation) -> Plan:
     """
     for name, item in (*aggregation.collectors, *aggregation.aggregators):
         reason = None
-        if isinstance(item, First | Last):
+        if isinstance(item, First | Last) and not isinstance(item, AnyValue):
             reason = "the records of different partitions have no order of arrival; Earliest and Latest go by time"
         elif (name, item) in aggregation.collectors:
             reason = "it would keep every value for ever; collect values in a window"

@@ -1,6 +1,7 @@
 """Aggregates of a whole stream, in two phases."""
 
 import random
+from statistics import pstdev
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from streamrt.kafka import TopicConfig
 from streamrt.testing import TopologyTestDriver
 from streamrt.windows import (
     Aggregator,
+    AnyValue,
     ApproxCountDistinct,
     Collect,
     Count,
@@ -19,7 +21,9 @@ from streamrt.windows import (
     First,
     Last,
     Max,
+    MaxBy,
     Mean,
+    StandardDeviation,
     Sum,
 )
 
@@ -39,6 +43,9 @@ def define(app: Application, partitions: int) -> None:
         mean=Mean("x"),
         even=Count(where=lambda row: row["x"] % 2 == 0),
         first=Earliest("x"),
+        same=AnyValue("same"),
+        deviation=StandardDeviation("x", of="population"),
+        best=MaxBy("x", by="x"),
     )
     table.to_stream("both").to_topic(app.topic("out"))
 
@@ -52,6 +59,9 @@ def expected(rows: list[tuple[int, int]]) -> dict[str, Any]:
         "mean": sum(numbers) / len(numbers),
         "even": sum(x % 2 == 0 for x in numbers),
         "first": min(rows)[1],
+        "same": "s",
+        "deviation": pstdev(numbers),
+        "best": max(numbers),
     }
 
 
@@ -67,7 +77,7 @@ def test_parts_are_merged(partitions: int, guarantee: Any) -> None:
     for number in range(60):
         x = dice.randrange(-50, 50)
         rows.append((number, x))
-        driver.pipe("in", {"x": x}, timestamp=number, partition=dice.randrange(partitions))
+        driver.pipe("in", {"x": x, "same": "s"}, timestamp=number, partition=dice.randrange(partitions))
         if dice.random() < 0.2:
             # Nothing is passed on before its time.
             assert driver.read("out") == []
@@ -87,7 +97,7 @@ def test_few_records_pass_the_topic() -> None:
     define(app, 4)
     driver = TopologyTestDriver(app)
     for number in range(100):
-        driver.pipe("in", {"x": number}, partition=number % 4)
+        driver.pipe("in", {"x": number, "same": "s"}, partition=number % 4)
     driver.advance(100)
     assert len(driver.read("out")) == 4
 
