@@ -60,20 +60,39 @@ class WholeKey:
 
 
 @dataclass(frozen=True)
-class PartialAggregate(Operator):
-    """Aggregates the records of a partition, and passes on what was added, at most so often.
-
-    Values below are the number of records and their state.
+class _Phase(Operator):
+    """One of the two phases.
 
     Attributes:
         aggregation: the aggregations, by column.
-        store: the store of what has not been passed on.
+        store: the store of their states.
+    """
+
+    aggregation: Aggregation
+    store: StoreSpec
+
+    def describe(self) -> str:
+        return ", ".join(name for name, _ in self.aggregation.aggregators)
+
+    def keeps(self) -> tuple[str, ...]:
+        """Return the names of the aggregates."""
+        return (*super().keeps(), *self.aggregation.keeps())
+
+    def stores(self) -> tuple[StoreSpec, ...]:
+        return (self.store,)
+
+
+@dataclass(frozen=True)
+class PartialAggregate(_Phase):
+    """Aggregates the records of a partition, and passes on what was added, at most so often.
+
+    Values below are the number of records and their state. The store has what has not been passed on.
+
+    Attributes:
         every_ms: after how many milliseconds of the wall clock it is passed on.
     """
 
     name: ClassVar[str] = "agg_part"
-    aggregation: Aggregation
-    store: StoreSpec
     every_ms: int
 
     def build(self, child: RecordHandler, node: Node, context: OperatorContext) -> RecordHandler:  # noqa: D102
@@ -102,16 +121,6 @@ class PartialAggregate(Operator):
         context.on_tick(node, tick)
         return run
 
-    def describe(self) -> str:  # noqa: D102
-        return ", ".join(name for name, _ in self.aggregation.aggregators)
-
-    def keeps(self) -> tuple[str, ...]:
-        """Return the names of the aggregates."""
-        return (*super().keeps(), *self.aggregation.keeps())
-
-    def stores(self) -> tuple[StoreSpec, ...]:  # noqa: D102
-        return (self.store,)
-
     def wall_clock_stores(self) -> tuple[str, ...]:  # noqa: D102
         return (self.store.name,)
 
@@ -129,18 +138,11 @@ class PartialAggregate(Operator):
 
 
 @dataclass(frozen=True)
-class MergeParts(Operator):
-    """Merges what partitions have aggregated, and passes on each change of the whole.
-
-    Attributes:
-        aggregation: the aggregations, by column.
-        store: the store of the whole.
-    """
+class MergeParts(_Phase):
+    """Merges what partitions have aggregated, and passes on each change of the whole."""
 
     name: ClassVar[str] = "agg_all"
     passes_on_last: ClassVar[bool] = True
-    aggregation: Aggregation
-    store: StoreSpec
 
     def build(self, child: RecordHandler, node: Node, context: OperatorContext) -> RecordHandler:  # noqa: D102
         fold, store = make_parts_plan(self.aggregation).fold, context.store(self.store)
@@ -159,13 +161,3 @@ class MergeParts(Operator):
             pass_on(before, fold.result(state, transaction), key, timestamp, None)
 
         return run
-
-    def describe(self) -> str:  # noqa: D102
-        return ", ".join(name for name, _ in self.aggregation.aggregators)
-
-    def keeps(self) -> tuple[str, ...]:
-        """Return the names of the aggregates."""
-        return (*super().keeps(), *self.aggregation.keeps())
-
-    def stores(self) -> tuple[StoreSpec, ...]:  # noqa: D102
-        return (self.store,)

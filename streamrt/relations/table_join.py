@@ -1,5 +1,6 @@
 """`TableJoin`: the join of two tables by their key."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final, Literal
 
@@ -73,29 +74,23 @@ class TableJoin(MergeOperator):
                 return None
             return merge(decode_row(left), decode_row(right))
 
-        def left(value: Any, key: Any, timestamp: int, headers: Headers | None, *, _node: Node = node) -> None:
-            state, after = state_of(key, timestamp), value[1]
-            stored, other = state.get_bytes(_LEFT), state.get_bytes(_RIGHT)
-            data = None if after is None else encode_row(after, timestamp)
-            if data is not None and not holds_same_row(stored, data):
-                state.set_bytes(_LEFT, data)
-            elif data is None and stored is not None:
-                state.delete(_LEFT)
-            time = timestamp if other is None else max(timestamp, row_time(other))
-            pass_on(join(stored, other), join(data, other), key, time, headers)
+        def side(own: str, other: str, joined: Callable[[bytes | None, bytes | None], Any]) -> RecordHandler:
+            """Return the closure of one side; `joined` takes its row and that of the other side."""
 
-        def right(value: Any, key: Any, timestamp: int, headers: Headers | None, *, _node: Node = node) -> None:
-            state, after = state_of(key, timestamp), value[1]
-            other, stored = state.get_bytes(_LEFT), state.get_bytes(_RIGHT)
-            data = None if after is None else encode_row(after, timestamp)
-            if data is not None and not holds_same_row(stored, data):
-                state.set_bytes(_RIGHT, data)
-            elif data is None and stored is not None:
-                state.delete(_RIGHT)
-            time = timestamp if other is None else max(timestamp, row_time(other))
-            pass_on(join(other, stored), join(other, data), key, time, headers)
+            def run(value: Any, key: Any, timestamp: int, headers: Headers | None, *, _node: Node = node) -> None:
+                state, after = state_of(key, timestamp), value[1]
+                stored, counterpart = state.get_bytes(own), state.get_bytes(other)
+                data = None if after is None else encode_row(after, timestamp)
+                if data is not None and not holds_same_row(stored, data):
+                    state.set_bytes(own, data)
+                elif data is None and stored is not None:
+                    state.delete(own)
+                time = timestamp if counterpart is None else max(timestamp, row_time(counterpart))
+                pass_on(joined(stored, counterpart), joined(data, counterpart), key, time, headers)
 
-        return left, right
+            return run
+
+        return side(_LEFT, _RIGHT, join), side(_RIGHT, _LEFT, lambda right, left: join(left, right))
 
     def describe(self) -> str:  # noqa: D102
         return self.how
