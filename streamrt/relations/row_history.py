@@ -64,7 +64,9 @@ class RowHistory:
             entry = _make_entry(change, changes[place] if same else None, transaction)
             renewed = [entry, *changes[place + same :]]
             # Versions that ended before the change are not affected.
-            _, current = fold(_read_version(base, unpack), changes[:place], transaction)
+            begin = 0 if self.rules.ignored else self._find_version(changes, place, unpack)
+            former_version = None if begin else _read_version(base, unpack)
+            _, current = fold(former_version, changes[begin:place], transaction)
             old, former = _list_versions(fold(current, changes[place:], transaction))
             new, present = _list_versions(fold(current, renewed, transaction))
             for row in new.values():
@@ -83,6 +85,17 @@ class RowHistory:
         """Return what is kept of a head after its deadline, and the next deadline."""
         kept, look_at = self._prune(self._make_fold(), head, now, transaction)
         return (None if kept[1] is None and not kept[2] else kept), look_at
+
+    def _find_version(self, changes: list[list[Any]], place: int, unpack: Callable[[Any], Any]) -> int:
+        """Return the place of the change that begins the version before a place, if changes give all columns."""
+        begin = max(place - 1, 0)
+        later: Any = unpack(changes[begin][3]) if place else None
+        while begin and changes[begin][2] == _UPSERT:
+            earlier = unpack(changes[begin - 1][3])
+            if earlier is None or not _is_same_version(earlier, later, self.tracked):
+                break
+            begin, later = begin - 1, earlier
+        return begin
 
     def _prune(
         self, fold: _Fold, head: list[Any], now: int, transaction: TimedTransaction
