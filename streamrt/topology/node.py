@@ -317,7 +317,7 @@ class _InMemory:
     passage: RecordHandler
 
     repeats_records: ClassVar[bool] = False
-    """Their topic is no output that is durable before stores, so they must drop nothing that is repeated."""
+    """Their topic is not an output that is durable before stores, so they must drop nothing that is repeated."""
 
     def sender(self, topic: Topic, copies: int = 0) -> RecordHandler:
         return self.passage
