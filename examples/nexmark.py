@@ -21,12 +21,9 @@ import orjson
 
 from streamrt import (
     Application,
-    Context,
-    ProcessFunction,
     State,
     StreamingDataFrame,
     StreamingTable,
-    TimerContext,
     Topic,
     WatermarkStrategy,
 )
@@ -45,6 +42,8 @@ from streamrt.windows import (
     Min,
     Sum,
     TumblingEventTimeWindows,
+    Window,
+    WindowAssigner,
 )
 
 Row = dict[str, Any]
@@ -98,6 +97,7 @@ class Generator:
 
     def __init__(self, seed: int) -> None:
         self._random = random.Random(seed)
+        self._ends: set[int] = set()
 
     def make(self, number: int) -> Event:
         """Return an event; call it with 0, 1, and so on."""
@@ -119,13 +119,17 @@ class Generator:
 
     def _auction(self, persons: int, auctions: int, time: int) -> tuple[int, Row]:
         number, first = FIRST_ID + auctions - 1, self._price()
+        expires = time + 1 + self._random.randrange(LONGEST // timedelta(milliseconds=1))
+        while expires in self._ends:
+            expires += 1
+        self._ends.add(expires)
         return number, {
             "id": number,
             "item_name": self._text(20),
             "description": self._text(50),
             "initial_bid": first,
             "reserve": first + self._price(),
-            "expires": time + 1 + self._random.randrange(LONGEST // timedelta(milliseconds=1)),
+            "expires": expires,
             "seller": self._hot_or_recent(persons - 1, hot=0, of=4, recent=ACTIVE),
             "category": 10 + self._random.randrange(5),
         }
@@ -307,30 +311,12 @@ def measure(column: str, **aggregators: Callable[[str], Aggregator]) -> dict[str
     return {f"{name}_{column}": aggregator(column) for name, aggregator in aggregators.items()}
 
 
-class MeanOfLast(ProcessFunction):
-    """Gives the mean price of the last auctions of a seller, each time that one ends; the last bid on it wins.
+class UntilTheEnd(WindowAssigner):
+    """Assigns the bids on an auction to the window in which it is open."""
 
-    Args:
-        count: how many auctions.
-    """
-
-    def __init__(self, count: int) -> None:
-        self._count = count
-
-    def process_element(self, bid: Row, ctx: Context) -> None:
-        """Keep a bid until its auction has ended."""
-        ending = f"until {bid['expires']}"
-        ctx.state.set(ending, {**ctx.state.get(ending, {}), str(bid["id"]): bid["price"]})
-        ctx.register_event_time_timer(bid["expires"])
-
-    def on_timer(self, timestamp: int, ctx: TimerContext) -> Iterator[Row]:
-        """Go on with the auctions that have ended."""
-        prices, ended = ctx.state.get("prices", []), ctx.state.get(f"until {timestamp}")
-        for number in sorted(map(int, ended)):
-            prices = [*prices, ended[str(number)]][-self._count :]
-            yield {"seller": ctx.key, "id": number, "price": sum(prices) / len(prices)}
-        ctx.state.set("prices", prices)
-        ctx.state.delete(f"until {timestamp}")
+    def assign_windows(self, value: Row, timestamp: int, now: int) -> Iterator[Window]:
+        """Yield the window of a bid."""
+        yield Window(value["date_time"], value["expires"] + 1)
 
 
 def highest(column: str) -> Callable[[Any, Any, list[Row]], Iterator[Row]]:
@@ -386,8 +372,10 @@ def q5(events: Events) -> StreamingDataFrame:
 def q6(events: Events) -> StreamingDataFrame:
     """Average the prices of the last ten auctions of each seller, whenever one ends."""
     bids = events.auctions.join(events.bids, within=(0, LONGEST), on_merge=add_bid)
-    winners = bids[bids["bid_time"] <= bids["expires"]].reduce(best)
-    return winners.group_by("seller").process(MeanOfLast(10))
+    open_bids = bids[bids["bid_time"] <= bids["expires"]].window(UntilTheEnd())
+    ended = open_bids.agg(seller=First("seller"), id=First("id"), price=Max("price")).final()
+    ended = ended.set_timestamp(lambda auction, *_: auction["end"]).group_by("seller")
+    return ended.over(rows=10, order="time").agg(price=Mean("price"))[["seller", "id", "price"]]
 
 
 def q7(events: Events) -> StreamingDataFrame:
@@ -397,11 +385,11 @@ def q7(events: Events) -> StreamingDataFrame:
     return together.process(highest("price")).final()[["auction", "price", "bidder", "date_time", "extra"]]
 
 
-def q8(events: Events) -> Table:
+def q8(events: Events) -> StreamingDataFrame:
     """Find who has come and opened an auction in the same ten seconds."""
-    together = TumblingEventTimeWindows(WINDOW)
-    both = events.persons.join(events.auctions, on=("id", "seller"), on_merge="keep-left", window=together)
-    return both.group_by(["id", "name", "start"]).agg(n=Count())[["id", "name", "start"]]
+    window = TumblingEventTimeWindows(WINDOW)
+    new = events.persons.join(events.auctions, on=("id", "seller"), on_merge="keep-left", window=window)
+    return new.drop_duplicates(["id", "start"], within=WINDOW)[["id", "name", "start"]]
 
 
 def q9(events: Events) -> Table:

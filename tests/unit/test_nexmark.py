@@ -17,7 +17,7 @@ from streamrt.testing import TopologyTestDriver
 from tests.nexmark import Answers, inputs, nexmark, results_of, rows_of
 from tests.support import LONG, ROOT
 
-COUNT = 100_000 if LONG else 3_000
+COUNT = 100_000 if LONG else 2_000
 
 
 @pytest.fixture(scope="module")
