@@ -376,6 +376,7 @@ def test_a_foreign_key_of_several_columns_with_a_null_matches_nothing() -> None:
     ]
 
 
+@pytest.mark.rows("FL-177")
 @pytest.mark.parametrize("partitions", [1, 2])
 def test_records_joined_with_present_rows(partitions: int) -> None:
     tables = Tables()
@@ -431,7 +432,7 @@ def test_what_is_refused() -> None:
     foreign = make_app().table(users)
     for call, kind, text in (
         (lambda: app.table("shop.log"), InvalidOperationError, "has none: dataframe\\(\\)"),
-        (lambda: app.table(5), ArgumentTypeError, "table\\(\\) needs a table"),  # type: ignore[arg-type]
+        (lambda: app.table(5), ArgumentTypeError, "table\\(\\) needs a table"),  # type: ignore[call-overload]
         (lambda: table.join(sdf), ArgumentTypeError, "needs another table"),  # type: ignore[arg-type]
         (lambda: sdf.concat(table), ArgumentValueError, "call its to_stream\\(\\)"),
         (lambda: sdf.join(table, within=5), ArgumentValueError, "is for the records of another stream"),

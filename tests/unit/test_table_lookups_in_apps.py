@@ -37,6 +37,7 @@ def define(tables: Any) -> Application:
     return Application("unused:9092", consumer_group="shop", catalog=tables)
 
 
+@pytest.mark.rows("FL-177")
 @pytest.mark.usefixtures("processing_mode")
 def test_rows_are_found_by_any_value(tables: Any) -> None:
     app = define(tables)

@@ -159,7 +159,7 @@ def test_refusals_say_what_to_do(tables: Tables) -> None:
         (lambda: frame.to_table("shop.unknown"), SchemaError, "has no schema"),
         (lambda: frame.to_table("city.rides"), InvalidOperationError, r"city.rides \(http-sse\) can be read alone"),
         (lambda: frame.to_table("shop.nowhere"), TableNotFoundError, "shop.nowhere"),
-        (lambda: frame.to_table(7), ArgumentTypeError, "a Table or the name of one, got int"),  # type: ignore[arg-type]
+        (lambda: frame.to_table(7), ArgumentTypeError, "a Table or the name of one, got int"),  # type: ignore[call-overload]
         (
             lambda: frame.to_table("shop.large", key="id"),
             ArgumentValueError,
@@ -171,7 +171,7 @@ def test_refusals_say_what_to_do(tables: Tables) -> None:
             ArgumentValueError,
             r"create the table with key=\['line'\]",
         ),
-        (lambda: frame.to_table("shop.lines", key=7), ArgumentTypeError, "names of columns or a function, got int"),  # type: ignore[arg-type]
+        (lambda: frame.to_table("shop.lines", key=7), ArgumentTypeError, "names of columns or a function, got int"),  # type: ignore[call-overload]
         (lambda: app.dataframe("shop.nowhere"), TableNotFoundError, "shop.nowhere"),
         (lambda: app.dataframe("orders"), ArgumentTypeError, "a table such as 'shop.orders'"),
         (lambda: app.dataframe("shop.unknown"), SchemaError, "has no schema"),
