@@ -114,6 +114,9 @@ BUILDS: dict[str, Callable[[StreamingDataFrame, Stage], StreamingDataFrame]] = {
         other(sdf, stage), on_merge="keep-left", how="left", backward_ms=50, forward_ms=50
     ),
     "as-of": lambda sdf, stage: sdf.join_asof(other(sdf, stage), on_merge="keep-left", how="left"),
+    "drop_duplicates": lambda sdf, _: sdf.drop_duplicates(within=3, closing_strategy="partition"),
+    "over rows": lambda sdf, _: sdf.over(rows=3).agg(n=Count(), s=Sum("i")),
+    "over range": lambda sdf, _: sdf.over(range=20, closing_strategy="partition").agg(n=Count(), s=Sum("i")),
     "group_by": lambda sdf, _: sdf.group_by(lambda value: "g", name="g").apply(use_everything, stateful=True),
 }
 
@@ -167,7 +170,7 @@ def test_a17_what_follows_is_as_if_skipped_records_had_not_been(name: str, guara
 
 
 @pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize("name", ["state", "process", "session", "interval"])
+@pytest.mark.parametrize("name", ["state", "process", "session", "interval", "over range"])
 def test_a17_in_many_orders(name: str, seed: int) -> None:
     given = records(seed)
     assert outcome(name, "at-least-once", given) == outcome(name, "at-least-once", list(filter(is_good, given)))

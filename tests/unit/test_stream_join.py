@@ -229,6 +229,19 @@ def test_a_failure_below_loses_no_other_record_without_a_match() -> None:
         assert [output[0] for output in driver.outputs()] == [10, 5, 2]
 
 
+@pytest.mark.parametrize("guarantee", ["at-least-once", "exactly-once"])
+def test_a_record_that_is_skipped_is_not_kept(guarantee: Any) -> None:
+    market = Market(1, on_processing_error=lambda *_: True, processing_guarantee=guarantee)
+    joined = market.persons.join(market.auctions, "id", within=10, grace_ms=0, closing_strategy="partition")
+    joined.apply(lambda value: (10 / value["x"], value["y"]))
+    with TopologyTestDriver(market.app) as driver:
+        driver.pipe_many(
+            InputRecord(market.topics[side], {"id": 1, "xy"[side]: number}, timestamp=100 + number)
+            for side, number in ((AUCTION, 1), (PERSON, 2), (PERSON, 0), (AUCTION, 5), (PERSON, 5))
+        )
+        assert [output[0] for output in driver.outputs()] == [(5, 1), (5, 5), (2, 1), (2, 5)]
+
+
 # -- Internal topics -----------------------------------------------------------------------------------------------------
 
 

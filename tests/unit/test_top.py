@@ -113,6 +113,18 @@ def test_rows_of_a_table_are_those_of_its_present_rows() -> None:
                 )
 
 
+@pytest.mark.parametrize("guarantee", ["at-least-once", "exactly-once"])
+def test_a_record_that_is_skipped_gets_no_rank(guarantee: Any) -> None:
+    stage = Stage(on_processing_error=lambda *_: True, processing_guarantee=guarantee)
+    changes = stage.sdf.group_by("g").top(2, "a").to_stream()
+    changes.apply(lambda row: 10 / row["x"] and (row["a"], row["rank"]))
+    with stage.drive() as driver:
+        driver.pipe_many(
+            InputRecord(stage.source, {"g": 1, "a": a, "x": x}) for a, x in ((5, 1), (6, 1), (9, 0), (4, 0), (8, 1))
+        )
+        assert [output[0] for output in driver.outputs()] == [(5, 1), (6, 1), (5, 2), (8, 1), (6, 2)]
+
+
 def test_what_is_refused() -> None:
     stage = Stage()
     grouped = stage.sdf.group_by("g")
