@@ -112,10 +112,14 @@ OPERATORS: dict[str, Operator] = {
         around.right, "left", "keep-left", name=around.name, backward_ms=NEAR, forward_ms=NEAR
     ),
     "join": lambda frame, around: frame.join(
-        around.right, "g", "left", on_merge="keep-left", within=NEAR, name=around.name
+        around.right, how="left", on_merge="keep-left", within=NEAR, closing_strategy="partition", name=around.name
     ),
-    "over": lambda frame, around: frame.over(range=NEAR, name=around.name).agg(most=Max("n")),
-    "drop duplicates": lambda frame, around: frame.drop_duplicates(within=1, grace_ms=NEAR, name=around.name),
+    "over": lambda frame, around: frame.over(range=NEAR, closing_strategy="partition", name=around.name).agg(
+        most=Max("n")
+    ),
+    "drop duplicates": lambda frame, around: frame.drop_duplicates(
+        within=1, grace_ms=NEAR, closing_strategy="partition", name=around.name
+    ),
     "lookup": lambda frame, around: looked_up(frame, "found", None),
     "buffered lookup": lambda frame, around: looked_up(
         frame, "found", LookupBuffer(1_000, lambda value: True, store_name=around.name)
