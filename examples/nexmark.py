@@ -21,7 +21,6 @@ import orjson
 
 from streamrt import (
     Application,
-    State,
     StreamingDataFrame,
     StreamingTable,
     Topic,
@@ -276,16 +275,6 @@ def best(one: Row, other: Row) -> Row:
     return max(one, other, key=lambda offer: (offer["price"], -offer["bid_time"]))
 
 
-def rank_bids(bid: Row, state: State) -> Iterator[Row]:
-    """Pass on those of the ten highest bids on an auction whose place a bid has changed."""
-    former = state.get("highest", [])
-    highest = sorted([*former, bid], key=lambda bid: (-bid["price"], bid["date_time"]))[:10]
-    state.set("highest", highest)
-    for number, row in enumerate(highest, 1):
-        if number > len(former) or row != former[number - 1]:
-            yield {**row, "rank_number": number}
-
-
 RANKS: dict[str, Callable[[Row], bool]] = {
     "total": lambda bid: True,
     "rank1": lambda bid: bid["price"] < 10_000,
@@ -454,9 +443,9 @@ def q18(events: Events) -> Table:
 
 
 def q19(events: Events) -> Table:
-    """Keep the ten highest bids on each auction."""
-    ranked = events.bids[LONG].apply(rank_bids, stateful=True, expand=True)
-    return ranked.group_by(["auction", "rank_number"]).as_table()
+    """Keep the ten highest bids on each auction, of equal ones the earlier ones."""
+    bids = events.bids[LONG].apply(lambda bid: {**bid, "age": -bid["date_time"]}).group_by("auction")
+    return bids.top(10, by=["price", "age"], rank="rank_number")[[*LONG, "rank_number"]]
 
 
 def q20(events: Events) -> StreamingDataFrame:
