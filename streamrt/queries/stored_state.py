@@ -19,6 +19,8 @@ from streamrt.errors import (
     StreamRTError,
 )
 from streamrt.records import TopicPartition
+from streamrt.relations import Materialize, StreamTableJoin, TableJoin
+from streamrt.relations.change import decode_row
 from streamrt.runtime.driver.starting.key_partitions import partition_of_key, partitioner_of, topic_of_keys
 from streamrt.serializers import (
     BytesDeserializer,
@@ -155,6 +157,7 @@ class QueriedStore:
         kind: what is in it.
         window: the operator of the windows; None for other kinds.
         rekeyed: whether records get other keys, in memory, between topic and store.
+        of_rows: whether it holds rows of tables, as their operators encode them.
     """
 
     spec: StoreSpec
@@ -166,6 +169,7 @@ class QueriedStore:
     kind: StoreKind
     window: WindowOperator | TriggeredWindow | None
     rekeyed: bool
+    of_rows: bool = False
 
     def task(self, partition: int) -> TaskId:
         """Return the task of a partition.
@@ -251,8 +255,12 @@ class StoredState:
         stores = self._topology.task_stores(stream).items()
         name = next(name for name, each in stores if (each.scope, each.spec.name) == (scope, spec.name))
         rekeyed = self._is_rekeyed(scope, spec)
-        keys = topic_of_keys(self._topology, scope)
-        return QueriedStore(spec, scope, name, keys, stream, self._count_partitions(scope), kind, window, rekeyed)
+        keys, count, of_rows = (
+            topic_of_keys(self._topology, scope),
+            self._count_partitions(scope),
+            self._of_rows(scope, spec),
+        )
+        return QueriedStore(spec, scope, name, keys, stream, count, kind, window, rekeyed, of_rows)
 
     def _scope_of(self, topic: str) -> str:
         if topic in self._topology.scopes:
@@ -276,6 +284,14 @@ class StoredState:
             if self._topology.scope(node) == scope:
                 return "windows", operator
         return "other", None
+
+    def _of_rows(self, scope: str, spec: StoreSpec) -> bool:
+        return any(
+            isinstance(node.operator, Materialize | TableJoin | StreamTableJoin)
+            and node.operator.store.name == spec.name
+            and self._topology.scope(node) == scope
+            for node in self._topology.nodes
+        )
 
     def _is_rekeyed(self, scope: str, spec: StoreSpec) -> bool:
         """Return whether an operator above the store replaces keys in memory."""
@@ -443,7 +459,8 @@ class StoredState:
                 value = value.payload
             tag, key, rest = split_key(full)
             message_key = None if tag == NO_KEY else key if tag == BYTES_KEY else self._decode_key(key)
-            yield StateEntry(message_key, self._decode_key(rest), self._decode_key(value))
+            decoded = decode_row(value) if store.of_rows else self._decode_key(value)
+            yield StateEntry(message_key, self._decode_key(rest), decoded)
 
     def _window_entries(self, store: QueriedStore, window: WindowOperator, found: StoredRows) -> Iterator[StateEntry]:
         if found.stamp is None or not found.rows:

@@ -465,3 +465,16 @@ def test_what_is_refused() -> None:
     with pytest.raises(InvalidOperationError, match=r"join\(\.\.\., name='\.\.\.'\)"):
         table.join(other)
     table.join(other, name="again")
+
+
+def test_state_queries_show_rows() -> None:
+    app = make_app()
+    left, right = (app.table(topic) for topic in make_topics(app, "left", "right"))
+    left.join(right, how="outer", on_merge="keep-left").to_stream().to_topic(app.topic("out"))
+    with TopologyTestDriver(app) as driver:
+        driver.pipe("left", {"a": 1, "at": datetime.date(2026, 1, 2).isoformat()}, key="ann", timestamp=5)
+        driver.pipe("right", {"b": 2}, key="ann", timestamp=6)
+        row = {"a": 1, "at": "2026-01-02"}
+        assert driver.query_state("table", "ann", topic="left").get("row") == row
+        answer = driver.query_state("join", "ann")
+        assert (answer.get("left"), answer.get("right")) == (row, {"b": 2})
