@@ -1,0 +1,13 @@
+"""Tables in applications with micro-batches on Spark."""
+
+import pytest
+
+from tests.kafka.joined_tables import keep_joined_tables
+from tests.support import LONG, Kafka
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+
+@pytest.mark.parametrize("guarantee", ["exactly-once", "at-least-once"] if LONG else ["exactly-once"])
+def test_joined_tables_are_kept_across_a_lost_disk(kafka: Kafka, guarantee: str) -> None:
+    keep_joined_tables(kafka, processing_guarantee=guarantee, processing_mode="micro-batch")
