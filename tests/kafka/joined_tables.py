@@ -1,18 +1,20 @@
-"""Two keyed tables whose join an application keeps in a third one, with a restart that has lost its disk in between."""
+"""Two keyed tables whose join an application keeps in a third one, across a lost disk and a repartition."""
 
 import shutil
 from typing import Any
 
+from streamrt import Application
 from streamrt.tables import Catalog, Table
 from streamrt.windows import Count, Sum
 from tests.support import Kafka, running, unique, wait_until
 
 
-def keep_joined_tables(kafka: Kafka, **settings: Any) -> None:
+def keep_joined_tables(kafka: Kafka, *, repartition: bool = False, **settings: Any) -> None:
     """Change rows of two tables while an application runs, and while it does not, and compare the results each time.
 
     Args:
         kafka: the broker.
+        repartition: whether the inputs get more partitions afterwards.
         **settings: of the application.
     """
     database, group = unique("shop").replace("-", "_"), unique("joined")
@@ -27,12 +29,16 @@ def keep_joined_tables(kafka: Kafka, **settings: Any) -> None:
         accounts = create("accounts", "id BIGINT, country STRING, amount BIGINT, PRIMARY KEY (id)")
         countries = create("countries", "country STRING, n BIGINT, total BIGINT, PRIMARY KEY (country)")
 
-        def expect(rows: dict[int, tuple[str, int]]) -> None:
-            """Run the application until the tables are those of the joined rows."""
+        def make_app() -> Application:
             app = kafka.app(group, **settings)
             joined = app.table(customers).join(app.table(balances))
             joined.to_table(accounts)
             joined.group_by("country").agg(n=Count(), total=Sum("amount")).to_table(countries)
+            return app
+
+        def expect(rows: dict[int, tuple[str, int]]) -> None:
+            """Run the application until the tables are those of the joined rows."""
+            app = make_app()
             totals: dict[str, tuple[int, int]] = {}
             for country, amount in rows.values():
                 n, total = totals.get(country, (0, 0))
@@ -51,6 +57,12 @@ def keep_joined_tables(kafka: Kafka, **settings: Any) -> None:
         balances.upsert([{"id": 3, "amount": 33}])
         balances.delete([{"id": 4}])
         expect({1: ("PT", 10), 3: ("FR", 33), 5: ("FR", 50), 6: ("FR", 60)})
+        if repartition:
+            make_app().repartition(5)
+            customers.upsert([{"id": 3, "country": "IT"}, {"id": 7, "country": "FR"}])
+            balances.upsert([{"id": 5, "amount": 55}, {"id": 7, "amount": 70}])
+            balances.delete([{"id": 1}])
+            expect({3: ("IT", 33), 5: ("FR", 55), 6: ("FR", 60), 7: ("FR", 70)})
 
 
 def _rows(table: Table) -> set[tuple[Any, ...]]:
