@@ -67,12 +67,14 @@ class Peer:
         sent: the highest event time that it has sent into each exchange, by topic.
         pending: the exchanges into which its open windows will send more without a further record.
         positions: committed offset of each of its input partitions.
+        deadlines: the event time of the first of these windows, by exchange; an earlier version does not say it.
     """
 
     at_end: bool
     sent: Mapping[str, int]
     pending: frozenset[str]
     positions: Mapping[TopicPartition, int]
+    deadlines: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass
@@ -110,6 +112,7 @@ class _Task:
         at_end: whether it is there now, with all records processed.
         ready: whether it can be ticked.
         pending: for a task of another instance, the exchanges into which it will send more without a further record.
+        deadlines: for a task of another instance, the event time of the first window that does so, by exchange.
         stores: its stores with deadlines, by name.
         exchanges: the exchanges that it sends into, by topic.
     """
@@ -118,6 +121,7 @@ class _Task:
     at_end: bool = False
     ready: bool = False
     pending: frozenset[str] | None = None
+    deadlines: Mapping[str, int] = field(default_factory=dict)
     stores: dict[str, _Point] = field(default_factory=dict)
     exchanges: dict[str, _Point] = field(default_factory=dict)
 
@@ -372,7 +376,7 @@ class EventTime:
             known = self._tasks.get(task)
             if known is None:
                 known = self._peers.setdefault(task, self._begin_task(task))
-                known.at_end, known.pending = peer.at_end, peer.pending
+                known.at_end, known.pending, known.deadlines = peer.at_end, peer.pending, peer.deadlines
             for topic, time in peer.sent.items():
                 if topic in known.exchanges:
                     known.exchanges[topic].reach(time, known.quiet_ms)
@@ -536,7 +540,7 @@ class EventTime:
             # Each partition mixes records of all tasks before it, so the last sent time implies nothing about later
             # ones.
             passed = [
-                _lowest_time(self._passed_watermarks(inputs, strategy, task.partition))
+                self._done_watermark(topic, task, self._passed_watermarks(inputs, strategy, task.partition))
                 for task in self._all_tasks(stream)
             ]
             lowest = _lowest_time(passed)
@@ -553,6 +557,30 @@ class EventTime:
             if busy_before or self._is_pending(known, topic) or not known.is_idle(point, strategy):
                 active.append(_lowest_time([point.time, *self._passed_watermarks(inputs, strategy, task.partition)]))
         return _lowest_time(active) if active else _of_idle(found, strategy)
+
+    def _done_watermark(self, topic: str, task: TaskId, passed: list[int | None]) -> int | None:
+        """Return the watermark up to which a task has sent into an exchange what its windows give.
+
+        That a watermark has passed does not mean that the task has been ticked with it: windows that it makes due may still
+        have to be emitted, all of a backlog if it is the first one.
+        """
+        lowest = _lowest_time(passed)
+        if lowest is None:
+            return None
+        known = self._tasks.get(task)
+        if known is None:
+            peer = self._peers.get(task)
+            deadline = None if peer is None else peer.deadlines.get(topic)
+            return lowest if deadline is None else min(lowest, deadline - 1)
+        for name in self._before[topic]:
+            point = known.stores[name]
+            if not point.reported:
+                return None
+            if point.next_deadline is not None:
+                # Due when the watermark of the store, which is behind by this, reaches it.
+                lag = self._strategies[task.stream][name].out_of_orderness_ms
+                lowest = min(lowest, point.next_deadline - 1 + lag)
+        return lowest
 
     def _passed_watermarks(self, inputs: _Inputs, strategy: WatermarkStrategy, partition: int) -> list[int | None]:
         """Return the watermarks that have passed the exchanges in a partition."""

@@ -67,13 +67,18 @@ class TimeRequests:
         for task in tasks:
             inputs = self._topology.inputs(task)
             offsets = {partition: at for partition in inputs if (at := committed[partition].offset) is not None}
-            pending = {
-                topic
+            told = [
+                (topic, note)
                 for topic in self._topology.sends(task.stream)
-                for told in (notes[partition].sent_into(topic) for partition in inputs)
-                if told is not None and told.pending
-            }
+                for note in (notes[partition].sent_into(topic) for partition in inputs)
+                if note is not None and note.pending
+            ]
+            deadlines: dict[str, int] = {}
+            for topic, each in told:
+                if each.deadline is not None:
+                    deadlines[topic] = min(each.deadline, deadlines.get(topic, each.deadline))
             # Without a commit there may be records with which its owner begins.
             at_end = all(offsets.get(partition, ends[partition][0]) >= ends[partition][1] for partition in inputs)
-            found[task] = Peer(at_end, sent.get(task, {}), frozenset(pending), offsets)
+            pending = frozenset(topic for topic, _ in told)
+            found[task] = Peer(at_end, sent.get(task, {}), pending, offsets, deadlines)
         return found

@@ -13,8 +13,9 @@ JSON, which for each partition names only its own stores:
  "version":"ab12",                        with exactly-once, the application version that claims the partition, if
                                           "stores" and "owner" are those of another version
  "partitions":4,                          partition count of the topic when the group committed for the first time
- "sent":{"repartition__...":17}}          by repartition topic, the highest event time that was sent into it; [17], or
+ "sent":{"repartition__...":17},          by repartition topic, the highest event time that was sent into it; [17], or
                                           [null], if open windows will send more
+ "due":{"ab12":20}}                       by digest of its name, the event time of the first of these windows, if it fits
 ```
 
 A partition whose number is "partitions" or higher was added later: all its records are new to the group, regardless of
@@ -71,6 +72,7 @@ class CommittedMetadata:
         sent: event times sent, by repartition topic or by a digest of its name; use `sent_into`.
         partitions: partition count of the topic when the group committed for the first time; 0 if unknown.
         topic: Kafka's id of the topic in which the offset is a position; None if unknown.
+        due: event times of the first open windows that will send more, by digest of the repartition topic; use `sent_into`.
 
     Example:
         >>> found = CommittedMetadata.decode('{"streamrt":1,"stores":{"orders":{"default":"x1"}}}')
@@ -88,6 +90,7 @@ class CommittedMetadata:
     sent: Mapping[str, Sent] = field(default_factory=dict)
     partitions: int = 0
     topic: str | None = None
+    due: Mapping[str, int] = field(default_factory=dict)
 
     @classmethod
     def decode(cls, text: str | None) -> "CommittedMetadata":
@@ -97,7 +100,7 @@ class CommittedMetadata:
             return cls()
         stores, digests = document.get("stores"), document.get("digests")
         owner, claim, sent = document.get("owner"), document.get("claim"), document.get("sent")
-        partitions, topic = document.get("partitions"), document.get("topic")
+        partitions, topic, due = document.get("partitions"), document.get("topic"), document.get("due")
         return cls(
             document["streamrt"],
             {
@@ -111,6 +114,7 @@ class CommittedMetadata:
             dict(_read_sent(sent)) if isinstance(sent, dict) else {},
             partitions if type(partitions) is int and 0 < partitions <= _MOST_PARTITIONS else 0,
             topic if isinstance(topic, str) else None,
+            {name: at for name, at in due.items() if _is_time(at)} if isinstance(due, dict) else {},
         )
 
     def names(self, scope: str, store: str) -> bool:
@@ -133,7 +137,9 @@ class CommittedMetadata:
 
     def sent_into(self, topic: str) -> Sent | None:
         """Return the event time sent into a repartition topic; None if there is no entry for it."""
-        return self.sent.get(topic, self.sent.get(_digest_names(topic)))
+        digest = _digest_names(topic)
+        found = self.sent.get(topic, self.sent.get(digest))
+        return found if found is None or not found.pending else found._replace(deadline=self.due.get(digest))
 
 
 @dataclass(frozen=True)
@@ -225,7 +231,7 @@ class CommitMetadata:
             document["partitions"] = self.first_counts[partition.topic]
         document |= self._topic_identity(partition.topic)
         if sent:
-            document["sent"] = _fit_sent(sent)
+            document |= _fit_sent(sent)
         return _dump_document(document) if len(document) > 1 else None
 
     def describes(self, partition: TopicPartition, text: str | None) -> bool:
@@ -444,22 +450,31 @@ def _read_sent(document: Mapping[str, Any]) -> Iterable[tuple[str, Sent]]:
     for name, told in document.items():
         pending = isinstance(told, list) and len(told) == 1
         time = told[0] if pending else told
-        if (type(time) is int and LOWEST <= time <= HIGHEST) or (pending and time is None):
+        if _is_time(time) or (pending and time is None):
             yield name, Sent(time, pending)
 
 
 def _fit_sent(sent: Mapping[str, Sent]) -> dict[str, Any]:
-    """Return the event times sent by topic name, or by digest of the name if the names do not fit."""
-    ordered = {topic: [time] if pending else time for topic, (time, pending) in sorted(sent.items())}
-    if len(_dump_document(ordered).encode()) <= SENT_ROOM - len('"sent":,'):
-        return ordered
-    short = {_digest_names(topic): told for topic, told in ordered.items()}
-    if len(_dump_document(short)) > SENT_ROOM:
-        raise ConfigurationError(
-            f"a partition feeds {len(sent)} repartition topics, more than the metadata of a committed offset can name: "
-            "split the application"
-        )
-    return short
+    """Return the fields of event times sent: by topic name, or by digest of the name if the names do not fit.
+
+    When open windows are due is left out if it does not fit either.
+    """
+    named = {topic: [each.time] if each.pending else each.time for topic, each in sorted(sent.items())}
+    short = {_digest_names(topic): told for topic, told in named.items()}
+    due = {_digest_names(topic): each.deadline for topic, each in sorted(sent.items()) if each.deadline is not None}
+    for more in ({"due": due}, {}) if due else ({},):
+        for told in (named, short):
+            document = {"sent": told, **more}
+            if len(_dump_document(document).encode()) - len('"sent":,') <= SENT_ROOM:
+                return document
+    raise ConfigurationError(
+        f"a partition feeds {len(sent)} repartition topics, more than the metadata of a committed offset can name: "
+        "split the application"
+    )
+
+
+def _is_time(value: Any) -> bool:
+    return type(value) is int and LOWEST <= value <= HIGHEST
 
 
 def _dump_document(document: Mapping[str, Any]) -> str:

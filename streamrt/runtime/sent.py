@@ -1,7 +1,7 @@
 """The event times that tasks have sent into exchanges, as stored with commits for other instances and later owners.
 
-For each exchange that watermarks pass, a commit has the highest event time that is durable there, and whether open
-windows will send more. Event times sent before a task moved to this process are known from its last commit.
+For each exchange that watermarks pass, a commit has the highest event time that is durable there, and when the
+first open window will send more. Event times sent before a task moved to this process are known from its last commit.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -20,10 +20,12 @@ class Sent(NamedTuple):
     Attributes:
         time: the highest event time, in milliseconds; None if there was no record.
         pending: whether its open windows will send more without a further record.
+        deadline: the event time of the first of these windows; None if there is none, or an earlier version does not say it.
     """
 
     time: int | None
     pending: bool = False
+    deadline: int | None = None
 
 
 def pending_exchange_times(
@@ -38,13 +40,14 @@ def pending_exchange_times(
 
     Example:
         >>> pending_exchange_times({"r": 5}, {"w": StoreTime(7, 10)}, {"r": frozenset({"w"}), "q": frozenset()})
-        {'r': Sent(time=5, pending=True)}
+        {'r': Sent(time=5, pending=True, deadline=10)}
     """
     found = {}
     for topic, stores in exchanges.items():
-        pending = any(store in times and times[store].next_deadline is not None for store in stores)
-        if pending or topic in sent:
-            found[topic] = Sent(sent.get(topic), pending)
+        known = (times[store].next_deadline for store in stores if store in times)
+        deadline = min((each for each in known if each is not None), default=None)
+        if deadline is not None or topic in sent:
+            found[topic] = Sent(sent.get(topic), deadline is not None, deadline)
     return found
 
 

@@ -429,7 +429,7 @@ def _input_document(each: SavedInput) -> dict[str, Any]:
     document: dict[str, Any] = {"id": each.id, "partitions": each.partitions, "first": each.first}
     document["at"] = {str(number): offset for number, offset in sorted(each.at.items())}
     sent = {
-        str(number): {topic: [time] if pending else time for topic, (time, pending) in times.items()}
+        str(number): {topic: [told.time] if told.pending else told.time for topic, told in times.items()}
         for number, times in sorted(each.sent.items())
         if times
     }

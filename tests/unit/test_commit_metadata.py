@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import orjson
 import pytest
 
 from streamrt.errors import ConfigurationError
@@ -69,6 +70,22 @@ def test_times_and_what_is_held_back_travel_with_a_commit() -> None:
     assert {topic: found.sent_into(topic) for topic in sent} == sent
     assert found.sent_into("another") is None
     assert found.names("orders", "default")
+
+
+def test_when_open_windows_are_due_travels_with_a_commit_if_there_is_room() -> None:
+    sent = {"first": Sent(18, True, 25), "second": Sent(None, True, 30), "third": Sent(5)}
+    text = CommitMetadata().encode(ORDERS, sent=sent)
+    found = CommittedMetadata.decode(text)
+    assert {topic: found.sent_into(topic) for topic in sent} == sent
+    # An earlier version does not say it, and reads the rest as it was.
+    assert orjson.loads(text or "")["sent"] == {"first": [18], "second": [None], "third": 5}
+    many = {f"{number}" * 100: Sent(1 << 42, True, 1 << 42) for number in range(10)}
+    found = CommittedMetadata.decode(CommitMetadata().encode(ORDERS, sent=many))
+    assert {topic: found.sent_into(topic) for topic in many} == many
+    more = {f"{number}" * 50: Sent(1 << 42, True, 1 << 42) for number in range(20)}
+    found = CommittedMetadata.decode(CommitMetadata().encode(ORDERS, sent=more))
+    assert {topic: found.sent_into(topic) for topic in more} == {topic: Sent(1 << 42, True) for topic in more}
+    assert CommittedMetadata.decode('{"streamrt":2,"sent":{"a":[1]},"due":{"x":"y"}}').due == {}
 
 
 def test_a_store_without_changelog_is_named() -> None:

@@ -45,6 +45,7 @@ class Waiting(Operator):
     wall_clock: bool = False
     hold_ms: int | None = 0
     store: str = STORE
+    lag_ms: int = 0
 
     def build(self, child: RecordHandler, node: Node, context: OperatorContext) -> RecordHandler:
         return child
@@ -53,7 +54,9 @@ class Waiting(Operator):
         return (StoreSpec(self.store, transaction=TimedTransaction),)
 
     def watermarks(self) -> tuple[tuple[str, WatermarkStrategy], ...]:
-        return () if self.wall_clock else ((self.store, WatermarkStrategy(0, self.idle_ms, self.when_all_idle)),)
+        return (
+            () if self.wall_clock else ((self.store, WatermarkStrategy(self.lag_ms, self.idle_ms, self.when_all_idle)),)
+        )
 
     def wall_clock_stores(self) -> tuple[str, ...]:
         return (self.store,) if self.wall_clock else ()
@@ -448,6 +451,8 @@ def test_time_passes_two_exchanges_less_what_operators_hold_back(hold_ms: int) -
     event_time = begin(EventTime(builder.build(), {"clicks": 1, GROUPED: 2, "again": 1}), [FIRST, *BEHIND, last])
     event_time.processed(dict.fromkeys((*GROUPED_PARTITIONS, TopicPartition("again", 0)), 0))
     see(event_time, last, None, deadline=1)
+    for task in BEHIND:
+        see(event_time, task, None)
     send(event_time, FIRST, 5_000)
     for end in (0, 0):
         barrier = event_time.barrier()
@@ -455,6 +460,77 @@ def test_time_passes_two_exchanges_less_what_operators_hold_back(hold_ms: int) -
         event_time.add_barrier(barrier, dict.fromkeys(barrier.partitions, end))
     # Nothing was sent through the second exchange, and the first task is busy.
     assert at(event_time, last) == 5_000 - hold_ms
+
+
+def pass_twice(tasks: Iterable[TaskId], hold_ms: int = 1_000, lag_ms: int = 0) -> EventTime:
+    """Return event time of windows behind a `group_by`, and behind a second one after them."""
+    builder = TopologyBuilder()
+    node = builder.add_source(SourceOperator(Topic("clicks")))
+    builder.add(node, Repartition(Topic(GROUPED), ColumnKey("user"), "user"))
+    node = builder.add(builder.add_source(SourceOperator(Topic(GROUPED))), Waiting(100, hold_ms=hold_ms, lag_ms=lag_ms))
+    builder.add(node, Repartition(Topic("again"), ColumnKey("shop"), "shop"))
+    builder.add(builder.add_source(SourceOperator(Topic("again"))), Waiting(100, lag_ms=lag_ms))
+    event_time = begin(EventTime(builder.build(), {"clicks": 1, GROUPED: 2, "again": 1}), tasks)
+    event_time.processed(dict.fromkeys((*GROUPED_PARTITIONS, TopicPartition("again", 0)), 0))
+    return event_time
+
+
+def pass_all(event_time: EventTime) -> None:
+    """Let the watermarks pass all exchanges, whose records are processed."""
+    while (barrier := event_time.barrier()) is not None:
+        event_time.add_barrier(barrier, dict.fromkeys(barrier.partitions, 0))
+
+
+LAST = TaskId("again", 0)
+
+
+def test_windows_that_are_due_hold_time_back_behind_a_second_exchange() -> None:
+    event_time = pass_twice([FIRST, *BEHIND, LAST])
+    see(event_time, LAST, None, deadline=1)
+    send(event_time, FIRST, 900_000)
+    pass_all(event_time)
+    assert at(event_time, LAST) is None, "nothing is known of the windows in between"
+    # A backlog has filled many windows before any watermark was known. Their results are still to come.
+    see(event_time, BEHIND[0], None, deadline=70_000)
+    see(event_time, BEHIND[1], None)
+    pass_all(event_time)
+    assert [at(event_time, task) for task in BEHIND] == [900_000, 900_000]
+    assert at(event_time, LAST) == 70_000 - 1 - 1_000
+    see(event_time, BEHIND[0], None, deadline=80_000)
+    pass_all(event_time)
+    assert at(event_time, LAST) == 80_000 - 1 - 1_000
+    # All that is due was passed on.
+    see(event_time, BEHIND[0], None, deadline=900_001)
+    pass_all(event_time)
+    assert at(event_time, LAST) == 900_000 - 1_000
+
+
+def test_windows_are_due_when_the_lag_of_their_strategy_has_passed() -> None:
+    event_time = pass_twice([FIRST, *BEHIND, LAST], lag_ms=500)
+    see(event_time, LAST, None, deadline=1)
+    send(event_time, FIRST, 10_000)
+    see(event_time, BEHIND[0], None, deadline=9_600)
+    see(event_time, BEHIND[1], None)
+    pass_all(event_time)
+    assert at(event_time, BEHIND[0]) == 9_500
+    # What is in front of the second exchange, and its own lag.
+    assert at(event_time, LAST) == 10_000 - 1_000 - 500 - 500
+
+
+@pytest.mark.parametrize(
+    ("deadlines", "expected"), [({"again": 70_000}, 68_999), ({}, 899_000), ({"again": 900_001}, 899_000)]
+)
+def test_windows_of_other_instances_hold_time_back_as_well(deadlines: dict[str, int], expected: int) -> None:
+    event_time = pass_twice([FIRST, BEHIND[0], LAST])
+    see(event_time, LAST, None, deadline=1)
+    see(event_time, BEHIND[0], None)
+    send(event_time, FIRST, 900_000)
+    positions = {GROUPED_PARTITIONS[1]: 0}
+    event_time.peers({BEHIND[1]: Peer(True, {}, frozenset({"again"}), positions, deadlines)})
+    pass_all(event_time)
+    event_time.peers({BEHIND[1]: Peer(True, {}, frozenset({"again"}), positions, deadlines)})
+    pass_all(event_time)
+    assert at(event_time, LAST) == expected
 
 
 def test_a_partition_far_behind_passes_the_last_of_many_barriers() -> None:

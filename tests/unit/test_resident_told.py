@@ -79,6 +79,39 @@ def test_event_time_is_told_before_the_commit() -> None:
     assert world.reports == []
 
 
+def windows_behind_windows(app: Application) -> None:
+    window = app.dataframe(app.topic("in")).tumbling_window(1_000).count()
+    results = window.final(closing_strategy="watermark").group_by("value")
+    results.tumbling_window(1_000).count().final(closing_strategy="watermark").to_topic(app.topic("out"))
+
+
+@GUARANTEES
+def test_what_a_task_sends_behind_an_exchange_is_there_before_it_is_told_how_far_it_is(
+    transactional: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World(
+        windows_behind_windows,
+        transactional=transactional,
+        commits={"commit_interval": 100.0, "transaction_interval": 100.0},
+    )
+    monkeypatch.setattr(type(world.clients), "delivered", False, raising=False)
+
+    def told() -> bool:
+        return any(FIRST_TASK in {task for task, _ in each.report.times} for each in world.link.told(ProgressUpdate))
+
+    world.begin(FIRST)
+    world.put(FIRST, 1, timestamp=1_500)
+    world.until(lambda: seen(world) == 1)
+    world.link.sent.clear()
+    world.steps(30)
+    assert not told()
+    monkeypatch.setattr(type(world.clients), "delivered", True, raising=False)
+    world.steps(30)
+    assert told() is not transactional
+    world.revoke()
+    assert any((FIRST_TASK, waiting_store(world)) in report.times for report in world.reports)
+
+
 def _windows(world: World) -> list[int]:
     return [orjson.loads(record.value or b"")["start"] for record in world.clients.written("out")]
 

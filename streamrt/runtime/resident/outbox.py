@@ -2,7 +2,7 @@
 
 import contextlib
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from streamrt.common.memory import own_memory
@@ -177,9 +177,10 @@ class Outbox:
         seen = ProgressUpdate(report)
         if self.watched:
             tasks = [task for task in self._tasks.assigned.values() if task.is_open]
-            report.times = self._new_times(tasks)
+            settled = self._settled(tasks)
+            report.times = self._new_times(settled)
             report.sent = self._new_sent(tasks)
-            seen = self._make_progress_update(report, cycle, tasks, ends())
+            seen = self._make_progress_update(report, cycle, tasks, settled, ends())
         news = report.shown or report.records or report.times or report.sent or report.memory or report.sizes
         if news or seen.ended is not None or seen.positions:
             self._link.send(seen)
@@ -203,6 +204,20 @@ class Outbox:
         self._ended = None
         self._quiet = self._opened = False
 
+    def _settled(self, tasks: Sequence[StreamTask]) -> Sequence[StreamTask]:
+        """Return the tasks of which it may be told how far they are.
+
+        What they have sent into exchanges must be there before, because the driver concludes that nothing earlier will come.
+        With exactly-once that is known once they have committed.
+        """
+        if not self._timed:
+            return tasks
+        transactional, sends = self._tasks.spec.transactional, self._tasks.spec.topology.sends
+        delivered = not transactional and self._tasks.clients.delivered
+        return [
+            task for task in tasks if delivered or not sends(task.id.stream) or (transactional and not task.is_working)
+        ]
+
     def _new_sent(self, tasks: Iterable[StreamTask]) -> dict[tuple[TaskId, str], int]:
         """Return the unreported event times that are durable in exchanges; none with exactly-once before the commit."""
         if not self._timed or self._tasks.spec.transactional or not self._tasks.clients.delivered:
@@ -220,12 +235,13 @@ class Outbox:
         report: Report,
         cycle: WorkCycle | None,
         tasks: Iterable[StreamTask],
+        settled: Iterable[StreamTask],
         ends: Mapping[TopicPartition, int],
     ) -> ProgressUpdate:
         """Return a message with the changes of the tasks at their ends, and of the positions behind exchanges."""
         ended = frozenset(task.id for task in tasks if ends.keys() >= set(task.inputs))
         new: dict[TopicPartition, int] = {}
-        for task in tasks:
+        for task in settled:
             behind = [partition for partition in task.inputs if partition.topic in self._timed]
             reached = {each: task.start[each] if cycle is None else cycle.position(each) for each in behind}
             new |= task.reported.positions.advance({each: ends.get(each, at) for each, at in reached.items()})
