@@ -53,10 +53,11 @@ def test_triggers_survive_a_restart(kafka: Kafka, tmp_path: Path) -> None:
         wait_until(lambda: kafka.end(noticed) >= 1, what="the end of a window by the wall clock")
     # All state comes from the changelog.
     shutil.rmtree(tmp_path / "state")
-    # The first record merges the two sessions.
+    # The first record merges the two sessions. Until it is processed, the other partition holds event time back.
     produce(0, ("a", 3, 4_000), ("end", 0, 100_000))
-    produce(1, ("b", 4, 2_000), ("end", 0, 100_000))
     with running(build()):
+        wait_until(lambda: kafka.end(batches) >= 1, what="the first record")
+        produce(1, ("b", 4, 2_000), ("end", 0, 100_000))
         wait_until(lambda: kafka.end(sessions) >= 2, what="the sessions")
         produce(0, ("a", 5, 3_000))
         wait_until(lambda: kafka.end(late) >= 1, what="the late record")
