@@ -19,7 +19,7 @@ from streamrt.common.throttle import log_once
 from streamrt.joins.merging import Merge
 from streamrt.joins.sides import Side, is_left, record_key_of, sides_of
 from streamrt.operators.closing import Closing, DueHeads, checked_time, delete_expired, settle_heads
-from streamrt.operators.late import LATE, LateRecords
+from streamrt.operators.late import LATE, drop_late_records
 from streamrt.operators.observing import observer
 from streamrt.records import Headers
 from streamrt.state.journal import due
@@ -27,7 +27,6 @@ from streamrt.state.spec import StoreSpec
 from streamrt.state.transactions.timed import TimedTransaction
 from streamrt.topology import MergeOperator, Node, OperatorContext, RecordHandler, SideOutput, WatermarkStrategy
 from streamrt.topology.node import numbers_of
-from streamrt.topology.tallies import LATE_RECORDS
 
 __all__ = ["StreamJoin", "matches_nothing"]
 
@@ -95,8 +94,7 @@ class StreamJoin(MergeOperator):
             return cast("TimedTransaction", store())
 
         store = context.store(self.store)
-        late = LateRecords(self.store.name, None, context.side_output(LATE.tag), missed="{store!r} and was dropped")
-        context.watch(LATE_RECORDS, self.store.name, lambda: late.count)
+        late = drop_late_records(self.store.name, context)
         keyless = log_once("%s skips records without a key, or with a None in it: they match nothing", node)
         heads = DueHeads(
             self.store.name, close, lambda head: None, open_heads, self.closing, self.resumes(), self.ends()

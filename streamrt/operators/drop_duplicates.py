@@ -11,14 +11,13 @@ from typing import Any, ClassVar, cast
 
 from streamrt.common.throttle import log_once
 from streamrt.operators.closing import Closing, DueHeads, checked_time, settle_heads
-from streamrt.operators.late import LATE, LateRecords
+from streamrt.operators.late import LATE, drop_late_records
 from streamrt.operators.observing import observer
 from streamrt.records import Headers
 from streamrt.state.spec import StoreSpec
 from streamrt.state.transactions.timed import TimedTransaction
 from streamrt.topology import Node, Operator, OperatorContext, RecordHandler, SideOutput, WatermarkStrategy
 from streamrt.topology.node import numbers_of
-from streamrt.topology.tallies import LATE_RECORDS
 
 __all__ = ["DropDuplicates"]
 
@@ -71,8 +70,7 @@ class DropDuplicates(Operator):
 
         if within is None:
             return run_unbounded
-        late = LateRecords(self.store.name, None, context.side_output(LATE.tag), missed="{store!r} and was dropped")
-        context.watch(LATE_RECORDS, self.store.name, lambda: late.count)
+        late = drop_late_records(self.store.name, context)
         heads = DueHeads(
             self.store.name, _delete_head, lambda head: None, _no_heads, self.closing, self.resumes(), self.ends()
         )

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, cast
 
 from streamrt.common.copies import deep_copy
 from streamrt.operators.closing import Closing, DueHeads, checked_time, settle_heads
-from streamrt.operators.late import LATE, LateRecords
+from streamrt.operators.late import LATE, drop_late_records
 from streamrt.operators.observing import observer
 from streamrt.records import Headers
 from streamrt.state.journal import due
@@ -18,7 +18,6 @@ from streamrt.state.spec import StoreSpec
 from streamrt.state.transactions.timed import NEVER, TimedTransaction
 from streamrt.topology import Node, Operator, OperatorContext, RecordHandler, SideOutput, WatermarkStrategy
 from streamrt.topology.node import numbers_of
-from streamrt.topology.tallies import LATE_RECORDS
 
 __all__ = ["InOrder"]
 
@@ -66,8 +65,7 @@ class InOrder(Operator):
                 deadline = following + grace + 1
                 transaction.set_head(prefix, deadline, deadline)
 
-        late = LateRecords(self.store.name, None, context.side_output(LATE.tag), missed="{store!r} and was dropped")
-        context.watch(LATE_RECORDS, self.store.name, lambda: late.count)
+        late = drop_late_records(self.store.name, context)
         heads = DueHeads(
             self.store.name, close, lambda head: None, _all_heads, self.closing, self.resumes(), self.ends()
         )

@@ -8,9 +8,10 @@ from typing import Any, Final
 from streamrt.common.throttle import Throttle
 from streamrt.context import message_context
 from streamrt.records import Headers
-from streamrt.topology import RecordHandler, SideOutput
+from streamrt.topology import OperatorContext, RecordHandler, SideOutput
+from streamrt.topology.tallies import LATE_RECORDS
 
-__all__ = ["LATE", "LateRecords", "OnLate"]
+__all__ = ["LATE", "LateRecords", "OnLate", "drop_late_records"]
 
 LATE: Final = SideOutput("late", late=True)
 """The side output of windows and joins: records that came too late for all of them."""
@@ -91,3 +92,15 @@ class LateRecords:
         self.count += 1
         if self._side is not None:
             self._side(value, key, timestamp, headers)
+
+
+def drop_late_records(store: str, context: OperatorContext) -> LateRecords:
+    """Return what takes the late records of an operator without windows: they are dropped, counted and reported.
+
+    Args:
+        store: name of the store of the operator.
+        context: the services of its task.
+    """
+    late = LateRecords(store, None, context.side_output(LATE.tag), missed="{store!r} and was dropped")
+    context.watch(LATE_RECORDS, store, lambda: late.count)
+    return late

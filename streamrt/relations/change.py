@@ -15,6 +15,7 @@ __all__ = [
     "drop_unchanged",
     "encode_row",
     "holds_same_row",
+    "is_same_key",
     "make_pass_on",
     "row_time",
     "rows_differ",
@@ -83,6 +84,16 @@ def row_time(data: bytes) -> int:
 def holds_same_row(data: bytes | None, other: bytes) -> bool:
     """Return whether two encoded rows are equal, whatever their times are."""
     return data is not None and data[_TIME_BYTES:] == other[_TIME_BYTES:]
+
+
+def is_same_key(one: Any, other: Any) -> bool:
+    """Return whether two keys have the same bytes, and so the same partition: 1, 1.0 and True are equal, and other keys.
+
+    Example:
+        >>> is_same_key("a", "a"), is_same_key(1, 1.0)
+        (True, False)
+    """
+    return one == other and (type(one) is type(other) is str or dumps_exact(one) == dumps_exact(other))
 
 
 def rows_differ(before: Any, after: Any) -> bool:

@@ -20,7 +20,15 @@ from typing import Any, ClassVar, Final, Literal
 
 from streamrt.joins.merging import Merge
 from streamrt.records import Headers
-from streamrt.relations.change import decode_row, encode_row, holds_same_row, make_pass_on, row_time, rows_differ
+from streamrt.relations.change import (
+    decode_row,
+    encode_row,
+    holds_same_row,
+    is_same_key,
+    make_pass_on,
+    row_time,
+    rows_differ,
+)
 from streamrt.state.encoding import dumps_exact, loads_exact
 from streamrt.state.spec import StoreSpec
 from streamrt.topics import Topic
@@ -120,7 +128,7 @@ class Subscribe(_TableExchange):
 
         def run(value: Any, key: Any, timestamp: int, headers: Headers | None, *, _node: Node = node) -> None:
             former, present = foreign_key(value[0]), foreign_key(value[1])
-            same = former == present and (type(former) is type(present) is str or _same_bytes(former, present))
+            same = is_same_key(former, present)
             if same and (writes or rows_differ(*value)):
                 return
             if former is not None and not same:
@@ -280,11 +288,6 @@ class ResolveMatches(MergeOperator):
 
     def stores(self) -> tuple[StoreSpec, ...]:  # noqa: D102
         return (self.store,)
-
-
-def _same_bytes(one: Any, other: Any) -> bool:
-    # 1, 1.0 and True are equal, and other keys.
-    return dumps_exact(one) == dumps_exact(other)
 
 
 def _match_key(foreign: Any) -> str:

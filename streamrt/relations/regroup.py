@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from streamrt.records import Headers
-from streamrt.relations.change import drop_unchanged
-from streamrt.state.encoding import dumps_exact
+from streamrt.relations.change import drop_unchanged, is_same_key
 from streamrt.topics import Topic
 from streamrt.topology import ExchangeOperator, Node, OperatorContext, RecordHandler
 
@@ -41,7 +40,7 @@ class Regroup(ExchangeOperator):
                 send([before, after], make_key(before if after is None else after), timestamp, headers)
                 return
             former, present = make_key(before), make_key(after)
-            if _is_same_key(former, present):
+            if is_same_key(former, present):
                 send([before, after], present, timestamp, headers)
             else:
                 send([before, None], former, timestamp, headers)
@@ -55,8 +54,3 @@ class Regroup(ExchangeOperator):
 
     def describe(self) -> str:  # noqa: D102
         return self.group
-
-
-def _is_same_key(one: Any, other: Any) -> bool:
-    # Equal keys may have different bytes: 1 and 1.0.
-    return one == other and (type(one) is type(other) is str or dumps_exact(one) == dumps_exact(other))

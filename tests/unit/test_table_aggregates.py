@@ -295,7 +295,7 @@ def find_stored_values_that_are_gone(patch: pytest.MonkeyPatch) -> None:
 
 
 def leave_a_row_in_its_former_group(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(regroup, "_is_same_key", lambda one, other: True)
+    patch.setattr(regroup, "is_same_key", lambda one, other: True)
 
 
 def keep_groups_without_rows(patch: pytest.MonkeyPatch) -> None:
