@@ -614,6 +614,35 @@ def test_a_static_member_that_takes_its_time_after_a_loss_does_not_fence_itself(
         assert member.generation == 2
 
 
+def test_a_static_member_that_hears_late_of_its_own_loss_is_not_its_own_successor(mortal_broker: EmbeddedKafka) -> None:
+    """Its client sends heartbeats without a member id until then, and brokers refuse them for good."""
+    proceed = threading.Event()
+    proceed.set()
+    lost: list[frozenset[TopicPartition]] = []
+
+    class SlowMember(GroupMember):
+        def _probe_brokers(self) -> None:
+            assert proceed.wait(120)
+
+    with ExitStack() as stack:
+        group = Group(mortal_broker.bootstrap_servers, "deaf", stack)
+        group.admin.create_topics([Definition(group.name, TopicConfig(PARTITIONS, 1))])
+        member = group.member(kind=SlowMember, on_lost=lost.append, group_instance_id="one")
+        assert member.assignment(30) == group.partitions
+        proceed.clear()
+        mortal_broker.kill()
+        # The session is over for the client; for the brokers it begins again when they start.
+        time.sleep(6.5)
+        mortal_broker.restart()
+        wait_until(group.committed)
+        # For some heartbeats.
+        time.sleep(1)
+        proceed.set()
+        wait_until(lambda: member.error or lost == [group.partitions])
+        assert member.assignment(60) == group.partitions
+        member.commit({TopicPartition(group.name, 0): 1})
+
+
 def test_a_member_that_outstays_its_poll_interval_is_fenced(group: Group) -> None:
     """The group moves on without a member that drains for too long; its late commit must not count."""
     problems: list[Exception] = []

@@ -56,6 +56,7 @@ from streamrt.kafka.membership.group_state import (
     is_fatal,
     is_fenced,
     is_hopeless,
+    is_same_instance,
     is_unreleased,
     names_of,
     streamrt_error,
@@ -176,6 +177,7 @@ class GroupMember:
         self._error: Exception | None = None
         # Used only in the member's thread.
         self._fatal: KafkaError | None = None
+        self._timed_out = False
         self._unreleased_since: float | None = None
         self._joined_at: float | None = None
         self._place: GroupPlace | None = None
@@ -460,7 +462,7 @@ class GroupMember:
         error = self._fatal or (message.error() if message is not None else None)
         if error is None:
             return
-        if self._waits_for_release(error):
+        if self._waits_for_release(error) or self._rejoins_after_timeout(error):
             return
         if is_hopeless(error):
             advice = advice_for(error)
@@ -486,19 +488,36 @@ class GroupMember:
             )
         if now - self._unreleased_since > _UNRELEASED_S:
             return False
-        # librdkafka makes no further attempt with a client that was refused.
-        with contextlib.suppress(KafkaException, RuntimeError):
-            self._consumer.close()
+        self._replace_consumer()
         self._stopping.wait(_JOIN_AGAIN_S)
-        self._fatal, self._consumer = None, self._connect()
         if not self._stopping.is_set():
             self._subscribe_topics()
         return True
 
+    def _rejoins_after_timeout(self, error: KafkaError) -> bool:
+        """Handle a static member that fenced itself as a loss; return whether that is so.
+
+        When its session times out, librdkafka forgets the member id, and sends heartbeats without it until `_lose` has
+        run. Brokers answer those of a static member that another one has its id.
+        """
+        if self._incremental or not self._timed_out or not is_same_instance(error):
+            return False
+        if self._state is not GroupState.JOINING:
+            self._note_lost()
+        self._replace_consumer()
+        return True
+
+    def _replace_consumer(self) -> None:
+        """Connect again: librdkafka makes no further attempt with a client that was refused."""
+        with contextlib.suppress(KafkaException, RuntimeError):
+            self._consumer.close()
+        self._fatal, self._timed_out, self._consumer = None, False, self._connect()
+
     def _on_client_error(self, error: KafkaError) -> None:
         if is_fatal(error):
             self._fatal = error
-            if is_unreleased(error):
+            self._timed_out = self._timed_out or GroupPlace.of(self._consumer) is None
+            if is_unreleased(error) or (self._timed_out and is_same_instance(error)):
                 return
         elif error.code() == KafkaError._ALL_BROKERS_DOWN and self._away_since is None:
             self._away_since = time.monotonic()
@@ -599,10 +618,8 @@ class GroupMember:
             # librdkafka drops the assignment when it is fenced; report the cause, not the loss.
             self._handle_polled(None)
             return
-        lost, self._place = self._drop_partitions(GroupState.JOINING), None
-        if lost:
-            self._logger.warning("Group %s, generation %d: lost %s", self._group, self._generation, names_of(lost))
-        self._lost = lost
+        self._note_lost()
+        self._timed_out = GroupPlace.of(consumer) is None
         # Without this, librdkafka would join again on return, even if the member is closed, and a static member would
         # fence its successor. Until then it would send heartbeats without a member id, and a static member would fence
         # itself.
@@ -612,6 +629,14 @@ class GroupMember:
             consumer.incremental_unassign(partitions)
         else:
             consumer.unassign()
+
+    def _note_lost(self) -> None:
+        """Drop the partitions, for `_go_on` to report."""
+        self._lost, self._place = self._drop_partitions(GroupState.JOINING), None
+        if self._lost:
+            self._logger.warning(
+                "Group %s, generation %d: lost %s", self._group, self._generation, names_of(self._lost)
+            )
 
     def _store_failure(self, error: Exception) -> None:
         with self._changed:

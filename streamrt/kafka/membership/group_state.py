@@ -246,6 +246,13 @@ def is_unreleased(error: KafkaError) -> bool:
     return error.code() == unreleased.code() or unreleased.str() in error.str()
 
 
+def is_same_instance(error: KafkaError) -> bool:
+    """Return whether the brokers say that another member has the static id of this one."""
+    # A fatal error contains its cause only in its text.
+    fenced = KafkaError(KafkaError.FENCED_INSTANCE_ID)
+    return error.code() == fenced.code() or fenced.str() in error.str()
+
+
 def advice_for(error: KafkaError) -> str | None:
     """Return advice for an error that ended a membership, or None."""
     # A fatal error contains its cause only in its text.
