@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import os
 import random
 import shutil
 from collections.abc import Callable
@@ -183,12 +184,24 @@ class World:
     def _damage_snapshots(self) -> None:
         """Damage files and manifests, as a failing disk and half-finished uploads do; then somebody needs a snapshot."""
         wait_until(lambda: list(self._remote.rglob("*.manifest")), what="a snapshot")
-        paths = [path for path in self._remote.rglob("*") if path.is_file() and path.stat().st_size > 10]
+        paths = _find_files(self._remote)
         for path in self.chance.sample(paths, len(paths) // 3):
             # Collections delete files meanwhile.
             with contextlib.suppress(FileNotFoundError):
                 self.chance.choice((functools.partial(_harm, path, self.chance), path.unlink))()
         self._lose_a_disk()
+
+
+def _find_files(directory: Path) -> list[Path]:
+    """Return the files of more than a few bytes, in a directory whose files come and go."""
+    found = []
+    for folder, _, names in os.walk(directory):
+        for name in names:
+            path = Path(folder, name)
+            with contextlib.suppress(FileNotFoundError):
+                if path.stat().st_size > 10:
+                    found.append(path)
+    return found
 
 
 def _harm(path: Path, chance: random.Random) -> None:
