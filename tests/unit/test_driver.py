@@ -21,10 +21,11 @@ from streamrt.errors import (
     UnpicklableOperatorError,
 )
 from streamrt.kafka import TopicConfig
+from streamrt.kafka.partitioner import partition_for
 from streamrt.models import RawRecord, TimestampType
 from streamrt.state import State
 from streamrt.state.changelog import POSITION_KEY, Position
-from streamrt.testing import TestRecord, TopologyTestDriver
+from streamrt.testing import InputRecord, TestRecord, TopologyTestDriver
 from tests.unit.apps import START, Stage, application
 
 pytestmark = pytest.mark.usefixtures("processing_mode")
@@ -150,6 +151,31 @@ def test_each_partition_counts_its_own_offsets() -> None:
         ("second", 0, 0),
         ("in", 3, 1),
     ]
+
+
+@pytest.mark.usefixtures("processing_mode")
+def test_records_with_keys_are_where_producers_would_put_them() -> None:
+    app = application()
+    config = TopicConfig(4, 1)
+    users, clicks = (
+        app.topic(name, key_serializer="str", key_deserializer="str", config=config) for name in ("u", "c")
+    )
+    by_user = app.dataframe(clicks).group_by("user", key_serializer="str", key_deserializer="str")
+    by_user.join(app.table(users))
+    app.dataframe(users).apply(lambda user, state: state.set("name", user["name"]), stateful=True)
+    names = [f"user-{number}" for number in range(20)]
+    with TopologyTestDriver(app) as driver:
+        for name in names[:10]:
+            driver.pipe(users, {"name": name}, key=name)
+        driver.pipe_many(InputRecord(users, {"name": name}, name) for name in names[10:15])
+        for name in names[15:]:
+            driver.pipe_all(users, [{"name": name}], key=name)
+        for name in names:
+            driver.pipe(clicks, {"user": name})
+            assert driver.state(users, name).get("name") == name
+        assert {value["name"] for value, *_ in driver.outputs() if value and "user" in value} == set(names)
+        used = {place.partition for place, end in driver.checkpoint().offsets.items() if place.topic == "u" and end}
+        assert used == {partition_for(name.encode(), 4) for name in names} == {0, 1, 2, 3}
 
 
 def test_the_context_is_that_of_a_record_with_a_create_time() -> None:

@@ -418,7 +418,7 @@ def counts_by(partitions: int, guarantee: str = "at-least-once") -> list[tuple[A
     by_b = nested(stage)
     with stage.drive() as driver:
         for index in range(12):
-            driver.pipe("in", {"a": index % 2, "b": index % 3}, key="k", partition=0)
+            driver.pipe("in", {"a": index % 2, "b": index % 3}, key="k")
         outputs = [(repr(key), repr(value), value["n"]) for value, key, *_ in driver.outputs()]
         by_a = stage.app.topic_manager.repartition_topics[REPARTITION]
         assert [driver.state(by_a, a).get("n") for a in (0, 1, 2)] == [6, 6, None]

@@ -178,13 +178,13 @@ class DriverExecution:
 
     # -- Records and time --------------------------------------------------------------------------------------------
 
-    def input_partition(self, topic: Topic | str, partition: int) -> TopicPartition:
-        """Return a partition of an input topic."""
+    def input_partition(self, topic: Topic | str, partition: int | None, key: bytes | None) -> TopicPartition:
+        """Return the partition of a record in an input topic: the given one, or else that of its key."""
         name = topic if isinstance(topic, str) else topic.name
         if name not in self.topology.sources:
             known = ", ".join(self.topology.sources)
             raise ArgumentValueError(f"no dataframe reads topic {name!r}; the application reads {known}")
-        return TopicPartition(name, partition)
+        return TopicPartition(name, self._partition_of(name, key) if partition is None else partition)
 
     def _topic_settings(self, topic: str) -> Mapping[str, Any]:
         """Return the settings of a topic."""
@@ -484,9 +484,12 @@ class DriverExecution:
     def _target(self, exchange: str, record: WrittenRecord) -> TopicPartition:
         """Return the partition of a record in an exchange."""
         number = record.partition
-        if number < 0:
-            number = 0 if record.key is None else partition_for(record.key, self.offsets.counts[exchange])
-        return TopicPartition(exchange, number)
+        return TopicPartition(exchange, self._partition_of(exchange, record.key) if number < 0 else number)
+
+    def _partition_of(self, topic: str, key: bytes | None) -> int:
+        """Return the partition that a producer would choose; without a key, the first one."""
+        count = self.offsets.counts[topic]
+        return 0 if key is None or count == 1 else partition_for(key, count)
 
     def _handle_report(self, report: Report) -> None:
         self._sinks.write(report.sunk, self._pause)

@@ -20,11 +20,11 @@ class InputRecord(NamedTuple):
         key: the key, serialized by the topic's key serializer.
         timestamp: milliseconds since the Unix epoch; the driver's wall clock by default.
         headers: the headers.
-        partition: partition of the record.
+        partition: partition of the record; None for that of its key, as producers choose it, and 0 without a key.
 
     Example:
-        >>> InputRecord("orders", {"total": 10}, key="ann").partition
-        0
+        >>> InputRecord("orders", {"total": 10}, key="ann").headers is None
+        True
     """
 
     topic: Topic | str
@@ -32,7 +32,7 @@ class InputRecord(NamedTuple):
     key: Any = None
     timestamp: int | None = None
     headers: Headers | None = None
-    partition: int = 0
+    partition: int | None = None
 
 
 @dataclass(frozen=True)

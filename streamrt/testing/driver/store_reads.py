@@ -7,7 +7,7 @@ from typing import Any
 from streamrt.errors import ArgumentValueError
 from streamrt.queries.routing import QueryTarget
 from streamrt.queries.stored_state import StoredState
-from streamrt.runtime.driver.starting.key_partitions import partition_of_key, partitioner_of
+from streamrt.runtime.driver.starting.key_partitions import partition_of_key, partitioner_of, topic_of_keys
 from streamrt.runtime.placement import placement_of
 from streamrt.runtime.read_messages import TaskRead, TaskRows
 from streamrt.state.reading import read_rows
@@ -90,11 +90,8 @@ class DriverStores:
 
     def _partition_of(self, topic: str, key: Any) -> int:
         """Return the partition of the records of a key."""
-        exchanges = self._topology.exchanges.keys() - self._topology.broadcasts
-        grouped = [name for name in self._topology.scopes[topic] if name in exchanges]
-        if not grouped or key is None:
+        name = topic_of_keys(self._topology, topic).name
+        count = self._execution.offsets.counts[name]
+        if key is None or count == 1:
             return 0
-        partitioner = partitioner_of(self._topology, grouped[0])
-        return partition_of_key(
-            self._find_topic(grouped[0]), partitioner, key, self._execution.offsets.counts[grouped[0]]
-        )
+        return partition_of_key(self._find_topic(name), partitioner_of(self._topology, name), key, count)

@@ -28,7 +28,7 @@ from streamrt.errors import (
 from streamrt.kafka.completion_token import Offsets
 from streamrt.queries.routing import MOST_ENTRIES
 from streamrt.queries.stored_state import StateAnswer, no_state_key
-from streamrt.records import Headers, TopicPartition
+from streamrt.records import Headers
 from streamrt.runtime.driver.life.checkpoints import Checkpoint
 from streamrt.runtime.driver.life.lifecycle import ApplicationStatus
 from streamrt.serializers import BoundSerializer, MessageField
@@ -147,7 +147,7 @@ class TopologyTestDriver:
         key: Any = None,
         timestamp: int | None = None,
         headers: Headers | None = None,
-        partition: int = 0,
+        partition: int | None = None,
     ) -> None:
         """Send one record through the application.
 
@@ -157,7 +157,7 @@ class TopologyTestDriver:
             key: the key, serialized by the topic's key serializer.
             timestamp: milliseconds since the Unix epoch; the wall clock by default.
             headers: the headers.
-            partition: partition of the record.
+            partition: partition of the record; by default that of its key, as producers choose it, and 0 without a key.
 
         Raises:
             ProcessingError: if an operator failed and no callback skipped the record; likewise `ConsumerError` and
@@ -183,7 +183,7 @@ class TopologyTestDriver:
         key: bytes | None = None,
         timestamp: int | None = None,
         headers: Headers | None = None,
-        partition: int = 0,
+        partition: int | None = None,
     ) -> None:
         """Send one record of raw bytes through the application, to test the handling of invalid input.
 
@@ -193,14 +193,14 @@ class TopologyTestDriver:
             key: the key's bytes.
             timestamp: milliseconds since the Unix epoch; the wall clock by default.
             headers: the headers.
-            partition: partition of the record.
+            partition: partition of the record; by default that of its key, as producers choose it, and 0 without a key.
 
         Raises:
             ProcessingError: if an operator failed and no callback skipped the record; likewise `ConsumerError`,
                 `ProducerError`, `SinkError` and `StateError`.
             SinkBackpressureError: if a sink pauses the partition; the record is then not accepted.
         """
-        input_partition = self._execution.input_partition(topic, partition)
+        input_partition = self._execution.input_partition(topic, partition, key)
         self._execution.accept_records(
             input_partition, self._execution.make_record(input_partition.topic, value, key, timestamp, headers)
         )
@@ -213,7 +213,7 @@ class TopologyTestDriver:
         key: Any = None,
         timestamp: int | None = None,
         headers: Headers | None = None,
-        partition: int = 0,
+        partition: int | None = None,
     ) -> None:
         """Send several records through the application at once: in one micro-batch, or as the result of one poll.
 
@@ -225,7 +225,7 @@ class TopologyTestDriver:
             key: the key of all, serialized by the topic's key serializer.
             timestamp: milliseconds since the Unix epoch; the wall clock by default.
             headers: the headers of all.
-            partition: partition of the records.
+            partition: partition of the records; by default that of the key, and 0 without a key.
 
         Raises:
             ProcessingError: as for `pipe`.
@@ -240,7 +240,7 @@ class TopologyTestDriver:
         raw_key = None if key is None else known.key_serializer.bind(known.name, MessageField.KEY)(key, headers)
         data = (None if value is None else to_value(value, headers) for value in values)
         records = [self._execution.make_record(known.name, each, raw_key, timestamp, headers) for each in data]
-        self._execution.accept_records(self._execution.input_partition(known, partition), *records)
+        self._execution.accept_records(self._execution.input_partition(known, partition, raw_key), *records)
 
     def pipe_many(self, records: Iterable[InputRecord], *, chunk: int = 1_000) -> None:
         """Send many records through the application, with one commit for each chunk of them.
@@ -276,21 +276,21 @@ class TopologyTestDriver:
                 self._execution.accept_chunk(gathered)
 
     def _serialized(self, records: Iterable[InputRecord]) -> Iterator[Piped]:
-        targets: dict[tuple[str | int, int], tuple[Topic, TopicPartition, BoundSerializer, BoundSerializer]] = {}
+        targets: dict[str | int, tuple[Topic, BoundSerializer, BoundSerializer]] = {}
         for name, value, key, timestamp, headers, partition in records:
             # The hash of a topic is one of all its settings.
-            target = targets.get(number := (name if isinstance(name, str) else id(name), partition))
+            target = targets.get(number := name if isinstance(name, str) else id(name))
             if target is None:
                 topic = self._find_topic(name)
                 target = targets[number] = (
                     topic,
-                    self._execution.input_partition(topic, partition),
                     topic.value_serializer.bind(topic.name, MessageField.VALUE),
                     topic.key_serializer.bind(topic.name, MessageField.KEY),
                 )
-            _, place, to_value, to_key = target
+            topic, to_value, to_key = target
             value = None if value is None else to_value(value, headers)
             key = None if key is None else to_key(key, headers)
+            place = self._execution.input_partition(topic, partition, key)
             yield place, self._execution.make_record(place.topic, value, key, timestamp, headers)
 
     def read(self, topic: Topic | str) -> list[TestRecord]:
@@ -366,10 +366,11 @@ class TopologyTestDriver:
                 it is the `sdf.stream_id` of the new dataframe.
             key: the record's key, as operators see it.
             store: name of the store; names of groupings at its end may be left out.
-            partition: the partition; by default 0, or the key's partition for a repartition topic.
+            partition: the partition; by default that of the key.
 
         Raises:
-            InvalidOperationError: if there is no such store, or more than one.
+            ArgumentValueError: if there is no such store, or more than one.
+            SerializationError: if the topic has several partitions, and its key serializer refuses the key.
 
         Example:
             ```python
