@@ -47,11 +47,17 @@ class UpsertChanges(ToTable):
 
         def run(value: Any, key: Any, timestamp: int, headers: Headers | None, *, _node: Node = node) -> None:
             before, after = value
-            row_key = make_key(before if after is None else after)
-            if before is not None and (row_key is None or (after is not None and make_key(before) != row_key)):
+            # A former row without a valid key is not in the table: it was refused, and skipped.
+            former = None if before is None else make_key(before)
+            if after is None:
+                if former is not None:
+                    send(None, former, timestamp, headers)
+                return
+            row_key = make_key(after)
+            if former is not None and row_key != former:
                 raise ArgumentValueError(
-                    f"to_table() into {table}: the primary key of a row changed, or is null, while the row has the same key "
-                    f"here. The columns {', '.join(make_key.columns)} must come from the key: group_by() them first"
+                    f"to_table() into {table}: the primary key of a row changed, or became null, while the row has the same "
+                    f"key here. The columns {', '.join(make_key.columns)} must come from the key: group_by() them first"
                 )
             send(after, row_key, timestamp, headers)
 

@@ -288,6 +288,33 @@ def test_the_primary_key_of_a_row_stays() -> None:
         driver.pipe("in", {"id": 2, "name": "ann", "age": 7}, key="x")
 
 
+@pytest.mark.parametrize("settings", [{"on_producer_error": lambda *_: True}, {"on_error": {"produce": "skip"}}])
+def test_rows_that_were_skipped_are_not_in_the_table(settings: Any) -> None:
+    tables = Tables()
+    tables.add("shop.customers", CUSTOMERS)
+    app = make_app(tables, **settings)
+    app.table(*make_topics(app, "in")).to_table("shop.customers")
+    driver = TopologyTestDriver(app)
+    unfit, ann = {"name": "ann", "age": 7}, {"id": 1, "name": "ann", "age": 7}
+    # Without a primary key, and so never written.
+    driver.pipe("in", unfit, key="x")
+    driver.pipe("in", {**unfit, "age": 8}, key="x")
+    assert values(driver, "shop.customers") == []
+    driver.pipe("in", ann, key="x")
+    assert values(driver, "shop.customers") == [(1, ann)]
+    # The table keeps the former row.
+    driver.pipe("in", {**ann, "age": "old"}, key="x")
+    assert values(driver, "shop.customers") == []
+    driver.pipe("in", None, key="x")
+    assert values(driver, "shop.customers") == [(1, None)]
+    driver.pipe("in", unfit, key="y")
+    driver.pipe("in", None, key="y")
+    assert values(driver, "shop.customers") == []
+    driver.pipe("in", ann, key="z")
+    with pytest.raises(ProcessingError, match="the primary key of a row changed, or became null"):
+        driver.pipe("in", unfit, key="z")
+
+
 def test_sinks_get_rows_with_the_kind_of_their_change() -> None:
     app = make_app()
     sink = ListSink()
