@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from streamrt.tables.descriptions.connections import AWSConnection, Connection
     from streamrt.tables.descriptions.connectors import HTTPSSE, Connector, KafkaTopic, SinkTable, SourceTable, SQSQueue
     from streamrt.tables.descriptions.info import DatabaseInfo, TableInfo
+    from streamrt.tables.descriptions.maintenance import Aggregate, Maintenance, SequenceGroups, Versioned
     from streamrt.tables.descriptions.usages import ApplicationInfo, Lineage, LineageNode, Usage
     from streamrt.tables.reading.changes import ChangeListener
     from streamrt.tables.reading.detection import Detected
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 # Imported on first use: `streamrt.tables.catalogue.catalog` needs them all.
 _HOMES = {
     "AWSConnection": "descriptions.connections",
+    "Aggregate": "descriptions.maintenance",
     "ApplicationInfo": "descriptions.usages",
     "BatchResult": "writing.delivery",
     "Catalog": "catalogue.catalog",
@@ -42,6 +44,7 @@ _HOMES = {
     "KafkaTopic": "descriptions.connectors",
     "Lineage": "descriptions.usages",
     "LineageNode": "descriptions.usages",
+    "Maintenance": "descriptions.maintenance",
     "MemoryCatalog": "catalogue.catalog_store",
     "RecordBatch": "rows.rows",
     "RecordPosition": "writing.delivery",
@@ -49,6 +52,7 @@ _HOMES = {
     "ScanRecord": "rows.rows",
     "ScanRecords": "rows.rows",
     "SecretRef": "descriptions.connectors",
+    "SequenceGroups": "descriptions.maintenance",
     "SinkTable": "descriptions.connectors",
     "Snapshot": "reading.reads",
     "SourceTable": "descriptions.connectors",
@@ -59,12 +63,14 @@ _HOMES = {
     "TableStream": "reading.stream",
     "TableWriter": "writing.writer",
     "Usage": "descriptions.usages",
+    "Versioned": "descriptions.maintenance",
     "WriteResult": "writing.delivery",
 }
 
 __all__ = [
     "HTTPSSE",
     "AWSConnection",
+    "Aggregate",
     "ApplicationInfo",
     "BatchResult",
     "Catalog",
@@ -80,6 +86,7 @@ __all__ = [
     "KafkaTopic",
     "Lineage",
     "LineageNode",
+    "Maintenance",
     "MemoryCatalog",
     "RecordBatch",
     "RecordPosition",
@@ -87,6 +94,7 @@ __all__ = [
     "ScanRecord",
     "ScanRecords",
     "SecretRef",
+    "SequenceGroups",
     "SinkTable",
     "Snapshot",
     "SourceTable",
@@ -97,6 +105,7 @@ __all__ = [
     "TableStream",
     "TableWriter",
     "Usage",
+    "Versioned",
     "WriteResult",
 ]
 

@@ -201,11 +201,8 @@ def test_deletions_stay_long_enough_to_be_seen(catalog: Catalog, links: MemoryLi
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"merge": "sum"}, r"create_table\(merge=...\) is not there yet"),
-        ({"maintained": True}, r"create_table\(maintained=...\) is not there yet"),
-        ({"ttl": datetime.timedelta(days=1)}, r"create_table\(ttl=...\) is not there yet"),
-        ({"changelog": True}, "is not there yet"),
-        ({"deletes": "ignore"}, "is not there yet"),
+        ({"merge": "sum"}, r"create_table\(merge=...\) must be 'last', 'first', Versioned"),
+        ({"maintained": True}, "has no primary key, and only a table with a primary key on Kafka is maintained"),
         ({"format": "csv"}, "there is no format 'csv' of rows"),
         ({"format": 5}, "must be a name or a RowFormat"),
         ({"key": ["nothing"]}, "there is no column 'nothing'"),

@@ -64,9 +64,9 @@ def test_a_newer_form_is_refused_and_not_misread(caplog: pytest.LogCaptureFixtur
     for key in ("table/shop.orders", "database/shop", "connection/aws", "usage/late"):
         stored = store.get(key)
         assert stored is not None
-        store.put(key, json.dumps({**json.loads(stored.value), "v": 2}).encode(), stored.version)
+        store.put(key, json.dumps({**json.loads(stored.value), "v": 9}).encode(), stored.version)
     for read in (catalog.table, lambda _: catalog.database("shop"), lambda _: catalog.connection("aws")):
-        with pytest.raises(CatalogError, match=r"was written by a newer version of StreamRT \(format 2"):
+        with pytest.raises(CatalogError, match=r"was written by a newer version of StreamRT \(format 9"):
             read("shop.orders")
     with caplog.at_level(logging.WARNING, "streamrt.tables"):
         assert catalog.applications() == []

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from streamrt.errors import CatalogConflictError, ConfigurationError, SchemaEvolutionError
+from streamrt.errors import CatalogConflictError, ConfigurationError, SchemaError, SchemaEvolutionError
 from streamrt.kafka.cluster.counts import check_count
 from streamrt.schema import Schema, evolution_faults
 from streamrt.schema.ddl import parse_type
@@ -13,6 +13,7 @@ from streamrt.tables.catalogue.objects import now
 from streamrt.tables.descriptions.connectors import table_connector
 from streamrt.tables.descriptions.info import TableInfo
 from streamrt.tables.descriptions.naming import check_changes, check_text
+from streamrt.tables.descriptions.rule_checks import check_rules
 
 __all__ = ["TableChanges", "altered"]
 
@@ -61,6 +62,7 @@ def altered(info: TableInfo, changes: TableChanges) -> TableInfo:
     made = info
     if schema is not None and schema != info.schema:
         made = _with_schema(info, schema, changes.force)
+        _require_rules(made, schema)
     if options or changes.connection is not None:
         made = _relocate_table(made, options, changes.connection)
     if changes.comment is not None:
@@ -151,6 +153,15 @@ def _with_schema(info: TableInfo, schema: Schema, force: bool) -> TableInfo:
     )
 
 
+def _require_rules(info: TableInfo, schema: Schema) -> None:
+    """Refuse a schema that the rules of a maintained table do not fit any more."""
+    if info.maintenance is not None:
+        try:
+            check_rules(info.name, info.maintenance, schema)
+        except SchemaError as error:
+            raise SchemaEvolutionError(f"the rules of a maintained table stay as they are: {error}") from None
+
+
 def _find_faults(newer: Schema, older: Schema, key: Sequence[str]) -> list[str]:
     faults = evolution_faults(newer, older)
     before, after = ({each.name: each for each in schema.fields} for schema in (older, newer))
@@ -162,6 +173,11 @@ def _find_faults(newer: Schema, older: Schema, key: Sequence[str]) -> list[str]:
 
 def _relocate_table(info: TableInfo, options: Mapping[str, Any], connection: str | None) -> TableInfo:
     wanted = {**info.options, **options}
+    if info.maintenance is not None:
+        raise ConfigurationError(
+            f"table {info.name!r} is maintained, and its rows, requests and the application that merges them belong "
+            "together: create another table on the other topic"
+        )
     if info.kind != "external" and connection is not None:
         raise ConfigurationError(
             f"table {info.name!r} has no connection, because topics are in the cluster of the catalogue: each table of "

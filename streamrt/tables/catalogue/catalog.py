@@ -21,12 +21,14 @@ from streamrt.tables.catalogue.catalog_store import CatalogStore
 from streamrt.tables.catalogue.catalog_tables import CatalogTables
 from streamrt.tables.catalogue.catalog_transfer import CatalogTransfer
 from streamrt.tables.catalogue.catalog_usages import CatalogUsages
-from streamrt.tables.catalogue.creation import TableArguments, refuse_later_arguments
+from streamrt.tables.catalogue.creation import TableArguments
 from streamrt.tables.catalogue.objects import IfExists, IfMissing
 from streamrt.tables.descriptions.connections import Connection
 from streamrt.tables.descriptions.connectors import Connector
 from streamrt.tables.descriptions.info import DatabaseInfo, TableInfo
+from streamrt.tables.descriptions.maintenance import Deletes, Merge
 from streamrt.tables.descriptions.permissions import TablePermissions
+from streamrt.tables.descriptions.rule_checks import choose_maintenance
 from streamrt.tables.descriptions.usages import ApplicationInfo, Lineage, Usage
 from streamrt.tables.table import Table
 
@@ -251,8 +253,8 @@ class Catalog:
         replication_factor: int | None = None,
         config: Mapping[str, str] | None = None,
         maintained: bool | None = None,
-        merge: Any = "last",
-        deletes: str = "allow",
+        merge: Merge = "last",
+        deletes: Deletes | None = None,
         changelog: bool = False,
         ttl: timedelta | None = None,
         comment: str | None = None,
@@ -277,11 +279,14 @@ class Catalog:
             num_partitions: number of partitions of a new topic.
             replication_factor: number of replicas of a new topic.
             config: settings of a new topic, such as `{"retention.ms": "604800000"}`.
-            maintained: refused, as `merge`, `deletes`, `changelog` and `ttl`: primary-key tables are not maintained yet.
-            merge: see `maintained`.
-            deletes: see `maintained`.
-            changelog: see `maintained`.
-            ttl: see `maintained`.
+            maintained: whether writes are requests, which an application merges into rows (docs/partial-updates.md). It
+                follows from the other rules: `merge`, `deletes`, `changelog` and `ttl`.
+            merge: what an upsert does: "last" sets the columns that are given, "first" counts only without a row,
+                `Versioned(column)`, `SequenceGroups(groups)` or `Aggregate(column=function)`.
+            deletes: what a delete does: "allow", "ignore", or "refuse" by an error of the writer; by default "allow" if
+                `merge` is "last", and "ignore" otherwise.
+            changelog: whether all changes are also written to the log table `<name>$changelog`.
+            ttl: for how long a row is kept that is not written again; None for ever.
             comment: what a row means.
             properties: strings of your own.
             if_exists: what happens if the table exists: "error", "ignore" returns it, "replace" describes it again; its
@@ -295,16 +300,10 @@ class Catalog:
             ConfigurationError: if arguments do not go together.
             TopicConfigurationError: if the topic that exists cannot hold the table.
         """
-        refuse_later_arguments(
-            maintained=(maintained, False),
-            merge=(merge, "last"),
-            deletes=(deletes, "allow"),
-            changelog=(changelog, False),
-            ttl=(ttl, None),
-        )
         given = TableArguments(
             *(schema, topic, connector, connection, format, format_options, key, key_format, time),
             *(num_partitions, replication_factor, config, comment, properties),
+            choose_maintenance(maintained, merge, deletes, changelog, ttl),
         )
         return Table(self._tables.create(name, given, if_exists, dry_run), self)
 
@@ -370,7 +369,7 @@ class Catalog:
 
         Args:
             name: the table.
-            delete_data: whether its topic is deleted, with all records.
+            delete_data: whether its topic is deleted, with all records, and also those of its requests and changes.
             missing: what happens if there is none: "error" or "ignore".
             force: whether it is dropped although a running application uses it, or its record cannot be read.
 
@@ -461,18 +460,26 @@ class Catalog:
         self._state.require_open()
         return execute(self, sql, args)
 
-    def record_usage(self, application: str, *, reads: Iterable[str] = (), writes: Iterable[str] = ()) -> None:
+    def record_usage(
+        self,
+        application: str,
+        *,
+        reads: Iterable[str] = (),
+        writes: Iterable[str] = (),
+        maintains: Iterable[str] = (),
+    ) -> None:
         """Note what an application uses, in place of what was noted before; applications do it when they start.
 
         Args:
             application: its consumer group.
             reads: names of the tables that it reads.
             writes: names of the tables that it writes.
+            maintains: names of the tables whose requests it merges.
 
         Raises:
             CatalogError: if the catalogue cannot be changed.
         """
-        self._usages.record(application, reads, writes)
+        self._usages.record(application, reads, writes, maintains)
 
     def forget_usage(self, application: str) -> None:
         """Delete what was noted of an application, if anything was: it is gone, or will note it again when it starts.
@@ -487,7 +494,7 @@ class Catalog:
         return self._usages.applications()
 
     def usages(self, name: str) -> list[Usage]:
-        """Return which applications read and write a table, as they said at their last starts.
+        """Return which applications read, write and maintain a table, as they said at their last starts.
 
         Raises:
             TableNotFoundError: if there is no such table.

@@ -12,6 +12,7 @@ from streamrt.errors import (
     InvalidOperationError,
     SchemaEvolutionError,
     TableExistsError,
+    TableNotFoundError,
 )
 from streamrt.kafka import KafkaError, KafkaRequestError
 from streamrt.tables.catalogue.alteration import TableChanges, altered
@@ -27,7 +28,9 @@ from streamrt.tables.catalogue.creation import (
     resolved_topic,
     with_format_options,
 )
+from streamrt.tables.catalogue.maintenance_topics import list_further_topics
 from streamrt.tables.catalogue.objects import IfExists, IfMissing
+from streamrt.tables.descriptions.changelog_tables import changelog_info, is_changelog, source_name
 from streamrt.tables.descriptions.info import TableInfo
 from streamrt.tables.descriptions.naming import IF_EXISTS, IF_MISSING, check_choice, check_name
 
@@ -67,6 +70,8 @@ class CatalogTables:
             self._connections.find(info.connection)
         self._state.require_topic(info)
         resolved = resolved_topic(info)
+        if info.maintenance is not None or (given.topic is not None and info.kind == "primary-key"):
+            self._require_own_topic(info, resolved)
         self._objects.check(self._objects.tables, name, info)
         if dry_run:
             return replace(info, topic=resolved)
@@ -131,11 +136,11 @@ class CatalogTables:
             raise self._state.no_table(name)
         if not force:
             self._usages.require_unused(name)
-        topic = self._topic_to_delete(found.value) if delete_data else None
+        topics = self._topics_to_delete(found.value) if delete_data else []
         self._objects.store.delete(self._objects.tables.key(name), found.version)
         self._objects.forget_history(found.document)
-        if topic is not None:
-            self._state.links.admin().delete_topics([topic], self._state.timeout)
+        if topics:
+            self._state.links.admin().delete_topics(topics, self._state.timeout)
 
     def drop_database(self, name: str, *, cascade: bool, delete_data: bool, missing: IfMissing) -> None:
         """Drop a database, and its tables with `cascade`."""
@@ -166,11 +171,14 @@ class CatalogTables:
 
     def load(self, name: str) -> TableInfo:
         """Return what is known of a table now, with the partitions that its topic has now."""
-        name = self._state.full_name(name)
+        is_log_of_changes = isinstance(name, str) and is_changelog(name)
+        name = self._state.full_name(source_name(name) if is_log_of_changes else name)
         found = self._objects.find(self._objects.tables, name)
         if found is None:
             raise self._state.no_table(name)
         info = self._resolve_info(found.value)
+        if is_log_of_changes:
+            info = changelog_info(info)
         if info.topic is None or not self._state.has_topics:
             return info
         try:
@@ -205,12 +213,26 @@ class CatalogTables:
     def contains(self, name: object) -> bool:
         """Return whether there is a table."""
         self._state.require_open()
+        if isinstance(name, str) and is_changelog(name):
+            try:
+                return bool(self.load(name).topic)
+            except (ArgumentValueError, TableNotFoundError):
+                return False
         try:
             full = self._state.full_name(name)
         except ArgumentValueError:
             # No table can have such a name.
             return False
         return self._objects.store.get(self._objects.tables.key(full)) is not None
+
+    def _require_own_topic(self, info: TableInfo, topic: str | None) -> None:
+        """Refuse a second table on the topic of a maintained one: rows would get past the rules."""
+        for other in self.infos():
+            if other.topic == topic and other.name != info.name and (info.maintenance or other.maintenance):
+                raise ConfigurationError(
+                    f"topic {topic} is that of table {other.name!r}, and a maintained table has its topic for itself: choose "
+                    "another topic"
+                )
 
     def _require_registrable(self, info: TableInfo) -> None:
         """Ask the schema registry of a table whether it would take the schema: writers register it with their first row."""
@@ -245,7 +267,7 @@ class CatalogTables:
             raise self._state.no_database(database)
         return self._resolve_info(info)
 
-    def _topic_to_delete(self, info: TableInfo) -> str:
+    def _topics_to_delete(self, info: TableInfo) -> list[str]:
         self._state.require_topic(info)
         topic = resolved_topic(info)
         if topic is None:
@@ -256,8 +278,10 @@ class CatalogTables:
                 f"topic {topic} of table {info.name!r} is the topic of table {others[0]!r}, too: drop without "
                 "delete_data=True"
             )
-        self._state.links.admin()
-        return topic
+        admin = self._state.links.admin()
+        further = list_further_topics(replace(info, topic=topic))
+        present = admin.inspect_topics(further, self._state.timeout) if further else {}
+        return [topic, *(name for name in further if present[name] is not None)]
 
 
 def _table_exists(name: str) -> TableExistsError:

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from streamrt.errors import ArgumentValueError, CatalogError
 from streamrt.tables.catalogue.catalog_state import CatalogState
 from streamrt.tables.catalogue.objects import now
+from streamrt.tables.descriptions.changelog_tables import source_name
 from streamrt.tables.descriptions.usages import STALE_AFTER, ApplicationInfo, Lineage, Usage
 
 __all__ = ["CatalogUsages"]
@@ -20,13 +21,17 @@ class CatalogUsages:
         self._state = state
         self._objects = state.objects
 
-    def record(self, application: str, reads: Iterable[str], writes: Iterable[str]) -> None:
+    def record(
+        self, application: str, reads: Iterable[str], writes: Iterable[str], maintains: Iterable[str] = ()
+    ) -> None:
         """Note what an application uses, in place of what was noted before; applications do it when they start."""
         self._state.require_open()
         if not application or not isinstance(application, str):
             raise ArgumentValueError("record_usage() needs the name of an application")
-        tables = [tuple(sorted({self._state.full_name(name) for name in names})) for names in (reads, writes)]
-        wanted = ApplicationInfo(application, tables[0], tables[1], now())
+        read, written, maintained = (
+            tuple(sorted({self._find_name(name) for name in names})) for names in (reads, writes, maintains)
+        )
+        wanted = ApplicationInfo(application, read, written, now(), maintained)
         self._objects.change(self._objects.applications, application, lambda _: wanted, keep_unknown=False)
 
     def forget(self, application: str) -> None:
@@ -42,8 +47,8 @@ class CatalogUsages:
         return list(self._objects.all(self._objects.applications).values())
 
     def of(self, name: str) -> list[Usage]:
-        """Return which applications read and write a table, as they said at their last starts."""
-        name = self._state.full_name(name)
+        """Return which applications read, write and maintain a table, as they said at their last starts."""
+        name = self._find_name(name)
         if self._objects.store.get(self._objects.tables.key(name)) is None:
             raise self._state.no_table(name)
         return [usage for each in self.applications() for usage in each.usages() if usage.table == name]
@@ -74,3 +79,7 @@ class CatalogUsages:
                     f"the running application {usage.application!r} {usage.kind} table {table!r}: stop it first, or pass "
                     "force=True"
                 )
+
+    def _find_name(self, name: object) -> str:
+        """Return the full name of a table; the log of its changes is a part of it."""
+        return self._state.full_name(source_name(name) if isinstance(name, str) else name)

@@ -5,7 +5,7 @@ import time
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import pyarrow as pa
 
@@ -23,11 +23,14 @@ from streamrt.schema import Schema
 from streamrt.serializers.row_formats import ROW_FORMATS, RowFormat, key_format, row_format
 from streamrt.serializers.rows.one_column_formats import RAW_SCHEMA, RawRowFormat
 from streamrt.tables.access.links import TableLinks
+from streamrt.tables.catalogue.maintenance_topics import TopicDraft, prepare_further_topics
 from streamrt.tables.catalogue.objects import now
 from streamrt.tables.descriptions.connectors import Connector, KafkaTopic, SinkTable, SourceTable, table_connector
 from streamrt.tables.descriptions.endpoint_classes import endpoint_class
 from streamrt.tables.descriptions.info import TableInfo
+from streamrt.tables.descriptions.maintenance import Maintenance, changelog_topic
 from streamrt.tables.descriptions.naming import check_text, check_texts
+from streamrt.tables.descriptions.rule_checks import check_rules
 from streamrt.tables.descriptions.variables import resolve
 from streamrt.topics.settings import config_differences
 from streamrt.topics.topic import NAME
@@ -37,7 +40,6 @@ __all__ = [
     "change_topic",
     "new_table",
     "prepare_topic",
-    "refuse_later_arguments",
     "resolved_topic",
     "with_format_options",
 ]
@@ -49,7 +51,7 @@ _SAMPLE = 100
 _SAMPLE_S = 5.0
 _DELETE_RETENTION = "delete.retention.ms"
 _SHORTEST_MS = 60_000
-_NOT_YET = "is not there yet: tables with a primary key take whole rows and deletes, and nothing merges rows"
+_LONGEST_TOPIC = 249
 
 
 @dataclass(frozen=True)
@@ -70,27 +72,7 @@ class TableArguments:
     config: Mapping[str, str] | None = None
     comment: str | None = None
     properties: Mapping[str, str] | None = None
-
-
-class TopicDraft(NamedTuple):
-    """A topic to create."""
-
-    name: str
-    config: TopicConfig
-
-
-def refuse_later_arguments(**given: tuple[Any, Any]) -> None:
-    """Refuse arguments of tables that are maintained.
-
-    Args:
-        given: the value of each argument, and its default.
-
-    Raises:
-        ConfigurationError: if one is given.
-    """
-    for name, (value, default) in given.items():
-        if value is not None and value != default:
-            raise ConfigurationError(f"create_table({name}=...) {_NOT_YET}")
+    maintenance: Maintenance | None = None
 
 
 def new_table(name: str, given: TableArguments, registry: Any) -> TableInfo:
@@ -131,6 +113,8 @@ def new_table(name: str, given: TableArguments, registry: Any) -> TableInfo:
             f"table {name!r} is written by {connector.sink}, which gets rows and no bytes: leave out the formats"
         )
     primary_key = () if schema is None else schema.primary_key
+    if given.maintenance is not None:
+        _check_maintenance(name, schema, is_kafka, given.maintenance)
     moment = now()
     info = TableInfo(
         name=name,
@@ -152,6 +136,7 @@ def new_table(name: str, given: TableArguments, registry: Any) -> TableInfo:
         config=_topic_config(given.config, bool(primary_key)),
         comment=given.comment,
         properties=check_texts("create_table(properties=...)", given.properties),
+        maintenance=given.maintenance,
     )
     table_connector(info)
     return with_format_options(info, registry)
@@ -194,15 +179,20 @@ def resolved_topic(info: TableInfo) -> str | None:
             f"{name!r}, the topic of table {info.name!r}, cannot be the name of a topic: use letters, digits, '.', '_' and "
             f"'-', and not {_RESERVED!r} at the beginning"
         )
+    if info.maintenance is not None and len(changelog_topic(name)) > _LONGEST_TOPIC:
+        raise ConfigurationError(
+            f"topic {name[:60]!r}... of table {info.name!r} has {len(name)} characters, which leaves no room for the names "
+            "of the topics with its requests and changes: use a shorter one"
+        )
     return name
 
 
 def prepare_topic(links: TableLinks, info: TableInfo, replication_factor: int | None, timeout: float) -> TableInfo:
-    """Create the topic of a table, or check the one that exists; return the table with the number of its partitions.
+    """Create the topics of a table, or check those that exist; return the table with the number of its partitions.
 
     Raises:
-        TopicConfigurationError: if the topic that exists cannot hold the table.
-        TopicCreationError: if the topic could not be created.
+        TopicConfigurationError: if a topic that exists cannot hold the table.
+        TopicCreationError: if a topic could not be created.
     """
     topic = resolved_topic(info)
     if topic is None:
@@ -217,7 +207,9 @@ def prepare_topic(links: TableLinks, info: TableInfo, replication_factor: int | 
         _require_keeps_keys(info, topic, found.extra_config)
     else:
         _adopt_topic(links, info, topic, wanted, found)
-    return replace(info, topic=topic, num_partitions=found.num_partitions)
+    prepared = replace(info, topic=topic, num_partitions=found.num_partitions)
+    prepare_further_topics(admin, prepared, found, timeout)
+    return prepared
 
 
 def change_topic(links: TableLinks, info: TableInfo, settings: Mapping[str, str | None], timeout: float) -> None:
@@ -349,6 +341,17 @@ def _choose_connection(given: str | None, of_connector: str | None, is_kafka: bo
     if given is not None and of_connector not in (None, given):
         raise ConfigurationError(f"create_table() has the connections {given!r} and {of_connector!r}: give one of them")
     return given if given is not None else of_connector
+
+
+def _check_maintenance(table: str, schema: Schema | None, is_kafka: bool, rules: Maintenance) -> None:
+    """Refuse rules of a table whose rows nothing could merge by them."""
+    if not is_kafka or schema is None or not schema.primary_key:
+        kind = "is in another system" if not is_kafka else "has no schema" if schema is None else "has no primary key"
+        raise ConfigurationError(
+            f"table {table!r} {kind}, and only a table with a primary key on Kafka is maintained: leave out maintained=, "
+            "merge=, deletes=, changelog= and ttl=, or give the schema a PRIMARY KEY"
+        )
+    check_rules(table, rules, schema)
 
 
 def _check_external(schema: Schema | None, given: TableArguments) -> None:

@@ -6,7 +6,7 @@ schemas/<id of the table>/<first>-<last>-<digest>    {"v":1,"schemas":[{"version
 
 The name of such a record says what is in it, and it never changes. It is written before the record of the table, whose
 field `history_in` lists the parts `<first>-<last>-<digest>`; that record has `"v":2`, so that no version that does not know
-the field takes the table for one with a shorter history.
+the field takes the table for one with a shorter history. That of a maintained table has `"v":3` in any case.
 """
 
 import hashlib
@@ -22,7 +22,7 @@ from streamrt.errors import CatalogConflictError, CatalogError
 from streamrt.schema import Schema
 from streamrt.tables.catalogue.catalog_store import CatalogStore
 from streamrt.tables.catalogue.documents import dumped
-from streamrt.tables.catalogue.records import VERSION, history_of, read_document
+from streamrt.tables.catalogue.records import MAINTAINED_VERSION, VERSION, history_of, read_document
 
 __all__ = ["SPLIT_VERSION", "Histories", "MissingHistoryError"]
 
@@ -67,7 +67,7 @@ class Histories:
         schemas: dict[int, Schema] = {}
         for key in self._part_keys(name, document):
             schemas |= self._read_part(name, key)[1]
-        return orjson.dumps({**_without_parts(document), "v": VERSION}), schemas
+        return orjson.dumps(_without_parts(document)), schemas
 
     def whole(self, name: str, value: bytes) -> dict[str, Any]:
         """Return the document of a table with its whole history in it, as exports have it."""
@@ -76,8 +76,7 @@ class Histories:
             found: dict[str, Any] = orjson.loads(value)
             return found
         earlier = [schema for key in self._part_keys(name, document) for schema in self._read_part(name, key)[0]]
-        made = {**_without_parts(document), "v": VERSION}
-        return {**made, "history": [*earlier, *document["history"]]}
+        return {**_without_parts(document), "history": [*earlier, *document["history"]]}
 
     def parts(self, name: str, value: bytes) -> list[str]:
         """Return the names of the parts of a document's history."""
@@ -108,7 +107,9 @@ class Histories:
                 parts = [*parts, part]
                 made[_part_key(document["id"], part)] = data
             document = {**document, "history": []}
-        return ({**document, "v": SPLIT_VERSION, _FIELD: parts} if parts else document), made
+        if parts:
+            document = {**document, "v": max(document["v"], SPLIT_VERSION), _FIELD: parts}
+        return document, made
 
     def write(self, parts: Mapping[str, bytes]) -> None:
         """Write parts, as far as they are not there."""
@@ -162,7 +163,9 @@ def _split_document(name: str, value: bytes) -> dict[str, Any] | None:
         document = orjson.loads(value)
     except orjson.JSONDecodeError:
         return None
-    if not isinstance(document, dict) or document.get("v") != SPLIT_VERSION or _FIELD not in document:
+    if not isinstance(document, dict) or document.get("v") not in (SPLIT_VERSION, MAINTAINED_VERSION):
+        return None
+    if _FIELD not in document:
         return None
     parts = document[_FIELD]
     is_sound = isinstance(parts, list) and all(isinstance(part, str) and _PART.fullmatch(part) for part in parts)
@@ -178,7 +181,9 @@ def _part_key(table_id: str, part: str) -> str:
 
 
 def _without_parts(document: Mapping[str, Any]) -> dict[str, Any]:
-    return {field: value for field, value in document.items() if field != _FIELD}
+    """Return a document as one without parts has it."""
+    version = VERSION if document["v"] == SPLIT_VERSION else document["v"]
+    return {**{field: value for field, value in document.items() if field != _FIELD}, "v": version}
 
 
 def _group_schemas(history: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:

@@ -12,6 +12,15 @@ A document of a table, under the key `table/<database>.<table>`:
 `version` counts the changes of the object. Databases (`database/<name>`), connections (`connection/<name>`) and usages
 (`usage/<application>`) also have such documents. A higher `v` is refused, and never misread. `histories` says where the
 schemas are that make a document too long, and `documents` what becomes of fields that this version does not know.
+
+A maintained table has `"v":3` and the field `maintenance`, so that no version that does not know it writes rows past the
+rules:
+
+```
+"maintenance":{"merge":...,"deletes":"allow" | "ignore" | "refuse","changelog":false,"ttl_ms":null}
+```
+
+`merge` is `"last"`, `"first"`, `{"versioned":"at"}`, `{"sequence_groups":{"at":["x"]}}` or `{"aggregate":{"total":"sum"}}`.
 """
 
 from collections.abc import Callable, Mapping
@@ -27,10 +36,12 @@ from streamrt.kafka.cluster.counts import MOST
 from streamrt.schema import Schema
 from streamrt.tables.descriptions.connections import Connection, connection_of
 from streamrt.tables.descriptions.info import DatabaseInfo, TableInfo, TableKind
+from streamrt.tables.descriptions.maintenance import maintenance_document, maintenance_of
 from streamrt.tables.descriptions.schema_documents import schema_document, schema_of
 from streamrt.tables.descriptions.usages import ApplicationInfo
 
 __all__ = [
+    "MAINTAINED_VERSION",
     "VERSION",
     "connection_record",
     "database_record",
@@ -46,6 +57,8 @@ __all__ = [
 
 VERSION = 1
 """Version of documents; `histories` has a later one for tables."""
+MAINTAINED_VERSION = 3
+"""`v` of the document of a maintained table, whether its history is in further records or not."""
 
 _KINDS = ("log", "primary-key", "external")
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
@@ -73,6 +86,8 @@ def table_record(info: TableInfo) -> bytes:
         "comment": info.comment,
         "properties": dict(info.properties),
     }
+    if info.maintenance is not None:
+        document |= {"v": MAINTAINED_VERSION, "maintenance": maintenance_document(info.maintenance)}
     return orjson.dumps(document)
 
 
@@ -82,7 +97,7 @@ def read_table(name: str, value: bytes) -> TableInfo:
     Raises:
         CatalogError: if it is not such a document, or a newer version of StreamRT wrote it.
     """
-    return read_document("table", name, value, _read_table)
+    return read_document("table", name, value, _read_table, (VERSION, MAINTAINED_VERSION))
 
 
 def database_record(info: DatabaseInfo) -> bytes:
@@ -114,6 +129,8 @@ def usage_record(application: ApplicationInfo) -> bytes:
         "writes": list(application.writes),
         "started_at": _to_ms(application.started_at),
     }
+    if application.maintains:
+        document["maintains"] = list(application.maintains)
     return orjson.dumps(document)
 
 
@@ -122,7 +139,13 @@ def read_application(name: str, value: bytes) -> ApplicationInfo:
     return read_document("usage", name, value, _read_application)
 
 
-def read_document(kind: str, name: str, value: bytes, build: Callable[[str, dict[str, Any]], T]) -> T:
+def read_document(
+    kind: str,
+    name: str,
+    value: bytes,
+    build: Callable[[str, dict[str, Any]], T],
+    versions: tuple[int, ...] = (VERSION,),
+) -> T:
     """Return what a function makes of a document.
 
     Args:
@@ -130,6 +153,7 @@ def read_document(kind: str, name: str, value: bytes, build: Callable[[str, dict
         name: name of the object.
         value: the document.
         build: makes the object of the name and the document.
+        versions: the versions that it may have.
 
     Raises:
         CatalogError: if it is not such a document, or a newer version of StreamRT wrote it.
@@ -138,12 +162,12 @@ def read_document(kind: str, name: str, value: bytes, build: Callable[[str, dict
     try:
         document = orjson.loads(value)
         version = document["v"]
-        if type(version) is int and version > VERSION:
+        if type(version) is int and version > versions[-1]:
             raise CatalogError(
-                f"{what} was written by a newer version of StreamRT (format {version}, this one knows {VERSION}): upgrade "
-                "StreamRT"
+                f"{what} was written by a newer version of StreamRT (format {version}, this one knows {versions[-1]}): "
+                "upgrade StreamRT"
             )
-        if version != VERSION or type(version) is not int:
+        if version not in versions or type(version) is not int:
             raise ValueError
         return build(name, document)
     except CatalogError:
@@ -163,6 +187,9 @@ def _read_table(name: str, document: dict[str, Any]) -> TableInfo:
         raise ValueError
     options = _check_mapping(connector["options"])
     topic = options.get("topic") if kind != "external" else None
+    is_maintained = document["v"] == MAINTAINED_VERSION
+    if is_maintained != ("maintenance" in document) or (is_maintained and (kind != "primary-key" or schema is None)):
+        raise ValueError
     return TableInfo(
         name=_check_name(name),
         kind=cast("TableKind", kind),
@@ -188,6 +215,7 @@ def _read_table(name: str, document: dict[str, Any]) -> TableInfo:
         properties=_check_strings(document["properties"]),
         version=_checked_number(document["version"]),
         readable_from=_checked_number(document["readable_from"]),
+        maintenance=maintenance_of(_check_mapping(document["maintenance"])) if is_maintained else None,
     )
 
 
@@ -219,6 +247,7 @@ def _read_application(name: str, document: dict[str, Any]) -> ApplicationInfo:
         reads=tuple(_check_text(table) for table in _check_list(document["reads"])),
         writes=tuple(_check_text(table) for table in _check_list(document["writes"])),
         started_at=_read_moment(document["started_at"]),
+        maintains=tuple(_check_text(table) for table in _check_list(document.get("maintains", []))),
     )
 
 

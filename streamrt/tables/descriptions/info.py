@@ -8,6 +8,7 @@ from typing import Any, Literal
 from streamrt.errors import SchemaError
 from streamrt.schema import Schema
 from streamrt.secret import SecretRef
+from streamrt.tables.descriptions.maintenance import Maintenance, changelog_topic, maintenance_document, requests_topic
 from streamrt.tables.descriptions.schema_documents import schema_document
 from streamrt.tables.descriptions.variables import unstored_options
 
@@ -69,6 +70,7 @@ class TableInfo:
         created_at: when it was created, in UTC.
         modified_at: when it was changed last, in UTC.
         version: number of the change, from 1 on.
+        maintenance: the rules of a maintained table, whose writers send requests; None for a direct one.
     """
 
     name: str
@@ -93,6 +95,18 @@ class TableInfo:
     properties: Mapping[str, str] = field(default_factory=dict)
     version: int = 1
     readable_from: int = 1
+    maintenance: Maintenance | None = None
+
+    @property
+    def requests_topic(self) -> str | None:
+        """Topic to which writers of a maintained table send requests; None for other tables."""
+        return None if self.maintenance is None or self.topic is None else requests_topic(self.topic)
+
+    @property
+    def changelog_topic(self) -> str | None:
+        """Topic with the changes of a maintained table that has `changelog=True`; None for other tables."""
+        has_one = self.maintenance is not None and self.maintenance.changelog and self.topic is not None
+        return changelog_topic(str(self.topic)) if has_one else None
 
     @property
     def database(self) -> str:
@@ -153,6 +167,8 @@ def _plain_value(value: Any) -> Any:
         return schema_document(value)
     if isinstance(value, datetime):
         return value.isoformat().replace("+00:00", "Z")
+    if isinstance(value, Maintenance):
+        return maintenance_document(value)
     if isinstance(value, Mapping):
         return {str(name): _plain_value(each) for name, each in value.items()}
     return list(value) if isinstance(value, tuple) else value

@@ -4,12 +4,44 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
-__all__ = ["Aggregate", "Deletes", "Maintenance", "Merge", "SequenceGroups", "Versioned", "requests_topic"]
+__all__ = [
+    "AGGREGATES",
+    "CHANGELOG_SUFFIX",
+    "Aggregate",
+    "Deletes",
+    "Maintenance",
+    "Merge",
+    "SequenceGroups",
+    "Versioned",
+    "changelog_topic",
+    "describe_merge",
+    "maintenance_document",
+    "maintenance_of",
+    "requests_topic",
+]
 
 Deletes = Literal["allow", "ignore", "refuse"]
 """What a delete does."""
+
+AGGREGATES = (
+    "sum",
+    "product",
+    "min",
+    "max",
+    "first_value",
+    "first_value_ignore_nulls",
+    "last_value",
+    "last_value_ignore_nulls",
+    "listagg",
+    "bool_and",
+    "bool_or",
+)
+"""Functions of `Aggregate`. All but `first_value` and `last_value` pass over nulls; `listagg` joins texts by commas."""
+
+CHANGELOG_SUFFIX = "$changelog"
+"""What follows the name of a table in that of the log table with its changes."""
 
 
 @dataclass(frozen=True)
@@ -31,11 +63,26 @@ class Versioned:
 class SequenceGroups:
     """Groups of columns, each of which counts if its sequence is equal or higher than that of the row.
 
+    Null is the lowest sequence of a row; an upsert whose sequence is null, or that does not give it, leaves the group.
+    Columns of no group are set by each upsert that gives them.
+
     Attributes:
         groups: the columns of each group, by the column with its sequence.
+
+    Example:
+        >>> SequenceGroups({"moved_at": ["street", "city"]}).groups["moved_at"]
+        ('street', 'city')
     """
 
     groups: Mapping[str, Sequence[str]]
+
+    def __post_init__(self) -> None:
+        if isinstance(self.groups, Mapping):
+            copied = {
+                sequence: columns if isinstance(columns, str) or not isinstance(columns, Sequence) else tuple(columns)
+                for sequence, columns in self.groups.items()
+            }
+            object.__setattr__(self, "groups", copied)
 
 
 @dataclass(frozen=True, init=False)
@@ -45,7 +92,11 @@ class Aggregate:
     Columns without a function have the last value that is not null.
 
     Args:
-        **functions: name of a function by column, such as `total="sum"`.
+        **functions: name of a function by column, one of `AGGREGATES`, such as `total="sum"`.
+
+    Example:
+        >>> Aggregate(total="sum", names="listagg").functions["total"]
+        'sum'
     """
 
     functions: Mapping[str, str]
@@ -86,3 +137,78 @@ def requests_topic(topic: str) -> str:
         'shop.customers.requests'
     """
     return f"{topic}.requests"
+
+
+def changelog_topic(topic: str) -> str:
+    """Return the name of the topic with the changes of a maintained table that has `changelog=True`.
+
+    Args:
+        topic: the topic of the table.
+
+    Example:
+        >>> changelog_topic("shop.customers")
+        'shop.customers.changelog'
+    """
+    return f"{topic}.changelog"
+
+
+def describe_merge(merge: Merge) -> str:
+    """Return a rule in a line.
+
+    Example:
+        >>> describe_merge(Aggregate(total="sum")), describe_merge("first")
+        ('aggregate(total=sum)', 'first')
+    """
+    if isinstance(merge, Versioned):
+        return f"versioned({merge.column})"
+    if isinstance(merge, SequenceGroups):
+        groups = (f"{sequence}: {', '.join(columns)}" for sequence, columns in merge.groups.items())
+        return f"sequence_groups({'; '.join(groups)})"
+    if isinstance(merge, Aggregate):
+        return f"aggregate({', '.join(f'{column}={name}' for column, name in merge.functions.items())})"
+    return merge
+
+
+def maintenance_document(rules: Maintenance) -> dict[str, Any]:
+    """Return rules as JSON has them.
+
+    Example:
+        >>> maintenance_document(Maintenance(Versioned("at"), "ignore"))
+        {'merge': {'versioned': 'at'}, 'deletes': 'ignore', 'changelog': False, 'ttl_ms': None}
+    """
+    merge: Any = rules.merge
+    if isinstance(merge, Versioned):
+        merge = {"versioned": merge.column}
+    elif isinstance(merge, SequenceGroups):
+        merge = {"sequence_groups": {sequence: list(columns) for sequence, columns in merge.groups.items()}}
+    elif isinstance(merge, Aggregate):
+        merge = {"aggregate": dict(merge.functions)}
+    return {"merge": merge, "deletes": rules.deletes, "changelog": rules.changelog, "ttl_ms": rules.ttl_ms}
+
+
+def maintenance_of(document: Mapping[str, Any]) -> Maintenance:
+    """Return the rules of a document.
+
+    Raises:
+        TypeError, KeyError, ValueError, AttributeError: if it is not such a document.
+    """
+    deletes, changelog, ttl_ms = document["deletes"], document["changelog"], document["ttl_ms"]
+    if deletes not in ("allow", "ignore", "refuse") or type(changelog) is not bool:
+        raise ValueError
+    if ttl_ms is not None and (type(ttl_ms) is not int or ttl_ms < 1):
+        raise ValueError
+    return Maintenance(_merge_of(document["merge"]), deletes, changelog, ttl_ms)
+
+
+def _merge_of(document: Any) -> Merge:
+    if document in ("last", "first"):
+        first_or_last: Literal["last", "first"] = document
+        return first_or_last
+    [(word, value)] = document.items()
+    if word == "versioned" and isinstance(value, str):
+        return Versioned(value)
+    if word == "sequence_groups" and all(isinstance(columns, list) for columns in value.values()):
+        return SequenceGroups({sequence: [str(column) for column in columns] for sequence, columns in value.items()})
+    if word == "aggregate" and all(name in AGGREGATES for name in value.values()):
+        return Aggregate(**value)
+    raise ValueError

@@ -17,13 +17,13 @@ class Usage:
     """That an application uses a table.
 
     Attributes:
-        kind: "reads" or "writes".
+        kind: "reads", "writes" or "maintains".
         table: name of the table.
         application: its consumer group.
         since: when it was started last, in UTC.
     """
 
-    kind: Literal["reads", "writes"]
+    kind: Literal["reads", "writes", "maintains"]
     table: str
     application: str
     since: datetime
@@ -38,18 +38,21 @@ class ApplicationInfo:
         reads: names of the tables that it reads.
         writes: names of the tables that it writes.
         started_at: when it was started last, in UTC.
+        maintains: names of the tables whose requests it merges.
     """
 
     name: str
     reads: tuple[str, ...]
     writes: tuple[str, ...]
     started_at: datetime
+    maintains: tuple[str, ...] = ()
 
     def usages(self) -> list[Usage]:
         """Return a usage for each table."""
         return [
             *(Usage("reads", table, self.name, self.started_at) for table in self.reads),
             *(Usage("writes", table, self.name, self.started_at) for table in self.writes),
+            *(Usage("maintains", table, self.name, self.started_at) for table in self.maintains),
         ]
 
 
@@ -96,13 +99,13 @@ class Lineage:
         """Return the lineage of tables and applications."""
         programs = sorted(applications, key=lambda each: each.name)
         existing = set(tables)
-        used = {table for each in programs for table in (*each.reads, *each.writes)}
+        used = {table for each in programs for table in (*each.reads, *each.writes, *each.maintains)}
         by_name = {name: LineageNode("table", name, name in existing) for name in sorted(existing | used)}
         by_program = {each.name: LineageNode("application", each.name) for each in programs}
         edges: list[tuple[LineageNode, LineageNode]] = []
         for each in programs:
             edges += [(by_name[table], by_program[each.name]) for table in sorted(set(each.reads))]
-            edges += [(by_program[each.name], by_name[table]) for table in sorted(set(each.writes))]
+            edges += [(by_program[each.name], by_name[table]) for table in sorted({*each.writes, *each.maintains})]
         return cls((*by_name.values(), *by_program.values()), tuple(edges))
 
     def as_dict(self) -> dict[str, Any]:

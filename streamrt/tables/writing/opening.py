@@ -106,6 +106,8 @@ def _check_writable(info: TableInfo) -> tuple[str, Schema]:
         raise InvalidOperationError(
             f"table {info.name!r} is external ({info.connector}) and has no topic to write to: an application writes to it"
         )
+    if info.maintenance is not None:
+        raise InvalidOperationError(f"table {info.name!r} is maintained, and writers of such tables are not there yet")
     if info.schema is None:
         raise SchemaError(f"table {info.name!r} has no schema: set one by set_schema(), or see detect_schema()")
     return info.topic, info.schema
@@ -126,8 +128,8 @@ def _encoder_of(
     if encoder.left_out:
         raise InvalidOperationError(
             f"writer(columns=...) leaves out the column {encoder.left_out[0]!r} of table {info.name!r}, and upserts replace "
-            "whole rows: give all columns, in any order; partial updates need a maintained table, and "
-            "create_table(maintained=True) is not there yet"
+            "whole rows: give all columns, in any order, or create the table with maintained=True, which takes partial "
+            "updates"
         )
     return ChangeEncoder(info.name, encoder, KeyEncoder(info.name, keys_as))
 
