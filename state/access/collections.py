@@ -189,15 +189,19 @@ class Collections:
         if overlay.base[0] == LIST_SPACE:
             self.passing.append(key)
 
-    def items(self, overlay: Overlay) -> Iterator[tuple[bytes, bytes]]:
+    def items(self, overlay: Overlay, after: bytes | None = None) -> Iterator[tuple[bytes, bytes]]:
         """Yield keys and payloads in the order of keys.
+
+        Args:
+            overlay: the map or list.
+            after: a key, all keys up to which are left out.
 
         Raises:
             RuntimeError: if the map or list changes meanwhile.
             StateError: if the transaction is over.
         """
         current, before = self._entries.current, overlay.changes
-        for key, data in self._merge_keys(overlay):
+        for key, data in self._merge_keys(overlay, after):
             payload = current(key, data)
             if payload is None:
                 continue
@@ -270,11 +274,14 @@ class Collections:
             kinds[key[1:].decode("utf-8", "surrogatepass")] = payload.decode("utf-8", "replace")
         return kinds
 
-    def _merge_keys(self, overlay: Overlay) -> Iterator[tuple[bytes, bytes | None]]:
+    def _merge_keys(self, overlay: Overlay, after: bytes | None) -> Iterator[tuple[bytes, bytes | None]]:
         """Yield the written and the stored keys of a map or list in their order, with the stored bytes if known."""
-        own = iter(sorted(overlay.keys))
+        begin, written = overlay.begin, overlay.keys.keys()
+        own = iter(sorted(written if after is None else (key for key in written if key > after)))
         mine = next(own, None)
-        stored = self._entries.scan(overlay.begin, overlay.end) if overlay.begin < overlay.end else ()
+        if after is not None:
+            begin = max(begin, after + b"\x00")
+        stored = self._entries.scan(begin, overlay.end) if begin < overlay.end else ()
         for key, data in stored:
             while mine is not None and mine < key:
                 yield mine, None

@@ -324,17 +324,17 @@ class _Many:
         payload = writer.encode(self._overlay.name, value)
         return payload if ttl is None else ttl.entry(payload, writer)
 
-    def _iterate_items(self) -> Iterator[tuple[bytes, bytes]]:
+    def _iterate_items(self, after: bytes | None = None) -> Iterator[tuple[bytes, bytes]]:
         """Yield keys and payloads, and prolong the life of what is read if the time to live says so."""
         writer, ttl, overlay = self._owner._transaction, self._ttl, self._overlay
         collections = writer.collections
         if ttl is None or not ttl.on_read:
-            return collections.items(overlay)
-        return self._prolong_items(ttl)
+            return collections.items(overlay, after)
+        return self._prolong_items(ttl, after)
 
-    def _prolong_items(self, ttl: Ttl) -> Iterator[tuple[bytes, bytes]]:
+    def _prolong_items(self, ttl: Ttl, after: bytes | None) -> Iterator[tuple[bytes, bytes]]:
         owner, overlay = self._owner, self._overlay
-        for key, payload in owner._transaction.collections.items(overlay):
+        for key, payload in owner._transaction.collections.items(overlay, after):
             writer = owner._transaction
             writer.collections.prolong(overlay, key, ttl.entry(payload, writer))
             yield key, payload
@@ -437,9 +437,15 @@ class MapState(_Many):
         for full, entry in entries:
             self._owner._transaction.collections.put(self._overlay, full, entry)
 
-    def keys(self) -> Iterator[Any]:
-        """Return an iterator over the keys."""
-        return (self._key_of(key) for key, _ in self._iterate_items())
+    def keys(self, *, after: Any = _MISSING) -> Iterator[Any]:
+        """Return an iterator over the keys, or over those behind a key, in the order of their bytes.
+
+        Args:
+            after: the key, which need not be in the map: an iteration that stopped there goes on without reading what is
+                before.
+        """
+        start = None if after is _MISSING else self._full_key(after)
+        return (self._key_of(key) for key, _ in self._iterate_items(start))
 
     def values(self) -> Iterator[Any]:
         """Return an iterator over the values."""

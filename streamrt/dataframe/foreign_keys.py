@@ -20,6 +20,7 @@ from streamrt.relations import (
     SendMatch,
     Subscribe,
 )
+from streamrt.state.transactions.process_functions import ProcessTransaction
 from streamrt.topics import Topic
 from streamrt.topics.key_serializers import find_key_serializer
 
@@ -53,7 +54,7 @@ def join_by_foreign_key(
     asked = left.exchange(Subscribe(subscriptions, name, back.name, foreign_key), name)
     meeting = asked.meeting((right,))
     store = meeting.own_store("match", "join()", "join(..., name='...')")
-    found = asked.merge((right,), MatchForeignKeys(meeting.store(store)))
+    found = asked.merge((right,), MatchForeignKeys(meeting.store(store, ProcessTransaction)))
     matches = exchange_topic(found, f"{name}.matches", there)
     answered = found.exchange(SendMatch(matches, name, there.name), name)
     meeting = left.meeting((answered,))

@@ -8,6 +8,7 @@ from streamrt.state.encoding import dumps_exact, loads_exact
 from streamrt.topology import OperatorContext, RecordHandler
 
 __all__ = [
+    "TIME_BYTES",
     "Change",
     "ChangeKind",
     "PassOn",
@@ -27,7 +28,8 @@ ChangeKind = Literal["+I", "+U", "-D"]
 PassOn = Callable[[Any, Any, Any, int, Headers | None], None]
 """Function of the former and the present row, and of key, timestamp and headers."""
 
-_TIME_BYTES: Final = 8
+TIME_BYTES: Final = 8
+"""Length of the time before a row in a store."""
 
 
 class Change(NamedTuple):
@@ -68,22 +70,22 @@ def encode_row(row: Any, timestamp: int) -> bytes:
         >>> data[8:], row_time(data), decode_row(data)
         (b'{"a":1}', 5, {'a': 1})
     """
-    return timestamp.to_bytes(_TIME_BYTES, "big", signed=True) + dumps_exact(row)
+    return timestamp.to_bytes(TIME_BYTES, "big", signed=True) + dumps_exact(row)
 
 
 def decode_row(data: bytes | None) -> Any:
     """Return the row of bytes of `encode_row`, as a new object; None for None."""
-    return None if data is None else loads_exact(data[_TIME_BYTES:])
+    return None if data is None else loads_exact(data[TIME_BYTES:])
 
 
 def row_time(data: bytes) -> int:
     """Return the time of a row in milliseconds."""
-    return int.from_bytes(data[:_TIME_BYTES], "big", signed=True)
+    return int.from_bytes(data[:TIME_BYTES], "big", signed=True)
 
 
 def holds_same_row(data: bytes | None, other: bytes) -> bool:
     """Return whether two encoded rows are equal, whatever their times are."""
-    return data is not None and data[_TIME_BYTES:] == other[_TIME_BYTES:]
+    return data is not None and data[TIME_BYTES:] == other[TIME_BYTES:]
 
 
 def is_same_key(one: Any, other: Any) -> bool:

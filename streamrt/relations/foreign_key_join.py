@@ -16,11 +16,12 @@ order, and none is needed.
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Final, Literal
+from typing import Any, ClassVar, Final, Literal, cast
 
 from streamrt.joins.merging import Merge
-from streamrt.records import Headers
+from streamrt.records import Headers, Tick
 from streamrt.relations.change import (
+    TIME_BYTES,
     decode_row,
     encode_row,
     holds_same_row,
@@ -29,8 +30,11 @@ from streamrt.relations.change import (
     row_time,
     rows_differ,
 )
+from streamrt.state.access.state import State
 from streamrt.state.encoding import dumps_exact, loads_exact
+from streamrt.state.journal import due
 from streamrt.state.spec import StoreSpec
+from streamrt.state.transactions.process_functions import ProcessTransaction
 from streamrt.topics import Topic
 from streamrt.topology import ExchangeOperator, MergeOperator, Node, OperatorContext, RecordHandler
 
@@ -43,6 +47,9 @@ _SUBSCRIBERS: Final = "subscribers"
 _RIGHT: Final = "right"
 _LEFT: Final = "left"
 _RESULT: Final = "result"
+_ON_ITS_WAY: Final = b"\0"
+_TIMER: Final = 0
+"""The time of all timers: they only say which foreign keys have work left."""
 _MISSING: Final = b""
 """A right row that is known to be missing."""
 
@@ -139,6 +146,36 @@ class Subscribe(_TableExchange):
         return run
 
 
+@dataclass
+class _Sending:
+    """A right row on its way to its subscribers.
+
+    Attributes:
+        key: the foreign key.
+        row: the row; None if it is deleted.
+        time: its time in milliseconds.
+        last: the last subscriber that has it; None if none has.
+    """
+
+    key: Any
+    row: Any
+    time: int
+    last: str | None = None
+
+    def encode(self) -> bytes:
+        """Return what stands in place of the row until all have it: a zero after the time, which no row has."""
+        data = encode_row([self.key, self.row, self.last], self.time)
+        return data[:TIME_BYTES] + _ON_ITS_WAY + data[TIME_BYTES:]
+
+
+def _read_sending(stored: bytes | None) -> _Sending | None:
+    """Return the row that is still on its way; None if all have it."""
+    if stored is None or not stored.startswith(_ON_ITS_WAY, TIME_BYTES):
+        return None
+    key, row, last = loads_exact(stored[TIME_BYTES + len(_ON_ITS_WAY) :])
+    return _Sending(key, row, row_time(stored), last)
+
+
 @dataclass(frozen=True)
 class MatchForeignKeys(MergeOperator):
     """Keeps who has subscribed to a right row, and passes it on: to a new subscriber, and to all of them when it changes.
@@ -146,6 +183,9 @@ class MatchForeignKeys(MergeOperator):
     The first input has subscriptions, the second one the changes of the right table. Results have the left key. Their value
     is a list: the foreign key, the right row, and its time; or the foreign key only, if the left row no longer has it. A row
     that is missing has the time of its deletion, or None if that is not known.
+
+    A row may have any number of subscribers. They get it in portions, after each of which the task is committed. Until the
+    last one, the entry of the row says how far that is, and the foreign key has a timer, by which ticks find it.
 
     Attributes:
         store: the store of right rows and subscribers.
@@ -158,10 +198,11 @@ class MatchForeignKeys(MergeOperator):
     store: StoreSpec
 
     def build_inputs(self, child: RecordHandler, node: Node, context: OperatorContext) -> tuple[RecordHandler, ...]:  # noqa: D102
-        state_of = context.state(self.store)
+        running = cast("Callable[[], ProcessTransaction]", context.store(self.store))
+        begin_portion = context.begin_portion
 
         def subscription(value: Any, key: Any, timestamp: int, headers: Headers | None, *, _node: Node = node) -> None:
-            state, (subscriber, subscribes) = state_of(key, timestamp), value
+            state, (subscriber, subscribes) = running().state(key, timestamp), value
             subscribers, name = state.map(_SUBSCRIBERS), dumps_exact(subscriber).decode()
             if not subscribes:
                 subscribers.discard(name)
@@ -172,26 +213,81 @@ class MatchForeignKeys(MergeOperator):
             if stored is None:
                 child([key, None, None], subscriber, timestamp, None)
                 return
-            time = row_time(stored)
-            child([key, decode_row(stored), time], subscriber, max(timestamp, time), None)
+            sending, time = _read_sending(stored), row_time(stored)
+            row = decode_row(stored) if sending is None else sending.row
+            child([key, row, time], subscriber, max(timestamp, time), None)
 
         def right(value: Any, key: Any, timestamp: int, headers: Headers | None, *, _node: Node = node) -> None:
-            state, after = state_of(key, timestamp), value[1]
+            transaction, after = running(), value[1]
+            state = transaction.state(key, timestamp)
             data, stored = None if after is None else encode_row(after, timestamp), state.get_bytes(_RIGHT)
             if stored is None if data is None else holds_same_row(stored, data):
                 # The row was sent before it was stored.
                 return
-            if data is None:
+            sending, waited = _Sending(key, after, timestamp), _read_sending(stored) is not None
+            finished = send(sending, state, child, begin_portion(node))
+            store_row(sending, state, transaction, transaction.prefix_of(key), finished=finished, waited=waited)
+
+        def send(sending: _Sending, state: State, to: RecordHandler, must_stop: Callable[[], bool]) -> bool:
+            """Pass a row on to the subscribers that do not have it; return False if the portion is over before."""
+            subscribers = state.map(_SUBSCRIBERS)
+            for name in subscribers.keys() if sending.last is None else subscribers.keys(after=sending.last):
+                if must_stop():
+                    return False
+                sending.last = name
+                to([sending.key, sending.row, sending.time], loads_exact(name.encode()), sending.time, None)
+            return True
+
+        def store_row(
+            sending: _Sending,
+            state: State,
+            transaction: ProcessTransaction,
+            prefix: bytes,
+            *,
+            finished: bool,
+            waited: bool,
+        ) -> None:
+            """Store a row, and how far it was sent."""
+            if not finished:
+                # Both are in one entry, so that a part of a commit does not have the one without the other.
+                state.set_bytes(_RIGHT, sending.encode())
+                transaction.event_timers.register(prefix, _TIMER)
+                return
+            if waited:
+                transaction.event_timers.delete(prefix, _TIMER)
+            if sending.row is None:
                 state.delete(_RIGHT)
             else:
-                state.set_bytes(_RIGHT, data)
-            for subscriber in state.map(_SUBSCRIBERS):
-                child([key, after, timestamp], loads_exact(subscriber.encode()), timestamp, None)
+                state.set_bytes(_RIGHT, encode_row(sending.row, sending.time))
 
+        def tick(moment: Tick, *, _node: Node = node) -> None:
+            transaction = running()
+            to, must_stop = due(transaction.journal, child), begin_portion(node)
+            while (timer := transaction.event_timers.due(_TIMER)) is not None:
+                _, prefix = timer
+                state = transaction.state_at(prefix, 0)
+                sending = _read_sending(state.get_bytes(_RIGHT))
+                if sending is None:
+                    # At least once, a crash can leave a timer behind.
+                    transaction.event_timers.delete(prefix, _TIMER)
+                    continue
+                finished = False
+                try:
+                    finished = send(sending, state, to, must_stop)
+                finally:
+                    # If one subscriber fails, and that is skipped, the next tick goes on behind it.
+                    store_row(sending, state, transaction, prefix, finished=finished, waited=True)
+                if not finished:
+                    return
+
+        context.on_tick(node, tick)
         return subscription, right
 
     def multiplies_records(self) -> bool:
         """A right row may have many subscribers."""
+        return True
+
+    def resumes(self) -> bool:  # noqa: D102
         return True
 
     def stores(self) -> tuple[StoreSpec, ...]:  # noqa: D102

@@ -106,6 +106,22 @@ def test_a_map_is_used_like_a_dict(partition: StorePartition) -> None:
         len(prices)  # type: ignore[arg-type]
 
 
+def test_the_keys_of_a_map_behind_one(partition: StorePartition) -> None:
+    transaction, state = state_of(partition)
+    state.map("seen").put_all(dict.fromkeys(("a", "b", "bb", "c"), 1))
+    state.map("seem").put_all({"x": 1})
+    commit(transaction)
+    transaction, state = state_of(partition)
+    seen = state.map("seen", ttl=StateTtl(SECOND, update="read-and-write"))
+    seen.discard("c")
+    seen["ba"] = seen["d"] = 2
+    assert list(seen.keys(after="b")) == ["ba", "bb", "d"]
+    assert (list(seen.keys(after="aa")), list(seen.keys(after="d"))) == (["b", "ba", "bb", "d"], [])
+    assert list(state.map("seen").keys(after="a")) == ["b", "ba", "bb", "d"]
+    seen.clear()
+    assert list(seen.keys(after="a")) == []
+
+
 @pytest.mark.rows("PF-F4", "PF-F5", "PF-F8")
 def test_reducing_and_aggregating() -> None:
     partition = memory()
