@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, overload
 
@@ -530,6 +530,7 @@ class Application:
         table: Topic | Table | str,
         *,
         everywhere: Literal[False] = False,
+        keep: int | timedelta | None = None,
         store_type: type[Store] | None = None,
     ) -> StreamingTable[StreamingDataFrame]: ...
 
@@ -537,7 +538,12 @@ class Application:
     def table(self, table: Table | str, *, everywhere: Literal[True]) -> TableLookup: ...
 
     def table(
-        self, table: Topic | Table | str, *, everywhere: bool = False, store_type: type[Store] | None = None
+        self,
+        table: Topic | Table | str,
+        *,
+        everywhere: bool = False,
+        keep: int | timedelta | None = None,
+        store_type: type[Store] | None = None,
     ) -> StreamingTable[StreamingDataFrame] | TableLookup:
         """Read a table with a primary key, or a topic, as rows by key that change.
 
@@ -551,13 +557,15 @@ class Application:
             table: a table with a primary key, as an object or by its name in the catalogue; or a topic, by the keys of its
                 records.
             everywhere: whether all rows are in each process; for tables of up to a million rows.
+            keep: how long `join_asof` with this table keeps former rows, in milliseconds of event time or as a timedelta, to
+                find the row as of a record's time; also below filters and functions. By default, `join_asof` says it.
             store_type: `RocksDBStore` (the default), `MemoryStore`, or another subclass of `Store`.
 
         Returns:
             The table; a second call for the same one returns the same rows. With `everywhere`, a lookup for `join_lookup`.
 
         Raises:
-            InvalidOperationError: if the table has no primary key, or its store was chosen before.
+            InvalidOperationError: if the table has no primary key, its store was chosen before, or `keep` is not positive.
             TableNotFoundError: if there is no table of this name.
             SchemaError: if the table has no schema.
 
@@ -566,12 +574,18 @@ class Application:
             customers = app.table("shop.customers")
             adults = customers[customers["age"] >= 18]
             adults.to_table("shop.adults")
+            orders.join_asof(app.table("shop.prices", keep=timedelta(days=7)))
             countries = app.table("ref.countries", everywhere=True)
             sdf.join_lookup(countries, {"country": TableField("name")}, on="code")
             ```
         """
         if not everywhere:
-            return self._declarations.table(table, store_type)
+            return self._declarations.table(table, store_type, keep)
+        if keep is not None:
+            raise ArgumentValueError(
+                "table(everywhere=True, keep=...): lookups find present rows only; join_asof() with table(keep=...) finds "
+                "the row as of a record's time"
+            )
         if store_type is not None:
             raise ArgumentValueError("table(everywhere=True, store_type=...): its rows are in memory, and in no store")
         return self._declarations.table_everywhere(table)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NoReturn, TypeGuard
 
 from streamrt.application.tables import ApplicationTables
 from streamrt.connectors import BaseSource, Instances, source_topic
 from streamrt.dataframe import StreamingDataFrame
 from streamrt.dataframe.branch import Branch
-from streamrt.dataframe.streaming_table import StreamingTable
+from streamrt.dataframe.streaming_table import StreamingTable, keep_versions
+from streamrt.dataframe.versions import parse_keep
 from streamrt.errors import ArgumentTypeError, InvalidOperationError
 from streamrt.joins import TableLookup
 from streamrt.runtime.driver.starting.definition import ApplicationDefinition
@@ -65,7 +67,10 @@ class Declarations:
         return TableLookup(self._tables.find(table))
 
     def table(
-        self, table: Topic | Table | str, store_type: type[Store] | None = None
+        self,
+        table: Topic | Table | str,
+        store_type: type[Store] | None = None,
+        keep: int | timedelta | None = None,
     ) -> StreamingTable[StreamingDataFrame]:
         """See `Application.table`."""
         if _names_table(table):
@@ -81,6 +86,7 @@ class Declarations:
                 "table() needs a table with a primary key, such as 'shop.customers', or a topic made by "
                 f"Application.topic(), got {type(table).__name__}"
             )
+        keep_ms = parse_keep("table", keep)
         if table.name not in self._rows:
             stream = StreamingDataFrame(self._read_topic(table, shares=True))
             if store_type is not None:
@@ -90,7 +96,7 @@ class Declarations:
             raise InvalidOperationError(
                 f"table({_name_of(table)}, store_type=...) was called before: choose the store in the first call"
             )
-        return self._rows[table.name].copy()
+        return keep_versions(self._rows[table.name], keep_ms)
 
     def _read_topic(self, topic: Topic, *, shares: bool) -> Branch:
         """Return the position at a topic; a dataframe and a table of it share their source."""

@@ -9,6 +9,7 @@ from typing import Any, Final, TypeVar
 from streamrt.dataframe.branch import Branch, Frame
 from streamrt.dataframe.grouped_table import add_aggregate, columns_of
 from streamrt.dataframe.streaming_table import StreamingTable
+from streamrt.dataframe.versions import Versions, parse_keep
 from streamrt.operators.functions import require_name
 from streamrt.operators.group_by import Repartition
 from streamrt.relations import ExactDeserializer, ExactSerializer, Materialize
@@ -100,7 +101,9 @@ def agg_all(  # noqa: D417 - a method
     return StreamingTable(self, branch.add(MergeParts(aggregation, branch.store(store, TimedTransaction))).of_tables())
 
 
-def as_table(self: F, name: str | None = None) -> StreamingTable[F]:  # noqa: D417 - a method
+def as_table(  # noqa: D417 - a method
+    self: F, name: str | None = None, *, keep: int | timedelta | None = None
+) -> StreamingTable[F]:
     """Take the last value of each key as its present row: a table.
 
     "Last" is the order in which records arrive in their partition; a value of None deletes the row. Use `group_by` before it
@@ -108,13 +111,14 @@ def as_table(self: F, name: str | None = None) -> StreamingTable[F]:  # noqa: D4
 
     Args:
         name: part of the name of the store; required for a second `as_table` of the same frame.
+        keep: how long `join_asof` keeps former rows, in milliseconds or as a timedelta: see `Application.table`.
 
     Returns:
         The table.
 
     Raises:
-        InvalidOperationError: if this frame has another `as_table` with the same store, or the records of a key are in
-            several partitions.
+        InvalidOperationError: if this frame has another `as_table` with the same store, the records of a key are in
+            several partitions, or `keep` cannot be used.
 
     Example:
         ```python
@@ -123,10 +127,10 @@ def as_table(self: F, name: str | None = None) -> StreamingTable[F]:  # noqa: D4
         ```
     """
     require_name("as_table", name)
-    branch = self._branch
+    branch, versions = self._branch, Versions(self._branch, parse_keep("as_table", keep))
     store = branch.own_store("table" if name is None else f"table_{name}", "as_table()", "as_table(name='...')")
     operator = Materialize(branch.store(store), name or branch.stream_id)
-    return StreamingTable(self, branch.add(operator).of_tables(), key_columns(branch))
+    return StreamingTable(self, branch.add(operator).of_tables(), key_columns(branch), versions)
 
 
 def key_columns(branch: Branch) -> tuple[str, ...]:

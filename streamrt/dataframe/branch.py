@@ -102,7 +102,7 @@ class Branch:
             InvalidOperationError: if another operator uses it.
         """
         store = ".".join((name, *self.groups))
-        topology = self.builder.build()
+        topology = self.builder.build(removed=True)
         for node in topology.nodes:
             used = any(other.name == store for other in node.operator.stores())
             if used and topology.scope(node) == self.stream_id:

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from streamrt.arguments import checked, checked_choice, type_name
 from streamrt.dataframe.branch import Branch, Frame
 from streamrt.dataframe.streaming_table import StreamingTable
+from streamrt.dataframe.versions import choose_grace
 from streamrt.errors import ArgumentTypeError, ArgumentValueError, argument_error
 from streamrt.joins import AsOfHow, BaseField, BaseLookup, IntervalHow, LookupBuffer, OnMerge, TableLookup
 from streamrt.joins.asof import AsOfJoin
@@ -63,7 +64,7 @@ def join_asof(
     right: Frame | StreamingTable[Any],
     how: AsOfHow = "inner",
     on_merge: OnMerge = "raise",
-    grace_ms: int | timedelta = _GRACE,
+    grace_ms: int | timedelta | None = None,
     name: str | None = None,
 ) -> F:
     """Merge each record with the record of another dataframe that was valid at its time.
@@ -79,8 +80,8 @@ def join_asof(
     one finds nothing, and a right one is dropped with a warning. Records without a key match nothing. A right
     record with the value None frees the space of a key that is no longer needed.
 
-    Of a table, each change of a row is a right record, and its deletion is one with the value None: rows are found as they
-    were at the time of the left record.
+    Of `app.table()` and `as_table()`, and filters and functions on them, each record of the table is a right record, and a
+    row is found as it was at the time of the left record. Of the results of joins and aggregates, each change is one.
 
     Args:
         right: the other dataframe, of the same application, or a table. It may be a branch of the same topic.
@@ -88,7 +89,8 @@ def join_asof(
         on_merge: rule that merges two values. "raise" fails if both have a column; "keep-left" and "keep-right"
             choose one side; None counts as a value without columns. Or a function of left and right value; a
             missing right value is None, and the function may change the values.
-        grace_ms: how long right records with a successor are kept, in milliseconds or as a timedelta.
+        grace_ms: how long right records with a successor are kept, in milliseconds or as a timedelta; by default 7 days, or
+            `keep` of the table.
         name: name of the store; required if the same topics are joined more than once.
 
     Returns:
@@ -107,8 +109,9 @@ def join_asof(
     method = "join_asof"
     require_one_of(method, "how", how, ("inner", "left"))
     merge = merge_of(method, on_merge)
-    grace = milliseconds(f"{method}(grace_ms=...)", grace_ms)
-    records = right.to_stream() if isinstance(right, StreamingTable) else right
+    versions = right._versions if isinstance(right, StreamingTable) else None
+    grace = choose_grace(method, versions, grace_ms, _GRACE)
+    records = right._rows_at_times() if isinstance(right, StreamingTable) else right
     other = require_frame(method, self, records)._branch
     store = join_store(method, name, self._branch, other)
     return _merge_frames(self, records, AsOfJoin(how, merge, grace, store))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar, overload
 
 from typing_extensions import Self
@@ -14,20 +15,30 @@ from streamrt.dataframe.foreign_keys import KeyOfOther, join_by_foreign_key
 from streamrt.dataframe.grouped_table import GroupedTable, regroup
 from streamrt.dataframe.series import StreamingSeries
 from streamrt.dataframe.tables import find_table, make_key_function
+from streamrt.dataframe.versions import Versions
 from streamrt.errors import ArgumentTypeError, ArgumentValueError, InvalidOperationError, argument_error
 from streamrt.joins.merging import OnMerge, merge_of
 from streamrt.operators import Project, SinkOperator
 from streamrt.operators.expression import Column
 from streamrt.operators.expression import Literal as Constant
 from streamrt.operators.functions import require_name, require_parameters
-from streamrt.relations import MapRows, MergeWithKey, StreamChanges, TableHow, TableJoin, ToStream, UpsertChanges
+from streamrt.relations import (
+    MapRows,
+    Materialize,
+    MergeWithKey,
+    StreamChanges,
+    TableHow,
+    TableJoin,
+    ToStream,
+    UpsertChanges,
+)
 from streamrt.topics import Topic
 from streamrt.topology import Operator
 
 if TYPE_CHECKING:
     from streamrt.tables import Table
 
-__all__ = ["StreamingTable"]
+__all__ = ["StreamingTable", "keep_versions"]
 
 F = TypeVar("F", bound=Frame)
 
@@ -52,10 +63,14 @@ class StreamingTable(Generic[F]):
         ```
     """
 
-    def __init__(self, stream: F, branch: Branch, key_columns: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self, stream: F, branch: Branch, key_columns: tuple[str, ...] = (), versions: Versions | None = None
+    ) -> None:
         self._stream = stream
         self._branch = branch
         self._key_columns = key_columns
+        # None if rows are results, of joins or aggregates, and not those of records.
+        self._versions = versions
 
     @property
     def topics(self) -> tuple[Topic, ...]:
@@ -82,7 +97,7 @@ class StreamingTable(Generic[F]):
             ```
         """
         require_parameters("filter()", func, metadata=False, stateful=False)
-        return self._with(self._branch.add(MapRows("filter", func)))
+        return self._map(MapRows("filter", func))
 
     def apply(self, func: Callable[[Any], Any]) -> Self:
         """Replace each row by the result of a function. The key stays; None means that there is no row.
@@ -102,7 +117,7 @@ class StreamingTable(Generic[F]):
             ```
         """
         require_parameters("apply()", func, metadata=False, stateful=False)
-        return self._with(self._branch.add(MapRows("apply", func)))
+        return self._map(MapRows("apply", func))
 
     @overload
     def __getitem__(self, item: str) -> StreamingSeries: ...
@@ -115,9 +130,9 @@ class StreamingTable(Generic[F]):
             return StreamingSeries(Column(item), self)
         if isinstance(item, StreamingSeries):
             self._require_own(item)
-            return self._with(self._branch.add(MapRows("filter", item.expression)))
+            return self._map(MapRows("filter", item.expression))
         if isinstance(item, list) and item and all(isinstance(name, str) for name in item):
-            return self._with(self._branch.add(MapRows("apply", Project(tuple(item)))))
+            return self._map(MapRows("apply", Project(tuple(item))))
         raise argument_error(
             f"a table is indexed by a column name, a list of column names or a condition on its columns, got {item!r}",
             of_type=item == [],
@@ -129,7 +144,8 @@ class StreamingTable(Generic[F]):
         if isinstance(item, StreamingSeries):
             self._require_own(item)
         expression = item.expression if isinstance(item, StreamingSeries) else Constant(item)
-        self._in_place(MapRows("assign", expression, column))
+        changed = self._map(MapRows("assign", expression, column))
+        self._branch, self._versions = changed._branch, changed._versions
 
     # -- Other tables ------------------------------------------------------------------------------------------------
 
@@ -308,12 +324,26 @@ class StreamingTable(Generic[F]):
 
     def copy(self) -> Self:
         """Return another table with the same rows, which changes in place of this one do not affect."""
-        return self._with(self._branch)
+        return self._with(self._branch, self._versions)
 
     # -- Adding operators --------------------------------------------------------------------------------------------
 
-    def _with(self, branch: Branch) -> Self:
-        return type(self)(self._stream, branch, self._key_columns)
+    def _with(self, branch: Branch, versions: Versions | None = None) -> Self:
+        return type(self)(self._stream, branch, self._key_columns, versions)
+
+    def _map(self, step: MapRows) -> Self:
+        versions = self._versions
+        return self._with(self._branch.add(step), None if versions is None else versions.mapped(step))
+
+    def _rows_at_times(self) -> F:
+        """Return the stream in which each record is a row from its timestamp on."""
+        if self._versions is None:
+            return self.to_stream()
+        # Nothing needs the present rows then; using this table otherwise brings them back.
+        builder, above = self._branch.builder, self._versions.branch.node
+        path = builder.path(above, self._branch.node) or ()
+        builder.remove(node for node in path if isinstance(node.operator, Materialize | MapRows))
+        return self._stream._with(self._versions.add_rows())
 
     def _in_place(self, operator: Operator) -> Self:
         self._branch = self._branch.add(operator)
@@ -337,3 +367,16 @@ class StreamingTable(Generic[F]):
     def __repr__(self) -> str:
         names = ", ".join(topic.name for topic in self.topics)
         return f"{type(self).__name__}({names}, at {self._branch.node.label})"
+
+
+def keep_versions(table: StreamingTable[F], keep_ms: int | None) -> StreamingTable[F]:
+    """Return another table with the same rows, former ones of which joins keep, for other packages.
+
+    Args:
+        table: the table.
+        keep_ms: how long, in milliseconds; None if each join says it.
+    """
+    kept = table.copy()
+    if kept._versions is not None:
+        kept._versions = replace(kept._versions, keep_ms=keep_ms)
+    return kept

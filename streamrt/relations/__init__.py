@@ -19,6 +19,7 @@ from streamrt.relations.foreign_key_join import (
 )
 from streamrt.relations.group_aggregate import GroupAggregate
 from streamrt.relations.map_rows import MapRows
+from streamrt.relations.map_versions import MapVersions
 from streamrt.relations.materialize import Materialize
 from streamrt.relations.present_row import PresentRow
 from streamrt.relations.regroup import Regroup
@@ -47,6 +48,7 @@ __all__ = [
     "IsEventOf",
     "KeyChanges",
     "MapRows",
+    "MapVersions",
     "MatchForeignKeys",
     "Materialize",
     "MergeWithKey",

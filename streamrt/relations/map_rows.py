@@ -42,7 +42,7 @@ class MapRows(Operator):
         return self.does == "assign"
 
     def build(self, child: RecordHandler, node: Node, context: OperatorContext) -> RecordHandler:  # noqa: D102
-        convert, pass_on = self._make_function(), make_pass_on(child, context)
+        convert, pass_on = self.make_function(), make_pass_on(child, context)
 
         def run(value: Any, key: Any, timestamp: int, headers: Headers | None, *, _node: Node = node) -> None:
             before, after = value
@@ -54,7 +54,8 @@ class MapRows(Operator):
 
         return run
 
-    def _make_function(self) -> Callable[[Any], Any]:
+    def make_function(self) -> Callable[[Any], Any]:
+        """Return the function from a row to what becomes of it; it may change the row."""
         call, column = callable_of(self.function), self.column
 
         def keep(row: Any) -> Any:

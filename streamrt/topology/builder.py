@@ -175,9 +175,14 @@ class TopologyBuilder:
             if node.id in self._nodes and not any(node.id in other.parents for other in self._nodes.values()):
                 self._removed[node.id] = self._nodes.pop(node.id)
 
-    def build(self) -> Topology:
-        """Return the current graph."""
-        nodes = sorted(self._nodes.values(), key=lambda node: node.id)
+    def build(self, *, removed: bool = False) -> Topology:
+        """Return the current graph.
+
+        Args:
+            removed: whether to include nodes that were removed, and may come back.
+        """
+        known = {**self._removed, **self._nodes} if removed else self._nodes
+        nodes = sorted(known.values(), key=lambda node: node.id)
         return Topology(tuple(nodes), tuple((owners, store) for (owners, _), store in self._registered.items()))
 
     def find_source(self, topic: str) -> Node | None:
