@@ -184,9 +184,9 @@ class HTTPSettings:
         """
         import httpx
 
-        return httpx.HTTPTransport(
-            verify=tls_context(self.verify), proxy=proxy_of(url), limits=httpx.Limits(max_keepalive_connections=4)
-        )
+        # A plain connection needs no certificates, and reading all of them takes longer than a request.
+        verify = tls_context(self.verify) if urlsplit(url).scheme == "https" else False
+        return httpx.HTTPTransport(verify=verify, proxy=proxy_of(url), limits=httpx.Limits(max_keepalive_connections=4))
 
 
 def request(

@@ -52,7 +52,8 @@ class ControlConnection:
         self._token = given_token(token)
         self._timeout = timeout
         # Proxies and files of logins in the environment are for other servers.
-        self._http = httpx.Client(base_url=self.url, trust_env=False)
+        # A plain connection needs no certificates, and reading all of them takes longer than most requests.
+        self._http = httpx.Client(base_url=self.url, trust_env=False, verify=self.url.startswith("https:"))
 
     def close(self) -> None:
         """Close the connections to the server."""
