@@ -28,12 +28,13 @@ pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
 SOON_S = 50.0
 """Sooner than clients are closed anyway because no one uses them."""
-ANN = {
+NOBODY = {
     "security.protocol": "sasl_plaintext",
     "sasl.mechanism": "PLAIN",
-    "sasl.username": "ann",
+    "sasl.username": "nobody",
     "sasl.password": "canary",
 }
+"""A user of `strict_kafka` who has no rights."""
 ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
 FORK = """
 import os, signal, sys
@@ -70,24 +71,6 @@ while os.getppid() == parent:
 @pytest.fixture
 def place(kafka: Kafka) -> TopicPartition:
     return TopicPartition(kafka.topic(partitions=2), 0)
-
-
-@pytest.fixture(scope="module")
-def own_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedKafka]:
-    """A broker that may be killed, at which the user ann may do nothing."""
-    jaas = 'org.apache.kafka.common.security.plain.PlainLoginModule required user_ann="canary";'
-    broker = EmbeddedKafka(
-        data_dir=tmp_path_factory.mktemp("broker"),
-        extra_listeners=["SASL_PLAINTEXT"],
-        config={
-            "sasl.enabled.mechanisms": "PLAIN",
-            "listener.name.sasl_plaintext.plain.sasl.jaas.config": jaas,
-            "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-            "super.users": "User:ANONYMOUS",
-        },
-    )
-    with broker:
-        yield broker
 
 
 def commit(address: str, group: str, place: TopicPartition, offset: int, metadata: str = "") -> None:
@@ -234,18 +217,20 @@ def test_clients_that_nobody_uses_are_closed(kafka: Kafka, place: TopicPartition
     wait_until(lambda: not clients() - before, SOON_S)
 
 
-def test_refused_requests(own_broker: EmbeddedKafka, caplog: pytest.LogCaptureFixture) -> None:
+def test_refused_requests(strict_kafka: EmbeddedKafka, caplog: pytest.LogCaptureFixture) -> None:
     place = TopicPartition("t", 0)
-    ann = TopicAdmin(own_broker.address("SASL_PLAINTEXT"), extra_config=ANN)
+    nobody = TopicAdmin(strict_kafka.address("SASL_PLAINTEXT"), extra_config=NOBODY)
     for stable in (True, False, True):
         started = time.monotonic()
         with pytest.raises(KafkaRequestError, match="Group authorization failed") as caught:
-            ann.committed("group", [place], stable, timeout=120)
+            nobody.committed("group", [place], stable, timeout=120)
         assert (caught.value.code, caught.value.retriable) == (KafkaError.GROUP_AUTHORIZATION_FAILED, False)
         assert time.monotonic() - started < 60
-    options = {**ANN, "sasl.password": "another canary"}
+    options = {**NOBODY, "sasl.password": "another canary"}
     with caplog.at_level(logging.DEBUG, "streamrt.kafka"), pytest.raises(KafkaRequestError) as caught:
-        TopicAdmin(own_broker.address("SASL_PLAINTEXT"), extra_config=options).committed("group", [place], timeout=1.5)
+        TopicAdmin(strict_kafka.address("SASL_PLAINTEXT"), extra_config=options).committed(
+            "group", [place], timeout=1.5
+        )
     assert caught.value.retriable
     assert "canary" not in caplog.text + str(caught.value)
     assert "Authentication failed" in caplog.text
@@ -259,9 +244,9 @@ def test_a_process_that_was_forked_ends(kafka: Kafka) -> None:
 
 
 def test_asking_while_a_broker_restarts(
-    own_broker: EmbeddedKafka, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    mortal_broker: EmbeddedKafka, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    admin = TopicAdmin(own_broker.bootstrap_servers)
+    admin = TopicAdmin(mortal_broker.bootstrap_servers)
     admin.committed("a", [TopicPartition("t", 0)])
     admin.committed("b", [TopicPartition("t", 0)])
     # In a process of its own: an admin client of librdkafka 2.16 that asks meanwhile ends the whole process.
@@ -270,7 +255,7 @@ def test_asking_while_a_broker_restarts(
         answers.open("w") as output,
         errors.open("w") as log,
         subprocess.Popen(
-            [sys.executable, "-c", ASKER, own_broker.bootstrap_servers],
+            [sys.executable, "-c", ASKER, mortal_broker.bootstrap_servers],
             stdout=output,
             stderr=log,
             env=ENVIRONMENT,
@@ -283,8 +268,8 @@ def test_asking_while_a_broker_restarts(
 
         try:
             wait_until(lambda: answered() > 10)
-            own_broker.kill()
-            own_broker.start()
+            mortal_broker.kill()
+            mortal_broker.start()
             before = answered()
             wait_until(lambda: answered() > before + 10)
         finally:
@@ -296,8 +281,8 @@ def test_asking_while_a_broker_restarts(
     assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
 
 
-def test_no_answer_is_wrong_when_a_broker_is_killed(own_broker: EmbeddedKafka, tmp_path: Path) -> None:
-    kafka, group = Kafka(own_broker.bootstrap_servers, tmp_path), unique("group")
+def test_no_answer_is_wrong_when_a_broker_is_killed(mortal_broker: EmbeddedKafka, tmp_path: Path) -> None:
+    kafka, group = Kafka(mortal_broker.bootstrap_servers, tmp_path), unique("group")
     topic = kafka.topic(partitions=3)
     places = [TopicPartition(topic, number) for number in range(3)]
     with Producer(kafka.address) as producer:
@@ -338,8 +323,8 @@ def test_no_answer_is_wrong_when_a_broker_is_killed(own_broker: EmbeddedKafka, t
         try:
             for _ in range(2):
                 wait_for_answers()
-                own_broker.kill()
-                own_broker.start()
+                mortal_broker.kill()
+                mortal_broker.start()
             wait_for_answers()
         finally:
             over.set()

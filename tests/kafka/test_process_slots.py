@@ -17,7 +17,7 @@ import pytest
 from streamrt import Application, State
 from streamrt.errors import ProcessingError, RunnerError
 from streamrt.slots.fork_client import prepare_fork_server
-from tests.support import GROUP_PROTOCOLS, Kafka, Program, program_environment, running, unique, wait_until
+from tests.support import GROUP_PROTOCOLS, LONG, Kafka, Program, program_environment, running, unique, wait_until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
@@ -71,7 +71,7 @@ def tasks_of(process: psutil.Process) -> list[psutil.Process]:
     return [task for server in servers_of(process) for task in server.children()]
 
 
-@pytest.mark.parametrize("guarantee", GUARANTEES)
+@pytest.mark.parametrize("guarantee", GUARANTEES if LONG else ["at-least-once"])
 def test_state_is_kept_from_run_to_run(kafka: Kafka, guarantee: str) -> None:
     source, target, group = kafka.topic("in", 2), kafka.topic("out", 2), unique("group")
     for run in (1, 2):
@@ -105,7 +105,7 @@ def test_a_prepared_fork_server_has_the_environment_of_the_run(
     assert servers_of(psutil.Process()) == []
 
 
-@pytest.mark.parametrize("guarantee", GUARANTEES)
+@pytest.mark.parametrize("guarantee", GUARANTEES if LONG else ["exactly-once"])
 def test_a_slot_whose_process_is_killed_gets_another_one(
     kafka: Kafka, guarantee: str, caplog: pytest.LogCaptureFixture
 ) -> None:
