@@ -30,6 +30,10 @@ PROCESSING_MODES = get_args(ProcessingMode)
 GROUP_PROTOCOLS = get_args(GroupProtocol)
 LONG = os.environ.get("STREAMRT_LONG_TESTS") == "1"
 """Whether tests shall look at more cases than there is time for each time: `make test-long`."""
+ONE_MODE = pytest.mark.only_mode(
+    "resident", reason="tasks, starts and sources know no mode; make test-long runs both", always=False
+)
+"""Of what is done by tasks or sources, or before a mode begins; other tests of its kind run in both modes."""
 
 SHORTEST_PAUSE_S = 0.05
 LONGEST_PAUSE_S = 0.25

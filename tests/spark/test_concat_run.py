@@ -16,7 +16,7 @@ from streamrt.state import State
 from tests.chaos import tasks_of
 from tests.hosts import HostedProgram
 from tests.spark.stateful import GUARANTEES, admin_client, changelog
-from tests.support import Kafka, unique, wait_until
+from tests.support import ONE_MODE, Kafka, unique, wait_until
 
 pytestmark = [pytest.mark.usefixtures("processing_mode"), pytest.mark.spark, pytest.mark.kafka, pytest.mark.slow]
 
@@ -139,6 +139,7 @@ def test_workers_that_die_count_nothing_twice(
     kafka.receive_exactly(target, done)
 
 
+@ONE_MODE
 def test_topics_with_different_numbers_of_partitions_are_refused(kafka: Kafka) -> None:
     left, right = kafka.topic("left", 2), kafka.topic("right", 3)
     app = joined(kafka, unique("group"), left, right)

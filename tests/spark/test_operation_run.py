@@ -15,7 +15,7 @@ from streamrt.connectors import Source
 from streamrt.errors import ApplicationStateError, ApplicationTimeoutError, ArgumentValueError, ProcessingError
 from streamrt.models import TopicPartition
 from streamrt.runtime.driver.life.lifecycle import ApplicationStatus
-from tests.support import Kafka, unique, wait_until
+from tests.support import ONE_MODE, Kafka, unique, wait_until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow, pytest.mark.usefixtures("processing_mode")]
 
@@ -213,6 +213,7 @@ def test_a5_a_start_that_is_paused_and_a_restart(
         app.stop(wait=True)
 
 
+@ONE_MODE
 def test_a_failure_is_kept_and_raised(kafka: Kafka) -> None:
     source = kafka.topic("in")
     app = kafka.app()
@@ -272,7 +273,7 @@ def test_a_stop_while_it_starts(kafka: Kafka) -> None:
     thread.join()
 
 
-@pytest.mark.only_mode("resident", reason="sources know no mode; make test-long runs both", always=False)
+@ONE_MODE
 def test_sources_are_paused(kafka: Kafka) -> None:
     class Ticks(Source):
         def run(self) -> None:
@@ -302,6 +303,7 @@ def test_sources_are_paused(kafka: Kafka) -> None:
         app.stop(wait=True)
 
 
+@ONE_MODE
 def test_what_is_run_by_the_program_itself(kafka: Kafka) -> None:
     source = kafka.topic("in")
     app = kafka.app()

@@ -97,7 +97,7 @@ def counting(
     return app
 
 
-@pytest.mark.parametrize("guarantee", GUARANTEES)
+@pytest.mark.parametrize("guarantee", GUARANTEES if LONG else ["exactly-once"])
 def test_an_application_changes_its_mode_and_its_place_between_two_starts(kafka: Kafka, guarantee: str) -> None:
     source, target, group = kafka.topic("in", 2), kafka.topic("out", 2), unique("group")
     expected: Counter[tuple[bytes, bytes]] = Counter()
@@ -208,7 +208,7 @@ app.run()
 """
 
 
-@pytest.mark.parametrize("guarantee", GUARANTEES)
+@pytest.mark.parametrize("guarantee", GUARANTEES if LONG else ["exactly-once"])
 def test_partitions_that_stay_go_on_with_open_stores_when_an_instance_joins_and_leaves(
     kafka: Kafka, hosted: Callable[..., HostedProgram], tmp_path: Path, guarantee: str
 ) -> None:

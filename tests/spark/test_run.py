@@ -18,7 +18,7 @@ from streamrt.errors import (
 )
 from streamrt.kafka import Producer
 from streamrt.spark.sessions.spark_session import _STARTING, _make_environment, open_session
-from tests.support import MASTER, Kafka, running, unique, wait_until
+from tests.support import MASTER, ONE_MODE, Kafka, running, unique, wait_until
 
 pytestmark = [pytest.mark.usefixtures("processing_mode"), pytest.mark.spark, pytest.mark.slow]
 
@@ -171,6 +171,7 @@ def test_count_stops_after_exactly_so_many_outputs_and_commits_only_their_inputs
     assert sorted(row["n"] for row in [*first, *second]) == list(range(0, 100, 2))
 
 
+@ONE_MODE
 def test_collect_off_counts_without_returning(kafka: Kafka) -> None:
     source = kafka.topic("in")
     kafka.produce(source, [{"n": n} for n in range(5)])
@@ -180,6 +181,7 @@ def test_collect_off_counts_without_returning(kafka: Kafka) -> None:
     assert app.progress().records == 3
 
 
+@ONE_MODE
 def test_printed_lines_reach_standard_output_in_order(kafka: Kafka, capsys: pytest.CaptureFixture[str]) -> None:
     source = kafka.topic("in")
     kafka.produce(source, ["a", "b"])
@@ -205,6 +207,7 @@ def test_on_message_processed_runs_here_and_may_stop_the_application(kafka: Kafk
     assert seen == [(source, 0, 0), (source, 0, 1), (source, 0, 2)]
 
 
+@ONE_MODE
 def test_an_on_message_processed_that_raises_ends_the_application(kafka: Kafka) -> None:
     source = kafka.topic("in")
 
@@ -278,6 +281,7 @@ def test_a_failing_operator_is_named_with_its_record(kafka: Kafka) -> None:
     assert kafka.committed(group, source) == 2
 
 
+@ONE_MODE
 def test_on_processing_error_may_skip_records(kafka: Kafka) -> None:
     source, group = kafka.topic("in"), unique("group")
     kafka.produce(source, [1, 2, 3, 4])
@@ -287,6 +291,7 @@ def test_on_processing_error_may_skip_records(kafka: Kafka) -> None:
     assert kafka.committed(group, source) == 4
 
 
+@ONE_MODE
 def test_an_output_that_is_too_large_stops_or_is_skipped(kafka: Kafka) -> None:
     source, target, group = kafka.topic("in"), kafka.topic("out"), unique("group")
     kafka.produce(source, [1, 2_000_000, 3])
@@ -304,6 +309,7 @@ def test_an_output_that_is_too_large_stops_or_is_skipped(kafka: Kafka) -> None:
     assert kafka.values(target, 2) == ["x", "xxx"]
 
 
+@ONE_MODE
 def test_a_record_that_only_the_broker_refuses_stops_the_application(kafka: Kafka) -> None:
     source = kafka.topic("in")
     target = kafka.topic("out", config={"max.message.bytes": "1000"})
@@ -316,6 +322,7 @@ def test_a_record_that_only_the_broker_refuses_stops_the_application(kafka: Kafk
     assert kafka.committed(group, source) == 0
 
 
+@ONE_MODE
 def test_a_callback_that_raises_is_told_as_such(kafka: Kafka) -> None:
     source = kafka.topic("in")
     kafka.produce(source, [3])
@@ -329,6 +336,7 @@ def test_a_callback_that_raises_is_told_as_such(kafka: Kafka) -> None:
         app.run(timeout=1)
 
 
+@ONE_MODE
 def test_an_operator_that_cannot_be_pickled_is_refused_before_anything_starts(kafka: Kafka) -> None:
     app = kafka.app()
     sdf = app.dataframe(app.topic(unique("never-created")))
@@ -341,6 +349,7 @@ def test_an_operator_that_cannot_be_pickled_is_refused_before_anything_starts(ka
             app.run(timeout=1)
 
 
+@ONE_MODE
 def test_a_missing_topic_is_told_when_creation_is_off(kafka: Kafka) -> None:
     name = unique("missing")
     app = kafka.app(auto_create_topics=False)
@@ -349,6 +358,7 @@ def test_a_missing_topic_is_told_when_creation_is_off(kafka: Kafka) -> None:
         app.run(timeout=1)
 
 
+@ONE_MODE
 def test_a_negative_timestamp_is_a_processing_error(kafka: Kafka) -> None:
     source = kafka.topic("in")
     kafka.produce(source, [1])
@@ -358,6 +368,7 @@ def test_a_negative_timestamp_is_a_processing_error(kafka: Kafka) -> None:
         app.run(timeout=1)
 
 
+@ONE_MODE
 def test_an_application_runs_once_at_a_time(kafka: Kafka) -> None:
     app = kafka.app()
     app.dataframe(app.topic(kafka.topic("in")))

@@ -22,7 +22,7 @@ from streamrt.connectors import (
 )
 from streamrt.errors import ConfigurationError, NoProgressError, SinkBackpressureError, SinkError
 from tests.spark.stateful import GUARANTEES, count, feed
-from tests.support import Kafka, running, unique, wait_until
+from tests.support import ONE_MODE, Kafka, running, unique, wait_until
 
 pytestmark = [pytest.mark.usefixtures("processing_mode"), pytest.mark.spark, pytest.mark.slow]
 
@@ -74,6 +74,7 @@ def committed(kafka: Kafka, group: str, topic: str, partitions: int) -> list[int
 # -- Written by tasks -----------------------------------------------------------------------------------------------
 
 
+@ONE_MODE
 def test_a_csv_file_holds_each_record_once(kafka: Kafka, tmp_path: Path) -> None:
     source, group, path = kafka.topic("in", 2), unique("csv"), tmp_path / "out.csv"
 
@@ -173,6 +174,7 @@ def test_a_sink_that_fails_ends_the_application_and_the_same_records_come_again(
     assert [value for _, _, value in written(tmp_path, 1)] == [1]
 
 
+@ONE_MODE
 def test_a_sink_that_cannot_start_ends_the_application(kafka: Kafka, tmp_path: Path) -> None:
     source, group = kafka.topic("in"), unique("start")
     feed(kafka, source, "a")

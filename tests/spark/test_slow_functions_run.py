@@ -11,7 +11,7 @@ import pytest
 
 from streamrt import Application
 from streamrt.errors import ProcessingError, ProcessingTimeoutError
-from tests.support import Kafka, running, unique, wait_until
+from tests.support import ONE_MODE, Kafka, running, unique, wait_until
 
 pytestmark = [pytest.mark.usefixtures("processing_mode"), pytest.mark.spark, pytest.mark.slow]
 
@@ -112,6 +112,7 @@ def test_records_whose_function_does_not_return_fail_and_callbacks_decide(kafka:
         assert found == ["a", "b", "c"]
 
 
+@ONE_MODE
 def test_without_a_callback_such_a_record_ends_the_application(kafka: Kafka) -> None:
     source = kafka.topic("in")
     kafka.produce(source, [{"how": "a"}, {"how": "stubborn"}])

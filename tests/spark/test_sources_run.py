@@ -8,11 +8,9 @@ import pytest
 
 from streamrt.connectors import CSVSource, Source, StatefulSource
 from streamrt.errors import SourceError
-from tests.support import Kafka, running, unique, wait_until
+from tests.support import ONE_MODE, Kafka, running, unique, wait_until
 
 pytestmark = [pytest.mark.usefixtures("processing_mode"), pytest.mark.spark, pytest.mark.slow]
-
-ONE_MODE = pytest.mark.only_mode("resident", reason="sources know no mode; make test-long runs both", always=False)
 
 
 class Numbers(Source):

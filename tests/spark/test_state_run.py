@@ -31,7 +31,7 @@ from tests.spark.stateful import (
     counts,
     feed,
 )
-from tests.support import Kafka, running, unique, wait_until
+from tests.support import ONE_MODE, Kafka, running, unique, wait_until
 
 pytestmark = [pytest.mark.usefixtures("processing_mode"), pytest.mark.spark, pytest.mark.slow]
 
@@ -160,6 +160,7 @@ def test_state_in_memory_stays_right_when_micro_batches_change_their_process(kaf
     assert values == Counter((key, number) for key in "ab" for number in range(1, 9) for _ in range(3))
 
 
+@ONE_MODE
 @pytest.mark.rows("PF-F19")
 def test_a_time_to_live_runs_by_event_time_and_survives_a_restore(kafka: Kafka) -> None:
     source, group = kafka.topic("in"), unique("ttl")
@@ -188,6 +189,7 @@ def test_a_time_to_live_runs_by_event_time_and_survives_a_restore(kafka: Kafka) 
     assert run((0, start + 25_000), (0, start + 4_000_000)) == [[None, 2], [None, None]]
 
 
+@ONE_MODE
 def test_changelogs_are_compacted_topics_like_their_source_with_tombstones_for_what_is_deleted(kafka: Kafka) -> None:
     source, group = kafka.topic("in", 2, {"max.message.bytes": "2000000"}), unique("log")
 
@@ -267,6 +269,7 @@ def test_group_by_brings_keys_together_over_a_repartition_topic(kafka: Kafka, gu
     assert run(5, 35) == Counter((who, number) for who in "abcde" for number in range(1, 8))
 
 
+@ONE_MODE
 def test_group_by_on_one_partition_needs_no_internal_topic(kafka: Kafka) -> None:
     source, group = kafka.topic("in"), unique("one")
 
