@@ -14,8 +14,9 @@ from confluent_kafka import Producer as ConfluentProducer
 
 from streamrt.errors import ProducerError
 from streamrt.kafka.client import error_in
-from streamrt.kafka.wire import client_timestamp
+from streamrt.kafka.wire import client_headers, client_timestamp
 from streamrt.kafka.writing.record_writer import lost_record, refused_record
+from streamrt.records import Headers
 
 __all__ = ["Portion", "known_partitions", "produce_each"]
 
@@ -33,6 +34,7 @@ class Portion:
         timestamps: their timestamps in ms since the Unix epoch; None, as a whole or of a record, is the wall clock.
         partition: the partition of all of them; without one, the key decides (murmur2), or chance.
         numbers: their numbers, which `lost` names; by default from 0 on.
+        headers: their headers; None if they have none.
 
     Attributes:
         accepted: how many the sender has taken.
@@ -48,8 +50,10 @@ class Portion:
         timestamps: Sequence[int | None] | None = None,
         partition: int | None = None,
         numbers: range | None = None,
+        headers: Sequence[Headers] | None = None,
     ) -> None:
         self.values = values
+        self.headers = headers
         self.keys = keys
         self.timestamps = timestamps
         self.partition = partition
@@ -98,7 +102,8 @@ class Portion:
 
     def release(self) -> None:
         """Forget the records; their outcome is kept."""
-        self.values, self.keys, self.timestamps, self._places, self._also = (), None, None, None, None
+        self.values, self.keys, self.timestamps, self.headers = (), None, None, None
+        self._places, self._also = None, None
 
     def offer(
         self,
@@ -119,7 +124,7 @@ class Portion:
             The first record that was refused, by its place, and why; None if all were taken, or the queue is full.
         """
         self._also = on_error
-        if _HAS_BATCHES and self.timestamps is None:
+        if _HAS_BATCHES and self.timestamps is None and self.headers is None:
             return self._offer_batch(producer, topic)
         return self._offer_each(producer, topic)
 
@@ -187,6 +192,9 @@ class Portion:
         for place in range(self.accepted, len(self)):
             key = None if self.keys is None else self.keys[place]
             timestamp = None if self.timestamps is None else self.timestamps[place]
+            headers: dict[str, Any] = {}
+            if self.headers is not None:
+                headers["headers"] = client_headers(self.headers[place], topic)
             try:
                 producer.produce(
                     topic,
@@ -195,6 +203,7 @@ class Portion:
                     partition,
                     on_delivery=self._on_delivery,
                     timestamp=client_timestamp(timestamp, topic),
+                    **headers,
                 )
             except BufferError:
                 return None
@@ -218,6 +227,7 @@ def produce_each(produce: Callable[..., None], topic: str, portion: Portion) -> 
             portion.values[place],
             None if portion.keys is None else portion.keys[place],
             None if portion.timestamps is None else portion.timestamps[place],
+            None if portion.headers is None else portion.headers[place],
             partition=portion.partition,
             on_delivery=functools.partial(portion.record_outcome, place),
         )

@@ -28,11 +28,11 @@ from streamrt.tables.catalogue.creation import (
     resolved_topic,
     with_format_options,
 )
-from streamrt.tables.catalogue.maintenance_topics import list_further_topics
 from streamrt.tables.catalogue.objects import IfExists, IfMissing
 from streamrt.tables.descriptions.changelog_tables import changelog_info, is_changelog, source_name
 from streamrt.tables.descriptions.info import TableInfo
 from streamrt.tables.descriptions.naming import IF_EXISTS, IF_MISSING, check_choice, check_name
+from streamrt.tables.writing.further_topics import list_further_topics
 
 __all__ = ["CatalogTables"]
 

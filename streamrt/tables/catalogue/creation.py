@@ -23,7 +23,6 @@ from streamrt.schema import Schema
 from streamrt.serializers.row_formats import ROW_FORMATS, RowFormat, key_format, row_format
 from streamrt.serializers.rows.one_column_formats import RAW_SCHEMA, RawRowFormat
 from streamrt.tables.access.links import TableLinks
-from streamrt.tables.catalogue.maintenance_topics import TopicDraft, prepare_further_topics
 from streamrt.tables.catalogue.objects import now
 from streamrt.tables.descriptions.connectors import Connector, KafkaTopic, SinkTable, SourceTable, table_connector
 from streamrt.tables.descriptions.endpoint_classes import endpoint_class
@@ -32,6 +31,7 @@ from streamrt.tables.descriptions.maintenance import Maintenance, changelog_topi
 from streamrt.tables.descriptions.naming import check_text, check_texts
 from streamrt.tables.descriptions.rule_checks import check_rules
 from streamrt.tables.descriptions.variables import resolve
+from streamrt.tables.writing.further_topics import TopicDraft, prepare_further_topics
 from streamrt.topics.settings import config_differences
 from streamrt.topics.topic import NAME
 

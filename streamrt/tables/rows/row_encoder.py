@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamrt.errors import ArgumentTypeError, ProducerError, SchemaError, SchemaMismatchError, SerializationError
+from streamrt.records import Headers
 from streamrt.schema import Column, Schema
 from streamrt.schema.columns import NO_DEFAULT
 from streamrt.serializers.row_formats import KeyFormat, RowFormat
@@ -31,6 +32,7 @@ class EncodedRow(NamedTuple):
     value: bytes | None
     key: bytes | None
     timestamp: int | None
+    headers: Headers | None = None
 
 
 @dataclass(frozen=True)
@@ -41,11 +43,13 @@ class EncodedRows:
         values: their values; None deletes the row of the key.
         keys: their keys; None if they have none.
         timestamps: their timestamps; None, as a whole or of a row, is the time of the moment.
+        headers: their headers; None if they have none.
     """
 
     values: Sequence[bytes | None]
     keys: Sequence[bytes | None] | None = None
     timestamps: Sequence[int | None] | None = None
+    headers: Sequence[Headers] | None = None
 
     @classmethod
     def joined(cls, parts: "Sequence[EncodedRows]") -> "EncodedRows":

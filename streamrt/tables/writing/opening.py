@@ -1,6 +1,7 @@
 """Opens writers of tables: which tables can be written, and what options mean."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -17,10 +18,14 @@ from streamrt.tables.access.feed_options import refusal_of
 from streamrt.tables.access.links import TableLinks
 from streamrt.tables.access.positions import TopicPositions
 from streamrt.tables.access.topic_watch import TopicWatch
+from streamrt.tables.descriptions.changelog_tables import is_changelog, source_name
 from streamrt.tables.descriptions.info import TableInfo
+from streamrt.tables.descriptions.maintenance import Maintenance
 from streamrt.tables.rows.change_encoder import ChangeEncoder
 from streamrt.tables.rows.key_encoder import KeyEncoder
+from streamrt.tables.rows.request_encoder import RequestEncoder, choose_columns
 from streamrt.tables.rows.row_encoder import RowEncoder
+from streamrt.tables.writing.further_topics import require_same_partitions
 from streamrt.tables.writing.writer import TableWriter
 from streamrt.tables.writing.writer_states import WriterStates
 from streamrt.tables.writing.writer_transactions import WriterTransactions, check_writer_id
@@ -55,17 +60,27 @@ def open_writer(
 ) -> TableWriter:
     """Return a writer of a table; see `Table.writer`."""
     topic, schema = _check_writable(info)
+    of_rows = str(info.topic)
     chosen = dict(options or {})
     assigner = _assigner_of(chosen.pop("assigner", None), info)
     _refuse_options(chosen, is_keyed=info.kind == "primary-key")
-    encoder = _encoder_of(info, topic, schema, rows_as(info), keys_as(info), columns, _max_bytes(chosen))
+    if info.maintenance is None:
+        encoder = _encoder_of(info, topic, schema, rows_as(info), keys_as(info), columns, _max_bytes(chosen))
+    else:
+        encoder = _encoder_of_requests(info, topic, schema, info.maintenance, keys_as, columns, _max_bytes(chosen))
     if writer_id is not None:
         check_writer_id(writer_id)
     admin = links.admin()
-    config = admin.inspect_topics([topic], timeout)[topic]
+    found = admin.inspect_topics(list(dict.fromkeys([topic, of_rows])), timeout)
+    config = found[topic]
     if config is None:
         raise TopicNotFoundError(
             f"topic {topic!r} of table {info.name!r} does not exist: create it, or the table again"
+        )
+    if info.maintenance is not None:
+        rows_config = found[of_rows]
+        require_same_partitions(
+            info, topic, config.num_partitions, None if rows_config is None else rows_config.num_partitions
         )
     topic_id = admin.topic_ids([topic], timeout)[topic]
     transactions = None
@@ -75,6 +90,7 @@ def open_writer(
         transactions = WriterTransactions(links, info.name, topic, writer_id, states, chosen)
     return TableWriter(
         info,
+        topic,
         links.sender(chosen) if transactions is None else transactions.begin(),
         encoder,
         around=None if assigner == "sticky" else config.num_partitions or 1,
@@ -106,11 +122,14 @@ def _check_writable(info: TableInfo) -> tuple[str, Schema]:
         raise InvalidOperationError(
             f"table {info.name!r} is external ({info.connector}) and has no topic to write to: an application writes to it"
         )
-    if info.maintenance is not None:
-        raise InvalidOperationError(f"table {info.name!r} is maintained, and writers of such tables are not there yet")
     if info.schema is None:
         raise SchemaError(f"table {info.name!r} has no schema: set one by set_schema(), or see detect_schema()")
-    return info.topic, info.schema
+    if is_changelog(info.name):
+        raise InvalidOperationError(
+            f"{info.name!r} is written by the application that maintains table {source_name(info.name)!r}: write to that "
+            "table"
+        )
+    return info.requests_topic or info.topic, info.schema
 
 
 def _encoder_of(
@@ -132,6 +151,26 @@ def _encoder_of(
             "updates"
         )
     return ChangeEncoder(info.name, encoder, KeyEncoder(info.name, keys_as))
+
+
+def _encoder_of_requests(
+    info: TableInfo,
+    topic: str,
+    schema: Schema,
+    rules: Maintenance,
+    keys_as: Callable[[TableInfo], KeyFormat | None],
+    columns: Sequence[str | int] | None,
+    max_bytes: int,
+) -> ChangeEncoder:
+    given = schema
+    if columns is not None:
+        given = choose_columns("writer(columns=...)", info.name, schema, rules, columns)
+    # A whole row has the columns of the writer.
+    keys = keys_as(replace(info, schema=given))
+    if keys is None:
+        raise InvalidOperationError(f"table {info.name!r} is maintained, and has no primary key")
+    requests = RequestEncoder(info.name, topic, schema, info.schema_version, rules, given, keys, max_bytes)
+    return ChangeEncoder(info.name, requests.rows, KeyEncoder(info.name, keys), requests)
 
 
 def _assigner_of(assigner: object, info: TableInfo) -> str:

@@ -34,5 +34,6 @@ def portions_of(rows: EncodedRows, first: int, assigner: RoundRobin | None) -> I
                 None if rows.timestamps is None else rows.timestamps[places],
                 None if assigner is None else (partition + turn) % around,
                 range(first + begin + turn, first + end, around),
+                None if rows.headers is None else rows.headers[places],
             )
         begin = end

@@ -62,7 +62,13 @@ class RowSender:
         told = self._deliveries.accept(result)
         try:
             self.sender.produce(
-                self._topic, encoded.value, encoded.key, encoded.timestamp, partition=partition, on_delivery=told
+                self._topic,
+                encoded.value,
+                encoded.key,
+                encoded.timestamp,
+                encoded.headers,
+                partition=partition,
+                on_delivery=told,
             )
         except BaseException as error:
             self._deliveries.withdraw(refused=isinstance(error, Exception))

@@ -75,6 +75,7 @@ class TableWriter:
 
     Args:
         info: the table.
+        topic: topic to which it writes.
         sender: what records are written with.
         encoder: what makes records of rows and changes.
         around: over how many partitions rows go around; None leaves them to their keys, or to the client.
@@ -98,6 +99,7 @@ class TableWriter:
     def __init__(
         self,
         info: TableInfo,
+        topic: str,
         sender: RecordSender,
         encoder: ChangeEncoder,
         *,
@@ -115,14 +117,13 @@ class TableWriter:
         self._process = ForkGuard()
         self._life = _Life.OPEN
         self._failure: Exception | None = None
-        topic = str(info.topic)
         start = None if transactions is None else transactions.saved.token
         self._deliveries = Deliveries(info.name, topic, watch.topic_id, self._serve_outcomes, timeout, start)
         self._rows = RowSender(info.name, topic, sender, around, self._deliveries, transactions)
 
     @property
     def schema(self) -> Schema:
-        """The columns of the table."""
+        """The columns that rows give."""
         return self._encoder.schema
 
     @property
