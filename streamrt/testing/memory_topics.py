@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from streamrt.errors import OffsetOutOfRangeError, ProducerError, TopicCreationError, TransactionError
 from streamrt.kafka.client import KafkaRequestError
+from streamrt.kafka.cluster.committed import CommittedOffset
 from streamrt.kafka.cluster.topic_config import PartitionReplicas, TopicConfig, TopicDefinition
 from streamrt.kafka.cluster.topic_options import option_fault
 from streamrt.kafka.partitioner import partition_for
@@ -102,6 +103,7 @@ class MemoryLinks:
         self._changed = threading.Condition()
         self._topics: dict[str, _Topic] = {}
         self._epochs: dict[str, _MemorySender] = {}
+        self._committed: dict[str, dict[TopicPartition, int]] = {}
 
     def admin(self) -> TableAdmin:
         """Return the administration."""
@@ -130,6 +132,16 @@ class MemoryLinks:
             if former is not None:
                 former.end(aborted=True)
         return sender
+
+    def set_committed(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
+        """Commit offsets of a consumer group.
+
+        Args:
+            group: name of the group.
+            offsets: the next offset to read of each partition.
+        """
+        with self._changed:
+            self._committed.setdefault(group, {}).update(offsets)
 
     def close(self) -> None:
         """Nothing is open."""
@@ -213,6 +225,13 @@ class _MemoryAdmin:
     ) -> dict[TopicPartition, int]:
         with self._links._changed:
             return {each: _offset_at(self._links._partition_log(each), timestamp_ms) for each in partitions}
+
+    def committed_stable(
+        self, group: str, partitions: Collection[TopicPartition], timeout: float = 30
+    ) -> dict[TopicPartition, CommittedOffset]:
+        with self._links._changed:
+            found = self._links._committed.get(group, {})
+            return {each: CommittedOffset(found.get(each)) for each in partitions}
 
     def delete_records(self, offsets: Mapping[TopicPartition, int], timeout: float = 30) -> None:
         with self._links._changed:

@@ -17,6 +17,7 @@ from streamrt.tables.descriptions.home import TableHome
 from streamrt.tables.descriptions.info import TableInfo
 from streamrt.tables.descriptions.permissions import TablePermissions
 from streamrt.tables.descriptions.topics import endpoint_topic_name
+from streamrt.tables.descriptions.usages import Usage
 from streamrt.tables.table import Table
 from streamrt.testing.memory import WrittenRecord
 from streamrt.testing.memory_topics import MemoryLinks
@@ -24,6 +25,7 @@ from streamrt.topics import Topic
 
 __all__ = ["DriverTables"]
 
+_GROUP = "the application under test"
 Arrived = tuple[TopicPartition, int, WrittenRecord]
 """A record for the application, with its offset."""
 
@@ -114,7 +116,7 @@ class DriverTables:
     @property
     def links(self) -> TableLinks:
         """Topics in memory."""
-        return _DriverLinks(self._links, self._counts, self._process, self._now)
+        return _DriverLinks(self._links, self._counts, self._process_written, self._now)
 
     @property
     def timeout(self) -> float:
@@ -146,6 +148,19 @@ class DriverTables:
         """Return a connection of the catalogue."""
         return self._catalog().connection(name)
 
+    def usages(self, name: str) -> list[Usage]:
+        """Return that the application under test maintains a table, if it does."""
+        info = self.load(name)
+        is_maintained = info.requests_topic in self._counts
+        return [Usage("maintains", info.name, _GROUP, info.modified_at)] if is_maintained else []
+
+    def _process_written(self, arrived: list[Arrived]) -> None:
+        self._process(arrived)
+        ends: dict[TopicPartition, int] = {}
+        for partition, offset, _ in arrived:
+            ends[partition] = max(ends.get(partition, 0), offset + 1)
+        self._links.set_committed(_GROUP, ends)
+
     @property
     def _links(self) -> MemoryLinks:
         with self._lock:
@@ -157,16 +172,22 @@ class DriverTables:
         if info.topic is None:
             # What its source brings there can be appended in a test.
             info = replace(info, kind="log", topic=endpoint_topic_name(info.name), num_partitions=1)
-        self._add_topic(info.topic or info.name, info.num_partitions)
+        requests = info.requests_topic
+        count = info.num_partitions if requests is None else self._counts.get(requests) or info.num_partitions
+        self._add_topic(info.topic or info.name, count)
+        if requests is not None:
+            # Those that the application writes are in no table: it processes them.
+            self._add_topic(requests, self._kept[info.topic or info.name], is_copied=False)
         self.publish()
         return Table(info, self)
 
-    def _add_topic(self, name: str, count: int | None) -> None:
+    def _add_topic(self, name: str, count: int | None, *, is_copied: bool = True) -> None:
         with self._lock:
             if name not in self._kept:
                 self._kept[name] = self._counts.get(name) or count or 1
                 self._links.admin().create_topics([Topic(name, TopicConfig(self._kept[name], 1))])
-                self._copied[name] = 0
+                if is_copied:
+                    self._copied[name] = 0
 
     def _keeps_partition(self, partition: TopicPartition) -> bool:
         # Tests need not declare the partitions that they pipe to.

@@ -249,8 +249,14 @@ class TopicPositions:
             StaleTokenError: if the topic was created again since the token was made.
         """
         if token and self._topic not in token.topics:
+            advice = ""
+            if f"{self._topic}.requests" in token.topics:
+                advice = (
+                    ", where rows are when such requests are merged: get(after=...) and wait_for() of replicas wait"
+                )
             raise ArgumentValueError(
                 f"the token is of topic {', '.join(token.topics)}, and table {self._table!r} has topic {self._topic!r}"
+                f"{advice}"
             )
         noted = token.ids.get(self._topic, topic_id)
         if noted is not None and noted != topic_id and self.is_another(noted):

@@ -21,6 +21,7 @@ from streamrt.serializers.row_formats import KeyFormat, RowFormat
 from streamrt.tables.access.positions import TopicPositions
 from streamrt.tables.replicas.follower import TableFollower
 from streamrt.tables.replicas.key_ranges import KeyPrefix
+from streamrt.tables.replicas.merged_requests import MergedRequests
 from streamrt.tables.replicas.partition_rows import StoredRow
 from streamrt.tables.rows.key_encoder import KeyEncoder
 
@@ -41,6 +42,7 @@ class RowLookups:
         num_partitions: partitions that the topic had when the table was created.
         follower: returns the follower that keeps the rows.
         is_lazy: whether it follows partitions when they are asked for.
+        requests: waits for requests of a maintained table; None for a direct one.
     """
 
     def __init__(
@@ -52,7 +54,9 @@ class RowLookups:
         follower: Callable[[], TableFollower],
         *,
         is_lazy: bool = False,
+        requests: MergedRequests | None = None,
     ) -> None:
+        self._requests = requests
         self._positions = positions
         self._schema: Schema = row_format.schema
         self._decode = row_format.deserializer.bind(positions.topic, MessageField.VALUE)
@@ -141,7 +145,7 @@ class RowLookups:
             token = Offsets.parse(after) if isinstance(after, str) else after
             if not isinstance(token, Offsets):
                 raise ArgumentTypeError(f"a token is Offsets, or their text, got {type(after).__name__}")
-            at = self._positions.read_token(token, follower.topic_id)
+            at = self._find_rows(token, follower, numbers, deadline, method)
             if token.ids.get(self._positions.topic, follower.topic_id) != follower.topic_id:
                 # The token is of the topic of now.
                 follower.fail(self._positions.stale())
@@ -155,6 +159,19 @@ class RowLookups:
             what = f"{method}(fresh=True)"
         follower.want(numbers)
         follower.wait_until(targets, deadline, what)
+
+    def _find_rows(
+        self, token: Offsets, follower: TableFollower, numbers: Collection[int], deadline: float, method: str
+    ) -> dict[int, int]:
+        """Return the offsets below which a token's rows are; of requests, once they are merged."""
+        requests = self._requests
+        if requests is None or requests.topic not in token.topics:
+            return self._positions.read_token(token, follower.topic_id)
+        at = requests.wait_until_merged(token, numbers, deadline, f"{method}(after=...)")
+        if self._positions.topic in token.topics:
+            of_rows = self._positions.read_token(token, follower.topic_id)
+            at = {number: max(at.get(number, 0), of_rows.get(number, 0)) for number in {*at, *of_rows}}
+        return at
 
     def _find(self, follower: TableFollower, key: bytes, numbers: Collection[int]) -> StoredRow | None:
         for number in numbers:

@@ -17,6 +17,7 @@ from streamrt.tables.descriptions.home import TableHome
 from streamrt.tables.descriptions.info import TableInfo
 from streamrt.tables.replicas.follower import TableFollower
 from streamrt.tables.replicas.lookups import RowLookups
+from streamrt.tables.replicas.merged_requests import MaintainedHome, MergedRequests
 from streamrt.tables.replicas.partition_rows import STORE_NAME
 from streamrt.tables.replicas.replica import TableReplica
 
@@ -106,6 +107,25 @@ class TableLookups:
             self.info.num_partitions,
             follower,
             is_lazy=is_lazy,
+            requests=self._make_requests(),
+        )
+
+    def _make_requests(self) -> MergedRequests | None:
+        topic, home = self.info.requests_topic, self._home
+        if topic is None:
+            return None
+        admin = home.links.admin()
+
+        def find_maintainers() -> list[str]:
+            any_home: object = home
+            usages = any_home.usages(self.info.name) if isinstance(any_home, MaintainedHome) else []
+            return [usage.application for usage in usages if usage.kind == "maintains"]
+
+        return MergedRequests(
+            admin,
+            TopicPositions(admin, topic, self.info.name, home.timeout),
+            self._make_positions(),
+            find_maintainers,
         )
 
     def _make_follower(

@@ -1,0 +1,186 @@
+"""Lookups of maintained tables wait until requests are merged."""
+
+import random
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import orjson
+import pytest
+
+from streamrt import Catalog
+from streamrt.errors import ArgumentValueError, LookupTimeoutError, StaleTokenError
+from streamrt.kafka import TopicConfig
+from streamrt.kafka.partitioner import partition_for
+from streamrt.records import TopicPartition
+from streamrt.tables import MemoryCatalog, Table
+from streamrt.testing.memory_topics import MemoryLinks
+from tests.unit.test_maintained_tables import NewTopic
+
+COLUMNS = "id BIGINT, n BIGINT, PRIMARY KEY (id)"
+SHORT = 0.05
+REQUESTS = "default.people.requests"
+
+
+@pytest.fixture
+def links() -> MemoryLinks:
+    return MemoryLinks()
+
+
+@pytest.fixture
+def catalog(links: MemoryLinks) -> Iterator[Catalog]:
+    with Catalog(store=MemoryCatalog(), links=links) as made:
+        yield made
+
+
+@pytest.fixture
+def people(catalog: Catalog) -> Table:
+    return catalog.create_table("people", COLUMNS, maintained=True, num_partitions=2)
+
+
+class _Maintainer:
+    """Merges requests into rows as the application does, step by step: the last row of a key counts."""
+
+    def __init__(self, links: MemoryLinks, group: str = "keeper") -> None:
+        self.links = links
+        self.group = group
+        self.merged = {0: 0, 1: 0}
+        self.senders = {
+            number: links.sender(transactional_id=f"{group}-{number}-{random.random()}") for number in self.merged
+        }
+
+    def merge(self, number: int, most: int = 1_000) -> int:
+        """Write rows of some requests in an open transaction; return the offset to commit."""
+        log = self.links._topics[REQUESTS].partitions[number]
+        end = min(log.high, self.merged[number] + most)
+        for offset in range(self.merged[number], end):
+            entry = log.entries[offset - log.low]
+            self.senders[number].produce("default.people", entry.value, entry.key, partition=number)
+        self.merged[number] = end
+        return end
+
+    def commit_offsets(self, number: int) -> None:
+        self.links.set_committed(self.group, {TopicPartition(REQUESTS, number): self.merged[number]})
+
+    def end_rows(self, number: int) -> None:
+        self.senders[number].commit()
+
+    def run_all(self) -> None:
+        for number in self.merged:
+            self.merge(number)
+            self.commit_offsets(number)
+            self.end_rows(number)
+
+
+def test_without_an_application_requests_wait(people: Table, catalog: Catalog, links: MemoryLinks) -> None:
+    token = people.upsert([{"id": 1, "n": 5}])
+    assert people.get(1) is None
+    with pytest.raises(
+        LookupTimeoutError, match=r"wait to be merged, and no application maintains the table: start one"
+    ) as info:
+        people.get(1, after=token, timeout=SHORT)
+    number = partition_for(b"1", 2)
+    assert f"requests up to offset 1 of {REQUESTS}[{number}]" in str(info.value)
+    catalog.record_usage("keeper", maintains=["people"])
+    with pytest.raises(
+        LookupTimeoutError, match=r"application 'keeper' maintains the table, and has merged those below 0"
+    ):
+        people.get(1, after=str(token), timeout=SHORT)
+    _Maintainer(links).run_all()
+    assert people.get(1, after=str(token), timeout=5) == {"id": 1, "n": 5}
+    assert people.get_many([1, 2], after=token) == [{"id": 1, "n": 5}, None]
+    with people.replica() as replica:
+        replica.wait_for(token)
+        assert replica.get(1, after=token) == {"id": 1, "n": 5}
+
+
+def test_rows_in_an_open_transaction_are_waited_for(people: Table, catalog: Catalog, links: MemoryLinks) -> None:
+    catalog.record_usage("keeper", maintains=["people"])
+    keeper = _Maintainer(links)
+    token = people.upsert([{"id": 1, "n": 5}])
+    number = partition_for(b"1", 2)
+    keeper.merge(number)
+    keeper.commit_offsets(number)
+    # Offsets may be visible before the end of the transaction is in the partition of the rows.
+    with pytest.raises(LookupTimeoutError, match="a transaction of a producer is open"):
+        people.get(1, after=token, timeout=SHORT)
+    keeper.end_rows(number)
+    assert people.get(1, after=token) == {"id": 1, "n": 5}
+
+
+def test_requests_without_an_effect_are_covered(people: Table, catalog: Catalog, links: MemoryLinks) -> None:
+    catalog.record_usage("keeper", maintains=["people"])
+    token = people.upsert([{"id": 1, "n": 5}])
+    links.set_committed("keeper", {TopicPartition(REQUESTS, partition_for(b"1", 2)): 1})
+    assert people.get(1, after=token) is None
+
+
+def test_requests_that_are_deleted_are_merged(people: Table, links: MemoryLinks) -> None:
+    token = people.upsert([{"id": 1, "n": 5}])
+    # The offsets of a group that is gone for long are gone as well.
+    admin: Any = links.admin()
+    admin.delete_records({TopicPartition(REQUESTS, partition_for(b"1", 2)): 1})
+    assert people.get(1, after=token) is None
+
+
+def test_any_former_owner_may_have_merged(people: Table, catalog: Catalog, links: MemoryLinks) -> None:
+    for group in ("former", "keeper"):
+        catalog.record_usage(group, maintains=["people"])
+    token = people.upsert([{"id": 1, "n": 5}])
+    _Maintainer(links, "former").run_all()
+    assert people.get(1, after=token) == {"id": 1, "n": 5}
+
+
+def test_tokens_of_rows_and_of_other_topics(people: Table, catalog: Catalog, links: MemoryLinks) -> None:
+    catalog.record_usage("keeper", maintains=["people"])
+    token = people.upsert([{"id": 1, "n": 5}])
+    _Maintainer(links).run_all()
+    end = people.offsets("latest")
+    assert people.get(1, after=end) == {"id": 1, "n": 5}
+    assert people.get(1, after=token | end) == {"id": 1, "n": 5}
+    direct = catalog.create_table("direct", COLUMNS)
+    with pytest.raises(ArgumentValueError, match=r"the token is of topic default.direct"):
+        people.get(1, after=direct.upsert([{"id": 1, "n": 5}]))
+    with pytest.raises(ArgumentValueError, match=r"where rows are when such requests are merged: get\(after=...\)"):
+        people.scan(until=token)
+    links.admin().delete_topics([REQUESTS])
+    links.admin().create_topics([NewTopic(REQUESTS, TopicConfig(2, 1, {"retention.ms": "-1"}))])
+    with pytest.raises(
+        StaleTokenError, match=r"topic 'default.people.requests' of table 'default.people' was deleted and"
+    ):
+        people.get(1, after=token, timeout=2)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_answers_are_never_older_than_their_token(
+    people: Table, catalog: Catalog, links: MemoryLinks, seed: int
+) -> None:
+    chance = random.Random(seed)
+    catalog.record_usage("keeper", maintains=["people"])
+    keeper = _Maintainer(links)
+    finished = threading.Event()
+
+    def maintain() -> None:
+        while not finished.is_set():
+            number = chance.randrange(2)
+            keeper.merge(number, chance.randrange(1, 4))
+            # In either order, as brokers may make them visible.
+            steps = [keeper.commit_offsets, keeper.end_rows]
+            chance.shuffle(steps)
+            for step in steps:
+                finished.wait(chance.random() / 500)
+                step(number)
+
+    thread = threading.Thread(target=maintain)
+    thread.start()
+    try:
+        with people.writer() as writer:
+            for turn in range(40):
+                key = turn % 3
+                token = writer.upsert({"id": key, "n": turn}).token
+                if turn % 2:
+                    assert people.get(key, after=token, timeout=20) == {"id": key, "n": turn}
+    finally:
+        finished.set()
+        thread.join()
+    assert orjson.loads(str(people.offsets("latest")))["topics"]
