@@ -1,6 +1,7 @@
 """The catalogue over a broker."""
 
 import contextlib
+import gc
 import json
 import logging
 import os
@@ -12,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Producer
 from confluent_kafka.admin import (
     AclBinding,
     AclOperation,
@@ -154,6 +156,7 @@ def test_rights_decide_what_is_seen_and_nothing_unseen_is_overwritten(strict_kaf
     for user in ("writer", "blind"):
         for right in (AclOperation.DESCRIBE, AclOperation.WRITE):
             bindings.append((user, ResourceType.TRANSACTIONAL_ID, "streamrt.catalog", right))
+    clients = count_clients()
     admin = AdminClient({"bootstrap.servers": strict_kafka.bootstrap_servers})
     granted = admin.create_acls(
         [
@@ -183,6 +186,13 @@ def test_rights_decide_what_is_seen_and_nothing_unseen_is_overwritten(strict_kaf
     with Catalog(strict_kafka.bootstrap_servers) as catalog:
         assert catalog.databases() == ["default", "new", "shop"]
         assert catalog.applications() == []
+    # Those that were refused included, which would try to reach the broker as long as the process lives.
+    assert count_clients() == clients
+
+
+def count_clients() -> int:
+    gc.collect()
+    return sum(type(each) is Producer for each in gc.get_objects())
 
 
 def noted(log: Path) -> list[int]:

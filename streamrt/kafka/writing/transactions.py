@@ -290,9 +290,7 @@ class KafkaTransactionalWriter:
                 f"the transactional id {self._id} could not be acquired", self._producer.init_transactions, deadline
             )
         except TransactionError as error:
-            cause = error.__cause__
-            code = error_in(cause).code() if isinstance(cause, KafkaException) else None
-            if code == KafkaError.INVALID_TRANSACTION_TIMEOUT:
+            if _code_of_cause(error) == KafkaError.INVALID_TRANSACTION_TIMEOUT:
                 raise ConfigurationError(
                     f"the brokers do not allow a transaction timeout of {self._timeout_s:g} s: set "
                     "transaction.timeout.ms in the producer options to at most their transaction.max.timeout.ms"
@@ -540,6 +538,8 @@ class KafkaTransactionalWriter:
                 hopeless = reason.fatal() or reason.txn_requires_abort() or not is_retriable(reason)
                 if hopeless or not backoff.pause():
                     self._serve_callbacks(0.0)
+                    # The client never lets go of the error of a fatal one, nor the error of the frames that hold the client.
+                    error.__traceback__ = None
                     raise self._note_failure(what, reason) from (self._errors[0] if self._errors else error)
             else:
                 return
@@ -586,8 +586,10 @@ class KafkaTransactionalWriter:
         else:
             why = f"{reason.str()} ({reason.name()})"
         advice = None if self._errors else _ADVICE.get(reason.code())
-        self._failed = TransactionError(f"{what}: {why}" + (f"; {advice}" if advice else ""), fenced)
-        return self._failed
+        text = f"{what}: {why}" + (f"; {advice}" if advice else "")
+        # Not the one that is raised: its frames keep the client, whose callbacks keep this object.
+        self._failed = TransactionError(text, fenced)
+        return TransactionError(text, fenced)
 
     def _make_refusal(self, reason: KafkaError) -> TransactionError:
         # The reason only says that the transaction has failed; an event holds why.
@@ -628,6 +630,11 @@ class KafkaTransactionalWriter:
     def _on_client_error(self, error: KafkaError) -> None:
         self._note_error(error)
         logger.debug("Producer %s: %s", self._id, error.str())
+
+
+def _code_of_cause(error: BaseException) -> int | None:
+    cause = error.__cause__
+    return error_in(cause).code() if isinstance(cause, KafkaException) else None
 
 
 TRANSACTIONAL_ID_PREFIX = "streamrt"
