@@ -7,6 +7,7 @@ from typing import Any
 
 from streamrt.common.texts import one_line
 from streamrt.control.controlled import Controlled, installed_version
+from streamrt.control.tables import show_tables
 from streamrt.errors import code_of
 from streamrt.runtime.driver.observation.lag import LagSample
 from streamrt.runtime.driver.observation.meters import Meters
@@ -62,6 +63,7 @@ def described_overview(app: Controlled, sample: LagSample, reasons: Sequence[str
             {"name": process.name, "topic": process.topic.name, "running": process.is_alive()}
             for process in app.definition.sources.processes
         ],
+        "tables": show_tables(app, sample, meters.snapshot()),
         **_show_counts(app, meters),
         **_show_recent(meters),
     }

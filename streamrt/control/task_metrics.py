@@ -21,6 +21,12 @@ from streamrt.topology.tallies import (
     SNAPSHOT_FAILURES,
     SNAPSHOT_RESTORES,
     SNAPSHOT_UPLOADS,
+    TABLE_DELETES,
+    TABLE_DELETIONS,
+    TABLE_INSERTIONS,
+    TABLE_UNCHANGED,
+    TABLE_UPDATES,
+    TABLE_UPSERTS,
     TIMERS,
     Tally,
 )
@@ -39,6 +45,7 @@ def task_families(group: str, meters: MetersSnapshot) -> Iterator[Metric]:
     yield from _snapshot_metrics(group, meters)
     yield from _cache_metrics(group, meters)
     yield from _operator_metrics(group, meters)
+    yield from _table_metrics(group, meters)
     yield from _sink_metrics(group, meters)
 
 
@@ -125,6 +132,46 @@ def _operator_metrics(group: str, meters: MetersSnapshot) -> Iterator[Metric]:
         for tally, count in of_kind(meters.tallies, kind):
             family.add_metric([group, tally.stream, tally.name], count)
         yield family
+
+
+def _table_metrics(group: str, meters: MetersSnapshot) -> Iterator[Metric]:
+    labels = ["group", "stream", "operator"]
+    for name, words, kinds in (
+        (
+            "streamrt_table_changes",
+            "Changes of the rows of tables in the application, by what happened to the row.",
+            {"+I": TABLE_INSERTIONS, "+U": TABLE_UPDATES, "-D": TABLE_DELETIONS},
+        ),
+        (
+            "streamrt_table_writes",
+            "Rows that to_table() has written, by kind.",
+            {"upsert": TABLE_UPSERTS, "delete": TABLE_DELETES},
+        ),
+    ):
+        family = CounterMetricFamily(name, words, labels=[*labels, "kind"])
+        for kind, tallied in kinds.items():
+            for tally, count in of_kind(meters.tallies, tallied):
+                family.add_metric([group, tally.stream, tally.name, kind], count)
+        yield family
+    rows = GaugeMetricFamily(
+        "streamrt_table_replica_rows",
+        "Approximate number of rows of copies of tables.",
+        labels=["group", "worker", "table"],
+    )
+    lag = GaugeMetricFamily(
+        "streamrt_table_replica_lag_offsets", "Offsets that copies of tables lack.", labels=["group", "worker", "table"]
+    )
+    for (worker, table), size in sorted(meters.replicas.items()):
+        lag.add_metric([group, worker, table], size.lag)
+        if size.rows is not None:
+            rows.add_metric([group, worker, table], size.rows)
+    yield from (rows, lag)
+    unchanged = CounterMetricFamily(
+        "streamrt_table_unchanged", "Records and changes that have left a row as it was.", labels=labels
+    )
+    for tally, count in of_kind(meters.tallies, TABLE_UNCHANGED):
+        unchanged.add_metric([group, tally.stream, tally.name], count)
+    yield unchanged
 
 
 def _sink_metrics(group: str, meters: MetersSnapshot) -> Iterator[Metric]:

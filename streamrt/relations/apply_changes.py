@@ -12,6 +12,7 @@ from streamrt.joins.notes import Warnings
 from streamrt.records import Headers
 from streamrt.relations.captured import ChangeKey, ChangeReader
 from streamrt.relations.change import make_pass_on
+from streamrt.relations.change_counts import WriteCounts
 from streamrt.relations.present_row import KeyChange, PresentRow
 from streamrt.relations.row_history import RowHistory
 from streamrt.relations.row_rules import START_AT, RowRules
@@ -93,7 +94,8 @@ class ApplyChanges(Operator):
         topic, make_key = topic_and_key(self.topic)
         send, store = context.sender(topic), context.store(self.store)
         read, author, apply = self.reader.make_reader(), self.rules.make_author(), self.keeper.make_keeper()
-        convert, pass_on = self._make_sequence_check(), make_pass_on(child, context)
+        convert, pass_on = self._make_sequence_check(), make_pass_on(child, context, node)
+        count_write = WriteCounts(node, context).add
         forget, retention = self.keeper.forget, self.keeper.retention_ms
         too_late = Warnings(
             "%s left out a change, because newer ones of its key are older than the retention of to_table()", node
@@ -128,6 +130,7 @@ class ApplyChanges(Operator):
                 return
             for before, after in applied.writes:
                 if before != after:
+                    count_write(after)
                     send(after, make_key(before if after is None else after), timestamp, headers)
             transaction.set_head(prefix, applied.head, applied.forget_at)
             pass_on(applied.before, applied.after, key, timestamp, headers)

@@ -4,8 +4,9 @@ from collections.abc import Callable
 from typing import Any, Final, Literal, NamedTuple
 
 from streamrt.records import Headers
+from streamrt.relations.change_counts import ChangeCounts
 from streamrt.state.encoding import dumps_exact, loads_exact
-from streamrt.topology import OperatorContext, RecordHandler
+from streamrt.topology import Node, OperatorContext, RecordHandler
 
 __all__ = [
     "TIME_BYTES",
@@ -108,7 +109,7 @@ def rows_differ(before: Any, after: Any) -> bool:
     return before != after or (before is not after and repr(before) != repr(after))
 
 
-def make_pass_on(child: RecordHandler, context: OperatorContext) -> PassOn:
+def make_pass_on(child: RecordHandler, context: OperatorContext, counted: Node | None = None) -> PassOn:
     """Return the function that passes a former and a present row to the operators below, unless nothing has changed.
 
     At least once, it passes on equal rows as well. After a crash, the store of this operator may have what a record has
@@ -118,8 +119,19 @@ def make_pass_on(child: RecordHandler, context: OperatorContext) -> PassOn:
     Args:
         child: the operators below.
         context: the services of the task.
+        counted: the operator, if it keeps the rows of a table: its changes are counted for metrics.
     """
     repeats = context.repeats_records
+    if counted is not None:
+        add = ChangeCounts(counted, context).add
+
+        def count_and_pass_on(before: Any, after: Any, key: Any, timestamp: int, headers: Headers | None) -> None:
+            differs = rows_differ(before, after)
+            add(before, after, differs=differs)
+            if repeats or differs:
+                child(Change(before, after), key, timestamp, headers)
+
+        return count_and_pass_on
 
     def pass_on(before: Any, after: Any, key: Any, timestamp: int, headers: Headers | None) -> None:
         if repeats or rows_differ(before, after):

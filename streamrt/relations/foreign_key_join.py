@@ -334,7 +334,7 @@ class ResolveMatches(MergeOperator):
 
     def build_inputs(self, child: RecordHandler, node: Node, context: OperatorContext) -> tuple[RecordHandler, ...]:  # noqa: D102
         merge, foreign_key, state_of = self.merge, self.foreign_key, context.state(self.store)
-        needs_right, pass_on = self.how == "inner", make_pass_on(child, context)
+        needs_right, pass_on = self.how == "inner", make_pass_on(child, context, node)
 
         def resolve(state: Any, key: Any, timestamp: int, headers: Headers | None) -> None:
             """Pass on what the present rows make of the joined row."""

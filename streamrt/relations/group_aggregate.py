@@ -44,7 +44,7 @@ class GroupAggregate(Operator):
 
     def build(self, child: RecordHandler, node: Node, context: OperatorContext) -> RecordHandler:  # noqa: D102
         plan, store, columns = self.plan(), context.store(self.store), self.key_columns
-        pass_on = make_pass_on(child, context)
+        pass_on = make_pass_on(child, context, node)
         fold, keyless = plan.fold, Warnings("%s skipped a record without a key: it belongs to no group", node)
 
         def row_of(key: Any, state: Any, packing: TimedTransaction) -> dict[str, Any]:

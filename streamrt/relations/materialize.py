@@ -6,6 +6,7 @@ from typing import Any, ClassVar, Final
 from streamrt.joins.notes import Warnings
 from streamrt.records import Headers
 from streamrt.relations.change import Change, decode_row, encode_row, holds_same_row
+from streamrt.relations.change_counts import ChangeCounts
 from streamrt.state.spec import StoreSpec
 from streamrt.topology import Node, Operator, OperatorContext, RecordHandler
 
@@ -33,6 +34,7 @@ class Materialize(Operator):
 
     def build(self, child: RecordHandler, node: Node, context: OperatorContext) -> RecordHandler:  # noqa: D102
         state_of, repeats = context.state(self.store), context.repeats_records
+        count = ChangeCounts(node, context).add
         keyless = Warnings("%s skipped a record without a key: rows of a table have one", node)
 
         def run(value: Any, key: Any, timestamp: int, headers: Headers | None, *, _node: Node = node) -> None:
@@ -47,6 +49,7 @@ class Materialize(Operator):
                 state.set_bytes(_ROW, data)
             elif changed:
                 state.delete(_ROW)
+            count(stored, data, differs=changed)
             # At least once, a store below may lack what this one has.
             if changed or repeats:
                 child(Change(decode_row(stored), value), key, timestamp, headers)

@@ -147,7 +147,7 @@ class MergeParts(_Phase):
     def build(self, child: RecordHandler, node: Node, context: OperatorContext) -> RecordHandler:  # noqa: D102
         fold, store = make_parts_plan(self.aggregation).fold, context.store(self.store)
         merge: Any = fold.merge
-        pass_on = make_pass_on(child, context)
+        pass_on = make_pass_on(child, context, node)
 
         def run(value: Any, key: Any, timestamp: int, headers: Headers | None, *, _node: Node = node) -> None:
             transaction = cast("TimedTransaction", store())

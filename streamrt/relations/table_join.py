@@ -63,7 +63,7 @@ class TableJoin(MergeOperator):
     store: StoreSpec
 
     def build_inputs(self, child: RecordHandler, node: Node, context: OperatorContext) -> tuple[RecordHandler, ...]:  # noqa: D102
-        merge, state_of, pass_on = self.merge, context.state(self.store), make_pass_on(child, context)
+        merge, state_of, pass_on = self.merge, context.state(self.store), make_pass_on(child, context, node)
         needs_left, needs_right = self.how in ("inner", "left"), self.how in ("inner", "right")
 
         def join(left: bytes | None, right: bytes | None) -> Any:

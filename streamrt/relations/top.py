@@ -58,7 +58,7 @@ class TopRows(Operator):
     def build(self, child: RecordHandler, node: Node, context: OperatorContext) -> RecordHandler:  # noqa: D102
         store, count, by, descending = context.store(self.store), self.count, self.by, self.descending
         several, rank, retracts = self.columns > 1, self.rank, self.retracts
-        pass_on = make_pass_on(child, context)
+        pass_on = make_pass_on(child, context, node)
         keyless = Warnings("%s skipped a record without a key: it belongs to no group", node)
 
         def run(value: Any, key: Any, timestamp: int, headers: Headers | None, *, _node: Node = node) -> None:

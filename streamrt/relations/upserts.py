@@ -9,6 +9,7 @@ from streamrt.errors import ArgumentValueError
 from streamrt.operators.to_table import ToTable
 from streamrt.records import Headers
 from streamrt.relations.change import drop_unchanged
+from streamrt.relations.change_counts import WriteCounts
 from streamrt.tables.descriptions.topics import TableTopic
 from streamrt.topology import Node, OperatorContext, RecordHandler
 
@@ -25,9 +26,10 @@ class UpsertRows(ToTable):
 
     def build(self, child: RecordHandler, node: Node, context: OperatorContext) -> RecordHandler:  # noqa: D102
         topic, make_key = topic_and_key(self.topic)
-        send = context.sender(topic)
+        send, count = context.sender(topic), WriteCounts(node, context).add
 
         def run(value: Any, key: Any, timestamp: int, headers: Headers | None, *, _node: Node = node) -> None:
+            count(value)
             send(value, key if value is None else make_key(value), timestamp, headers)
             child(value, key, timestamp, headers)
 
@@ -43,7 +45,7 @@ class UpsertChanges(ToTable):
 
     def build(self, child: RecordHandler, node: Node, context: OperatorContext) -> RecordHandler:  # noqa: D102
         topic, make_key = topic_and_key(self.topic)
-        send, table = context.sender(topic), self.table
+        send, table, count = context.sender(topic), self.table, WriteCounts(node, context).add
 
         def run(value: Any, key: Any, timestamp: int, headers: Headers | None, *, _node: Node = node) -> None:
             before, after = value
@@ -51,6 +53,7 @@ class UpsertChanges(ToTable):
             former = None if before is None else make_key(before)
             if after is None:
                 if former is not None:
+                    count(None)
                     send(None, former, timestamp, headers)
                 return
             row_key = make_key(after)
@@ -59,6 +62,7 @@ class UpsertChanges(ToTable):
                     f"to_table() into {table}: the primary key of a row changed, or became null, while the row has the same "
                     f"key here. The columns {', '.join(make_key.columns)} must come from the key: group_by() them first"
                 )
+            count(after)
             send(after, row_key, timestamp, headers)
 
         write = drop_unchanged(run, context)

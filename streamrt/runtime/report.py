@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from streamrt.common.replica_sizes import ReplicaSize
 from streamrt.connectors import SinkBatch
 from streamrt.errors import (
     ChangelogError,
@@ -255,6 +256,7 @@ class Report:
         tallies: what operators and the runtime have counted since then; work that was aborted counts.
         sizes: sizes of stores, by task and store; each is measured from time to time.
         block_cache: bytes in the block caches of processes, by name.
+        replicas: sizes of the copies of tables, by the name of the process and table.
         standbys: what the copies of other instances' stores lack, in changelog offsets, by the name of the process and task.
         failed: records that failed and did not end the application; of each kind, one in a while.
     """
@@ -290,6 +292,7 @@ class Report:
     tallies: dict[Tally, float] = field(default_factory=dict)
     sizes: dict[tuple[TaskId, str], StoreSize] = field(default_factory=dict)
     block_cache: dict[str, int] = field(default_factory=dict)
+    replicas: dict[str, dict[str, ReplicaSize]] = field(default_factory=dict)
     standbys: dict[str, dict[TaskId, int]] = field(default_factory=dict)
     failed: list[FailedRecord] = field(default_factory=list)
 
@@ -329,5 +332,6 @@ class Report:
         add_tallies(self.tallies, other.tallies)
         self.sizes.update(other.sizes)
         self.block_cache.update(other.block_cache)
+        self.replicas.update(other.replicas)
         self.standbys.update(other.standbys)
         self.failed += other.failed

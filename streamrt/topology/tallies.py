@@ -21,6 +21,12 @@ __all__ = [
     "SNAPSHOT_FAILURES",
     "SNAPSHOT_RESTORES",
     "SNAPSHOT_UPLOADS",
+    "TABLE_DELETES",
+    "TABLE_DELETIONS",
+    "TABLE_INSERTIONS",
+    "TABLE_UNCHANGED",
+    "TABLE_UPDATES",
+    "TABLE_UPSERTS",
     "TIMERS",
     "Tallies",
     "Tally",
@@ -56,6 +62,18 @@ SNAPSHOT_RESTORES: Final = "snapshot restores"
 """Restores of a store partition that began with a snapshot, by store."""
 SNAPSHOT_UPLOADS: Final = "snapshot uploads"
 """Snapshots that were uploaded, by store."""
+TABLE_DELETES: Final = "table deletes"
+"""Rows that were deleted in a table outside of the application, by operator."""
+TABLE_DELETIONS: Final = "table deletions"
+"""Changes that have deleted a row of a table in the application, by operator."""
+TABLE_INSERTIONS: Final = "table insertions"
+"""Changes that have inserted one, by operator."""
+TABLE_UNCHANGED: Final = "table unchanged"
+"""Records and changes that have left a row as it was, by operator."""
+TABLE_UPDATES: Final = "table updates"
+"""Changes that have updated a row, by operator."""
+TABLE_UPSERTS: Final = "table upserts"
+"""Rows that were upserted into a table outside of the application, by operator."""
 TIMERS: Final = "timers"
 """Timers that fired, by store."""
 

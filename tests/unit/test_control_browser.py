@@ -16,6 +16,7 @@ from tests.servers import free_port
 from tests.support import wait_until
 from tests.unit.crowded import HOSTILE, PARTITIONS, TOPICS, Crowded
 from tests.unit.played import Played, close_server, played
+from tests.unit.tabled import Tabled
 from tests.unit.test_control_state import World
 
 pytestmark = pytest.mark.slow
@@ -96,6 +97,34 @@ def test_a_crowded_application(browser: Browser, crowded: Crowded) -> None:
         # Showing an answer is far quicker than the time between two.
         spent = page.evaluate(SHOWING)
         assert spent < 250
+
+
+def test_tables_of_an_application(browser: Browser) -> None:
+    app = Tabled()
+    app.start()
+    try:
+        with opened(browser, app.location) as page:
+            rows = page.locator("#tables tbody tr")
+            expect(rows).to_have_count(4)
+            app.feed(2_000)
+            users = page.locator("#tables tbody tr", has_text="shop.users")
+            expect(users).to_contain_text("kept")
+            expect(users).to_contain_text("\u2248 2K")
+            expect(users).to_contain_text("2.0 KiB")
+            expect(users.locator("td[data-state=behind]")).to_have_text("5")
+            expect(page.locator("#tables tbody tr", has_text="shop.names")).to_contain_text("\u2248 249")
+            expect(page.locator("#tables tbody tr", has_text="shop.countries")).to_contain_text("written")
+            app.feed(1_000_000)
+            expect(users.locator("td").nth(5)).to_have_text(re.compile(r"^\d+(\.\d)?[KM]/s$"))
+            assert Axe().run(page).response["violations"] == []
+            page.set_viewport_size(NARROW)
+            wait_until(lambda: page.evaluate("document.documentElement.scrollWidth <= innerWidth"))
+    finally:
+        app.stop(wait=True)
+        close_server(app)
+    with played() as other, opened(browser, other.location) as page:
+        expect(page.locator("#state")).to_have_text("running")
+        expect(page.locator("#tables-card")).to_be_hidden()
 
 
 def test_partitions_of_other_instances(browser: Browser, crowded: Crowded) -> None:

@@ -16,7 +16,8 @@ from streamrt.runtime.driver.observation.recent import Recent, Second
 from streamrt.runtime.report import Report
 from streamrt.topology import TaskId
 from tests.unit.crowded import HOSTILE, PARTITIONS, TOPICS, Crowded
-from tests.unit.played import Played, played
+from tests.unit.played import Played, close_server, played
+from tests.unit.tabled import Tabled
 
 CANARY = "canary-8f41c6"
 
@@ -85,6 +86,28 @@ def test_the_overview_of_an_application_without_work(http: httpx.Client, app: Pl
     app.stop(wait=True)
     found = http.get("/overview").json()
     assert (found["ready"], found["reasons"]) == (False, ["the application is stopped"])
+
+
+def test_the_overview_of_tables() -> None:
+    app = Tabled()
+    try:
+        app.start()
+        app.feed(40)
+        with httpx.Client(base_url=str(app.location), trust_env=False) as http:
+            kept, aggregated, written, looked_up = http.get("/overview").json()["tables"]
+        counts = {"inserted": 40, "updated": 1, "deleted": 1, "unchanged": 1, "upserts": 0, "deletes": 0}
+        sizes = {"rows": 40, "bytes": 2_048, "lag": 5}
+        about = {"operator": "table-5", "table": "shop.users", "kind": "kept", "key": "id"}
+        assert kept == {**about, **sizes, **counts}
+        assert (aggregated["table"], aggregated["key"], aggregated["inserted"]) == ("users", "country", 1)
+        assert (aggregated["rows"], aggregated["lag"]) == (None, None)
+        assert (written["table"], written["kind"], written["key"]) == ("shop.countries", "written", "country")
+        assert (written["upserts"], written["deletes"], written["bytes"]) == (40, 1, None)
+        assert (looked_up["table"], looked_up["kind"], looked_up["key"]) == ("shop.names", "looked up", "code")
+        assert (looked_up["rows"], looked_up["lag"]) == (249, 2)
+    finally:
+        app.stop(wait=True)
+        close_server(app)
 
 
 def test_the_overview_of_a_busy_application() -> None:

@@ -7,6 +7,7 @@ import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from streamrt.common.replica_sizes import ReplicaSize
 from streamrt.control import Client
 from streamrt.records import OffsetRange, TopicPartition
 from streamrt.runtime.driver.observation import meters as meters_module
@@ -28,6 +29,12 @@ from streamrt.topology.tallies import (
     SNAPSHOT_FAILURES,
     SNAPSHOT_RESTORES,
     SNAPSHOT_UPLOADS,
+    TABLE_DELETES,
+    TABLE_DELETIONS,
+    TABLE_INSERTIONS,
+    TABLE_UNCHANGED,
+    TABLE_UPDATES,
+    TABLE_UPSERTS,
     TIMERS,
 )
 from tests.unit.played import PARTITION, Played
@@ -60,6 +67,7 @@ def busy(app: Played) -> None:
             produced_bytes=80,
             memory={"machine:7": 4096},
             block_cache={"machine:7": 1024},
+            replicas={"machine:7": {"ref.countries": ReplicaSize(250, 3)}},
             sizes={store: StoreSize(5_000, 40, 1_500, 900), (task, "own"): StoreSize(70, None)},
             tallies={
                 Tally(CACHE_HITS, "orders", "default"): 9,
@@ -69,6 +77,12 @@ def busy(app: Played) -> None:
                 Tally(OPERATOR_RECORDS, "orders", "apply-1"): 2,
                 Tally(TIMERS, "orders", "process_Check"): 6,
                 Tally(LATE_RECORDS, "orders", "default"): 7,
+                Tally(TABLE_INSERTIONS, "users", "table-1"): 7,
+                Tally(TABLE_UPDATES, "users", "table-1"): 6,
+                Tally(TABLE_DELETIONS, "users", "table-1"): 5,
+                Tally(TABLE_UNCHANGED, "users", "table-1"): 4,
+                Tally(TABLE_UPSERTS, "users", "to_table-2"): 3,
+                Tally(TABLE_DELETES, "users", "to_table-2"): 2,
                 Tally(SNAPSHOT_UPLOADS, "orders", "default"): 4,
                 Tally(SNAPSHOT_BYTES, "orders", "default"): 1_200,
                 Tally(SNAPSHOT_FAILURES, "orders", "default"): 2,
@@ -147,6 +161,13 @@ def test_metrics_are_what_the_driver_knows(app: Played, client: Client) -> None:
     assert found["streamrt_cache_hits_total", ("lookup", "join_lookup-2", "orders")] == 5
     assert found["streamrt_operator_duration_seconds_sum", ("apply-1", "orders")] == 0.25
     assert found["streamrt_operator_duration_seconds_count", ("apply-1", "orders")] == 2
+    changes = {kind: found["streamrt_table_changes_total", (kind, "table-1", "users")] for kind in ("+I", "+U", "-D")}
+    assert changes == {"+I": 7, "+U": 6, "-D": 5}
+    assert found["streamrt_table_unchanged_total", ("table-1", "users")] == 4
+    assert found["streamrt_table_writes_total", ("upsert", "to_table-2", "users")] == 3
+    assert found["streamrt_table_writes_total", ("delete", "to_table-2", "users")] == 2
+    assert found["streamrt_table_replica_rows", ("ref.countries", "machine:7")] == 250
+    assert found["streamrt_table_replica_lag_offsets", ("ref.countries", "machine:7")] == 3
     assert found["streamrt_timers_total", ("process_Check", "orders")] == 6
     assert found["streamrt_late_records_total", ("default", "orders")] == 7
     assert found["streamrt_sink_retries_total", ()] == 3

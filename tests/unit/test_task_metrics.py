@@ -12,6 +12,7 @@ from typing_extensions import override
 
 from streamrt import Application, Context, ProcessFunction, TimerContext
 from streamrt.app import definition_of
+from streamrt.common.replica_sizes import measure_replicas
 from streamrt.connectors import BaseSink, BatchingSink, SinkBatch
 from streamrt.connectors.retries import Retries, retry_counts
 from streamrt.dataframe.joins.lookups import SQLiteLookup, SQLiteLookupField
@@ -23,11 +24,14 @@ from streamrt.runtime.tasks import task_registry
 from streamrt.runtime.tasks.chain import operator_times
 from streamrt.runtime.tasks.chain.failed_records import FailedRecords
 from streamrt.runtime.tasks.chain.operator_times import OperatorTimes
+from streamrt.runtime.tasks.task_executor import measure_process
 from streamrt.secret import accept_secrets
 from streamrt.state import MemoryStore, RocksDBStore, Stamp, StoreIdentity
 from streamrt.state.rocksdb import block_cache_usage
+from streamrt.tables import Catalog, MemoryCatalog
 from streamrt.testing import TopologyTestDriver
 from streamrt.testing.driver.record_processing import DriverExecution
+from streamrt.testing.memory_topics import MemoryLinks
 from streamrt.topology import Tallies, Tally, TaskId
 from streamrt.topology.tallies import (
     CACHE_HITS,
@@ -39,9 +43,17 @@ from streamrt.topology.tallies import (
     OPERATOR_SECONDS,
     SINK_RETRIES,
     SINK_RETRY_SECONDS,
+    TABLE_DELETES,
+    TABLE_DELETIONS,
+    TABLE_INSERTIONS,
+    TABLE_UNCHANGED,
+    TABLE_UPDATES,
+    TABLE_UPSERTS,
     TIMERS,
 )
+from streamrt.windows import Count
 from tests.unit.apps import START, application
+from tests.unit.table_homes import Tables
 
 modes = pytest.mark.usefixtures("processing_mode")
 
@@ -122,6 +134,46 @@ def test_timers_and_late_records() -> None:
         [(where, late)] = driver.counted(LATE_RECORDS).items()
         assert where[0] == "windowed"
         assert late == 2
+
+
+@modes
+def test_changes_of_tables() -> None:
+    tables = Tables()
+    tables.add("shop.users", "id BIGINT, name STRING, PRIMARY KEY (id)")
+    tables.add("shop.copy", "id BIGINT, name STRING, PRIMARY KEY (id)")
+    tables.add("shop.names", "name STRING, n BIGINT, PRIMARY KEY (name)")
+    app = application(catalog=tables, processing_guarantee="exactly-once")
+    users = app.table("shop.users")
+    users.group_by("name").agg(n=Count()).to_table("shop.names")
+    users.to_table("shop.copy")
+    with Reports(app) as driver:
+        for number, name in ((1, "ann"), (2, "ann"), (1, "ann"), (1, "bob"), (2, None), (3, None)):
+            driver.pipe("shop.users", None if name is None else {"id": number, "name": name}, key=number)
+        labels = {node.operator.describe() or node.label: node.label for node in definition_of(app).topology.nodes}
+        kinds = (TABLE_INSERTIONS, TABLE_UPDATES, TABLE_DELETIONS, TABLE_UNCHANGED, TABLE_UPSERTS, TABLE_DELETES)
+
+        def counted(label: str) -> list[float]:
+            return [sum(n for (_, name), n in driver.counted(kind).items() if name == label) for kind in kinds]
+
+        assert counted("table-1") == [2, 1, 1, 2, 0, 0]
+        assert counted(labels["n"]) == [2, 2, 1, 0, 0, 0]
+        assert counted(labels["shop.names"]) == [0, 0, 0, 0, 4, 1]
+        assert counted(labels["shop.copy"]) == [0, 0, 0, 0, 3, 1]
+
+
+def test_copies_of_tables_are_measured() -> None:
+    catalog = Catalog(store=MemoryCatalog(), links=MemoryLinks())
+    catalog.create_database("measured")
+    table = catalog.create_table("measured.users", "id BIGINT, name STRING, PRIMARY KEY (id)", num_partitions=2)
+    with table.replica() as replica:
+        token = table.upsert([{"id": number, "name": "ann"} for number in range(10)])
+        replica.wait_for(token)
+        assert measure_replicas()["measured.users"] == (10, 0)
+        report = Report()
+        measure_process(report)
+        assert [sizes["measured.users"] for sizes in report.replicas.values()] == [(10, 0)]
+    assert "measured.users" not in measure_replicas()
+    catalog.close()
 
 
 def test_caches_of_lookups(tmp_path: Path) -> None:

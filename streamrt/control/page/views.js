@@ -15,6 +15,7 @@ export class Views {
     this.graph = new Graph(byId("graph"), (text) => setText(byId("chosen"), text));
     this.before = null;
     this.rates = new Map();
+    this.changes = new Map();
     this.tiles = new Map();
     this.charts = { records: new Bars("Records per second", brief), batches: new Bars("Batches per second", brief), longest: new Bars("Longest batch", duration), failed: new Bars("Failed records per second", brief) };
     byId("timeline").append(...Object.values(this.charts).map((chart) => chart.root));
@@ -46,6 +47,25 @@ export class Views {
         { title: "Source", value: (row) => row.name },
         { title: "Topic", value: (row) => row.topic },
         { title: "State", value: (row) => row.state },
+      ],
+    });
+    this.tables = new Table(byId("tables"), {
+      caption: "Tables that operators keep, write and look up", key: (row) => row.operator, empty: "There is no table.",
+      columns: [
+        { title: "Table", value: (row) => row.table },
+        { title: "Operator", value: (row) => row.operator, look: "line" },
+        { title: "How", value: (row) => row.kind, look: "line" },
+        { title: "Key", value: (row) => row.key || "–" },
+        { title: "Rows", value: (row) => row.rows, text: (row) => (row.rows === null ? "–" : `≈ ${brief(row.rows)}`), numeric: true },
+        { title: "Changes per second", value: (row) => row.rate, text: (row) => rate(row.rate), numeric: true },
+        { title: "Inserted", value: (row) => row.inserted, text: (row) => brief(row.inserted), numeric: true },
+        { title: "Updated", value: (row) => row.updated, text: (row) => brief(row.updated), numeric: true },
+        { title: "Deleted", value: (row) => row.deleted, text: (row) => brief(row.deleted), numeric: true },
+        { title: "Unchanged", value: (row) => row.unchanged, text: (row) => brief(row.unchanged), numeric: true },
+        { title: "Upserts written", value: (row) => row.upserts, text: (row) => brief(row.upserts), numeric: true },
+        { title: "Deletes written", value: (row) => row.deletes, text: (row) => brief(row.deletes), numeric: true },
+        { title: "Lag", value: (row) => row.lag, text: (row) => number(row.lag), numeric: true, state: behind },
+        { title: "Size", value: (row) => row.bytes, text: (row) => size(row.bytes), numeric: true },
       ],
     });
     this.partitions = new Table(byId("partitions"), {
@@ -107,6 +127,7 @@ export class Views {
     this.sources.update(found.sources.map((row) => ({ ...row, state: paused.has(row.name) ? "paused" : row.running ? "running" : "not running" })));
     this.showTimeline(found, resident);
     this.showStores(found);
+    this.showTables(found);
     this.showRestores(found.restores);
     this.showPartitions();
     setText(byId("troubles-sum"), [
@@ -191,6 +212,19 @@ export class Views {
       const time = times.get(`${row.stream}\n${row.store}`);
       const known = sizes.get(`${row.stream}\n${row.store}`);
       return { ...row, rows: known?.rows ?? null, bytes: known?.bytes ?? null, lowest: time?.lowest ?? null, delay: delayOf(found.at, time?.lowest), held: delayOf(found.at, time?.watermark) };
+    }));
+  }
+
+  // Changes per second are those since the last answer in which time has passed.
+  showTables(found) {
+    byId("tables-card").hidden = found.tables.length === 0;
+    this.tables.update(found.tables.map((row) => {
+      const changes = row.inserted + row.updated + row.deleted || row.upserts + row.deletes;
+      const last = this.changes.get(row.operator) ?? { at: found.at, changes, rate: null };
+      const seconds = found.at - last.at;
+      const now = seconds >= 0.2 ? { at: found.at, changes, rate: Math.max(0, changes - last.changes) / seconds } : last;
+      this.changes.set(row.operator, now);
+      return { ...row, rate: row.kind === "looked up" ? null : now.rate };
     }));
   }
 

@@ -5,14 +5,13 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from streamrt.common.memory import own_memory
 from streamrt.errors import StateError
 from streamrt.records import Positions, TopicPartition
 from streamrt.runtime.link_messages import BatchDone, IdleChanged, Link, Opened, ProgressUpdate
 from streamrt.runtime.report import Report, StoreTime
 from streamrt.runtime.sent import Sent
 from streamrt.runtime.tasks.stream_task import StreamTask, TaskProgress
-from streamrt.runtime.tasks.task_executor import TaskExecutor, own_block_cache
+from streamrt.runtime.tasks.task_executor import TaskExecutor, measure_process
 from streamrt.runtime.tasks.work_cycle import WorkCycle
 from streamrt.topology import TaskId
 
@@ -98,7 +97,7 @@ class Outbox:
             sent: event times sent into exchanges up to these offsets, by input partition.
         """
         report.records -= self._records
-        report.memory, report.block_cache = own_memory(), own_block_cache()
+        measure_process(report)
         self._records, self._measured_at = 0, self._clock()
         for (task_id, store), found in report.times.items():
             if (task := self._tasks.assigned.get(task_id)) is not None:
@@ -171,8 +170,8 @@ class Outbox:
             report.records = cycle.report.records - self._records
             self._records += report.records
         if now - self._measured_at >= _MEASURE_S:
-            report.memory, self._measured_at = own_memory(), now
-            report.block_cache = own_block_cache()
+            self._measured_at = now
+            measure_process(report)
             self._tasks.note_sizes(report)
         seen = ProgressUpdate(report)
         if self.watched:

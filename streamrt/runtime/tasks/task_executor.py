@@ -8,6 +8,7 @@ from typing import Any
 
 from streamrt.common.logs import log_context
 from streamrt.common.memory import own_memory
+from streamrt.common.replica_sizes import measure_replicas
 from streamrt.errors import StateError, TransactionError
 from streamrt.kafka import KafkaRequestError
 from streamrt.records import TopicPartition
@@ -121,7 +122,7 @@ class TaskExecutor:
         finally:
             cycle.close()
         report.seconds = time.monotonic() - begun
-        report.memory, report.block_cache = own_memory(), own_block_cache()
+        measure_process(report)
         return report
 
     # -- Resident tasks ------------------------------------------------------------------------------------------------
@@ -293,10 +294,13 @@ class TaskExecutor:
                 load_rocksdb()
 
 
-def own_block_cache() -> dict[str, int]:
-    """Return the bytes in the block cache of this process, by the name that `own_memory` gives it."""
-    used = block_cache_usage()
-    return {} if used is None else dict.fromkeys(own_memory(), used)
+def measure_process(report: Report) -> None:
+    """Note the memory of this process, its block cache and its copies of tables, by the name that `own_memory` gives it."""
+    report.memory = own_memory()
+    if (used := block_cache_usage()) is not None:
+        report.block_cache = dict.fromkeys(report.memory, used)
+    if replicas := measure_replicas():
+        report.replicas = dict.fromkeys(report.memory, replicas)
 
 
 def _read_rows(stores: TaskStores, read: TaskRead) -> TaskRows:

@@ -16,6 +16,7 @@ import threading
 import time
 from collections.abc import Collection, Mapping
 
+from streamrt.common.replica_sizes import ReplicaSize, watch_replica
 from streamrt.errors import (
     InvalidOperationError,
     LookupTimeoutError,
@@ -106,6 +107,7 @@ class TableFollower:
             raise
         self._thread = threading.Thread(target=self._run, name="streamrt-replica", daemon=True)
         self._thread.start()
+        watch_replica(self)
 
     # -- What is there -------------------------------------------------------------------------------------------
 
@@ -113,6 +115,18 @@ class TableFollower:
     def topic_id(self) -> str | None:
         """Kafka's id of the topic that is followed."""
         return self._watch.topic_id
+
+    @property
+    def table(self) -> str:
+        """Name of the table."""
+        return self._positions.table
+
+    def measure(self) -> ReplicaSize:
+        """Return about how many rows there are, and how many offsets they lacked at the last look at the topic."""
+        with self._changed:
+            counts = [rows.approximate_count() for rows in self._rows.values()]
+            lag = sum(max(0, offset - self._rows[number].position) for number, (offset, _) in self._aims.items())
+        return ReplicaSize(None if None in counts else sum(count or 0 for count in counts), lag)
 
     @property
     def error(self) -> BaseException | None:

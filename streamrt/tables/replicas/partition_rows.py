@@ -182,6 +182,11 @@ class PartitionRows:
         with self._lock:
             return self._data.approximate_size()
 
+    def approximate_count(self) -> int | None:
+        """Return about how many rows there are; None if the store cannot say it."""
+        with self._lock:
+            return self._data.approximate_entries()
+
     def close(self) -> None:
         """Write down what is not written yet, and close the store.
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from time import monotonic
 from typing import NamedTuple
 
+from streamrt.common.replica_sizes import ReplicaSize
 from streamrt.runtime.driver.observation.function_metrics import FunctionMetrics
 from streamrt.runtime.driver.observation.recent import Recent
 from streamrt.runtime.report import Report, RestoredPart, StoreSize
@@ -72,6 +73,7 @@ class MetersSnapshot:
         sink_pause_seconds: seconds of pauses that sinks asked for, by stream.
         restored_stores: store partitions that were restored, by stream and store.
         standbys: what the copies of other instances' stores lack, in changelog offsets, by task.
+        replicas: sizes of copies of tables, by the process that has them and table.
     """
 
     starts: int
@@ -104,6 +106,7 @@ class MetersSnapshot:
     sink_pause_seconds: Mapping[str, float] = field(default_factory=dict)
     restored_stores: Mapping[tuple[str, str], int] = field(default_factory=dict)
     standbys: Mapping[TaskId, int] = field(default_factory=dict)
+    replicas: Mapping[tuple[str, str], ReplicaSize] = field(default_factory=dict)
 
 
 @dataclass
@@ -152,6 +155,7 @@ class Meters:
     _pause_seconds: dict[str, float] = field(default_factory=dict)
     _restored_stores: Counter[tuple[str, str]] = field(default_factory=Counter)
     _standbys: dict[str, dict[TaskId, int]] = field(default_factory=dict)
+    _replicas: dict[str, dict[str, ReplicaSize]] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def started(self) -> None:
@@ -166,6 +170,7 @@ class Meters:
             self._block_caches.clear()
             self._sizes.clear()
             self._standbys.clear()
+            self._replicas.clear()
             self._jvm = None
 
     def rebalanced(self) -> None:
@@ -237,6 +242,7 @@ class Meters:
             now = monotonic()
             self._memory.update({name: (now, size) for name, size in report.memory.items()})
             self._block_caches.update(report.block_cache)
+            self._replicas.update(report.replicas)
             self._functions.add(report.metrics)
             add_tallies(self._tallies, report.tallies)
             self._sizes.update(report.sizes)
@@ -296,6 +302,12 @@ class Meters:
                 dict(self._pause_seconds),
                 dict(self._restored_stores),
                 {task: left for copies in self._standbys.values() for task, left in copies.items()},
+                {
+                    (name, table): size
+                    for name, tables in self._replicas.items()
+                    if name in self._memory
+                    for table, size in tables.items()
+                },
             )
 
     def _counter_growth(self, what: str, number: int) -> int:
