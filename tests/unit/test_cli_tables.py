@@ -32,6 +32,27 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     return call
 
 
+def test_a_maintained_table(run: Run) -> None:
+    columns = "id BIGINT, n BIGINT, at TIMESTAMP, PRIMARY KEY (id)"
+    rules = ("--merge", "sequence_groups(at: n)", "--deletes", "refuse", "--ttl", "36h", "--changelog")
+    run("table", "create", "totals", columns, *rules)
+    run("table", "create", "others", columns, "--maintained")
+    shown = run("table", "show", "totals")
+    for part in ("primary-key, maintained", "sequence_groups(at: n)", "refuse", "36h", "default.totals$changelog"):
+        assert part in shown
+    assert "default.totals.requests" in shown
+    assert json.loads(run("table", "show", "totals", "--json"))["maintenance"] == {
+        "merge": {"sequence_groups": {"at": ["n"]}},
+        "deletes": "refuse",
+        "changelog": True,
+        "ttl_ms": 129_600_000,
+    }
+    assert "_change_type" in run("table", "show", "totals$changelog")
+    assert "primary-key, maintained" in run("table", "list")
+    with pytest.raises(StreamRTError, match="a rule must be last, first"):
+        run("table", "create", "wrong", columns, "--merge", "newest")
+
+
 def test_a_table_from_its_creation_to_its_end(run: Run, tmp_path: Path) -> None:
     assert run("table", "create", "orders", "id BIGINT", "--dry-run") == (
         "would create default.orders: topic default.orders\n"

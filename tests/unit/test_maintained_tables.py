@@ -21,6 +21,8 @@ from streamrt.errors import (
 from streamrt.kafka import TopicConfig
 from streamrt.tables import Aggregate, Maintenance, MemoryCatalog, SequenceGroups, Versioned
 from streamrt.tables.catalogue.records import read_table, table_record
+from streamrt.tables.descriptions.maintenance import describe_merge
+from streamrt.tables.descriptions.rule_texts import parse_merge, parse_ttl, show_ttl
 from streamrt.testing.memory_topics import MemoryLinks
 
 COLUMNS = (
@@ -273,6 +275,42 @@ def test_log_of_changes(catalog: Catalog) -> None:
         catalog.table("nothing$changelog")
     with pytest.raises(ArgumentValueError, match="cannot be the name of a table"):
         catalog.create_table("x$changelog", COLUMNS)
+
+
+@pytest.mark.parametrize(
+    "merge",
+    [
+        "last",
+        "first",
+        Versioned("at"),
+        SequenceGroups({"at": ["name", "ok"], "must": ["n"]}),
+        Aggregate(n="sum", name="listagg"),
+    ],
+)
+def test_rules_as_texts(catalog: Catalog, merge: Any) -> None:
+    assert parse_merge(describe_merge(merge)) == merge
+    options = f"'merge' = '{describe_merge(merge)}', 'ttl' = '36h', 'changelog' = 'true', 'maintained' = 'TRUE'"
+    catalog.execute(f"CREATE TABLE customers ({COLUMNS}) WITH ({options}, 'deletes' = 'refuse')")
+    assert catalog.load("customers").maintenance == Maintenance(merge, "refuse", True, 129_600_000)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "newest", "versioned", "aggregate()", "aggregate(n)", "aggregate(n=)", "sequence_groups(at)", "last()"]
+)
+def test_texts_that_are_no_rules(text: str) -> None:
+    with pytest.raises(ConfigurationError, match="a rule must be last, first, versioned"):
+        parse_merge(text)
+
+
+@pytest.mark.parametrize("milliseconds", [1, 1_000, 61_000, 60_000, 3_600_000, 86_400_000, 90_000_000, 10**15])
+def test_times_as_texts(milliseconds: int) -> None:
+    assert parse_ttl(show_ttl(milliseconds)) == timedelta(milliseconds=milliseconds)
+
+
+@pytest.mark.parametrize("text", ["", "5", "0d", "-1d", "1 week", "99999999999999d"])
+def test_texts_that_are_no_times(text: str) -> None:
+    with pytest.raises(ConfigurationError, match="a ttl must be a number with ms, s, m, h or d"):
+        parse_ttl(text)
 
 
 def test_usages_of_maintained_tables(catalog: Catalog) -> None:

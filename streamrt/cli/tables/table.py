@@ -52,7 +52,7 @@ def list_tables(
         print_json({"tables": [info.as_dict() for info in found]})
         return
     rows = [
-        [info.name, info.kind, info.topic or info.connector, info.num_partitions, info.format, info.comment]
+        [info.name, _show_kind(info), info.topic or info.connector, info.num_partitions, info.format, info.comment]
         for info in found
     ]
     print_table(["TABLE", "KIND", "TOPIC", "PARTITIONS", "FORMAT", "COMMENT"], rows)
@@ -100,6 +100,7 @@ def show(
         'streamrt table create shop.orders "id BIGINT NOT NULL, customer STRING" --key customer --partitions 4',
         "streamrt table create orders --topic orders-v1",
         'streamrt table create shop.orders "id BIGINT" --format avro --set retention.ms=604800000 --if-exists ignore',
+        'streamrt table create shop.customers "id BIGINT, n BIGINT, PRIMARY KEY (id)" --merge "aggregate(n=sum)" --ttl 30d',
         'streamrt table create shop.rides "id BIGINT" --connector http-sse --connector-option url=https://rides.example/x',
     ),
 )
@@ -139,6 +140,21 @@ def create(
     options: Annotated[
         list[str] | None, typer.Option("--set", metavar="OPTION=VALUE", help="Option of a new topic; may be repeated.")
     ] = None,
+    maintained: Annotated[
+        bool, typer.Option("--maintained", help="An application merges all writes; follows from the next four.")
+    ] = False,
+    merge: Annotated[
+        str | None,
+        typer.Option(
+            metavar="RULE",
+            help="What an upsert does: last, first, versioned(at), sequence_groups(at: a, b) or aggregate(n=sum).",
+        ),
+    ] = None,
+    deletes: Annotated[str | None, typer.Option(help="What a delete does: allow, ignore or refuse.")] = None,
+    changelog: Annotated[bool, typer.Option("--changelog", help="Write all changes to TABLE$changelog.")] = False,
+    ttl: Annotated[
+        str | None, typer.Option(metavar="TIME", help="How long a row is kept that is not written again, such as 30d.")
+    ] = None,
     comment: Annotated[str | None, typer.Option(help="What a row means.")] = None,
     properties: PropertyOption = None,
     if_exists: IfExistsOption = IfExistsChoice.error,
@@ -150,6 +166,7 @@ def create(
 ) -> None:
     """Create a table, and its topic if it does not exist."""
     from streamrt.tables.descriptions.connectors import connector_of_texts
+    from streamrt.tables.descriptions.rule_texts import parse_merge, parse_ttl
     from streamrt.tables.descriptions.variables import from_text
 
     settings = _read_options(connector_options, "NAME=VALUE", "--connector-option")
@@ -175,6 +192,11 @@ def create(
             num_partitions=partitions,
             replication_factor=replication_factor,
             config=_read_options(options, "OPTION=VALUE", "--set"),
+            maintained=maintained or None,
+            merge="last" if merge is None else parse_merge(merge),
+            deletes=deletes,  # type: ignore[arg-type]  # checked there
+            changelog=changelog,
+            ttl=None if ttl is None else parse_ttl(ttl),
             comment=comment,
             properties=_read_options(properties, "NAME=VALUE", "--property"),
             if_exists=if_exists.value,
@@ -289,11 +311,15 @@ table_get.register(app)
 table_writes.register(app)
 
 
+def _show_kind(info: "TableInfo") -> str:
+    return info.kind if info.maintenance is None else f"{info.kind}, maintained"
+
+
 def _list_properties(info: "TableInfo") -> dict[str, object]:
     where = {name: value for name, value in info.location().items() if name not in ("table", "connection", "connector")}
     return {
         "name": info.name,
-        "kind": info.kind,
+        "kind": _show_kind(info),
         "connector": info.connector,
         "connection": info.connection,
         **where,
@@ -301,11 +327,28 @@ def _list_properties(info: "TableInfo") -> dict[str, object]:
         "format": info.format,
         "key": ", ".join(info.key),
         "time": None if info.schema is None else info.schema.time,
+        **_list_rules(info),
         "comment": info.comment,
         "version": info.version,
         "schema version": info.schema_version,
         "modified": info.modified_at.isoformat().replace("+00:00", "Z"),
         **dict(info.properties),
+    }
+
+
+def _list_rules(info: "TableInfo") -> dict[str, object]:
+    from streamrt.tables.descriptions.maintenance import CHANGELOG_SUFFIX, describe_merge
+    from streamrt.tables.descriptions.rule_texts import show_ttl
+
+    rules = info.maintenance
+    if rules is None:
+        return {}
+    return {
+        "merge": describe_merge(rules.merge),
+        "deletes": rules.deletes,
+        "ttl": None if rules.ttl_ms is None else show_ttl(rules.ttl_ms),
+        "changelog": f"{info.name}{CHANGELOG_SUFFIX}" if rules.changelog else None,
+        "requests": info.requests_topic,
     }
 
 

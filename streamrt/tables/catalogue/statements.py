@@ -21,6 +21,7 @@ from streamrt.errors import ArgumentValueError, SchemaError
 from streamrt.schema.quiet import quiet_sqlglot
 from streamrt.tables.descriptions.connectors import CONNECTORS, Connector
 from streamrt.tables.descriptions.info import DatabaseInfo, TableInfo
+from streamrt.tables.descriptions.rule_texts import parse_merge, parse_switch, parse_ttl
 from streamrt.tables.descriptions.variables import from_text
 from streamrt.tables.table import Table
 
@@ -28,7 +29,10 @@ __all__ = ["Execution", "execute"]
 
 _LONGEST = 100_000
 _STATEMENTS = "CREATE TABLE, ALTER TABLE, DROP TABLE, CREATE DATABASE and DROP DATABASE"
-_OPTIONS = ("connection", "connector", "format", "key", "key.format", "partitions", "replicas", "time", "topic")
+_OPTIONS = (
+    *("changelog", "connection", "connector", "deletes", "format", "key", "key.format", "maintained", "merge"),
+    *("partitions", "replicas", "time", "topic", "ttl"),
+)
 _COUNT = re.compile("[1-9][0-9]{0,5}")
 _PREFIXES = ("config.", "connector.", "format.", "property.")
 
@@ -364,8 +368,14 @@ def _read_options(words: _Words) -> dict[str, Any]:
             break
     words.need(")")
     arguments: dict[str, Any] = {
-        name: given[name] for name in ("connection", "format", "time", "topic") if name in given
+        name: given[name] for name in ("connection", "deletes", "format", "time", "topic") if name in given
     }
+    for option in ("changelog", "maintained"):
+        if option in given:
+            arguments[option] = parse_switch(f"the option {option!r}", given[option])
+    for option, parse in (("merge", parse_merge), ("ttl", parse_ttl)):
+        if option in given:
+            arguments[option] = parse(given[option])
     for option, argument in (("partitions", "num_partitions"), ("replicas", "replication_factor")):
         if option in given:
             arguments[argument] = int(given[option])
