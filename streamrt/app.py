@@ -590,16 +590,35 @@ class Application:
             raise ArgumentValueError("table(everywhere=True, store_type=...): its rows are in memory, and in no store")
         return self._declarations.table_everywhere(table)
 
-    def maintain(self, table: Table | str) -> NoReturn:
-        """Refuse to merge partial updates into a table.
+    def maintain(
+        self, table: Table | str, *, store_type: type[Store] | None = None
+    ) -> StreamingTable[StreamingDataFrame]:
+        """Maintain a table: merge the requests of its writers into its rows, by the rules of the table, and write these.
+
+        All writes of a maintained table are requests, which wait until an application with this call merges them. One
+        application does so; its instances share the partitions. Requests are deleted when they are merged.
+
+        A request that cannot be merged, such as one that would leave a column without a value that must not be null, is an
+        error of processing: see `on_processing_error` and `on_error`.
 
         Args:
-            table: the table, or its name.
+            table: the table, as an object or by its name in the catalogue.
+            store_type: `RocksDBStore` (the default), `MemoryStore`, or another subclass of `Store`.
+
+        Returns:
+            The table of the present rows, to be joined, aggregated or written elsewhere; no assignment is needed.
 
         Raises:
-            InvalidOperationError: always.
+            InvalidOperationError: if the table is a direct one, or this was called for it before.
+            TableNotFoundError: if there is no table of this name.
+
+        Example:
+            ```python
+            customers = app.maintain("shop.customers")
+            customers[customers["city"] == "Lyon"].to_table("shop.customers_in_lyon")
+            ```
         """
-        self._declarations.maintain(table)
+        return self._declarations.maintain(table, store_type)
 
     def sql(self, program: str, args: Mapping[str, Any] | None = None, **frames: StreamingDataFrame) -> NoReturn:
         """Refuse to run a program of SQL.

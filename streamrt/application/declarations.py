@@ -10,7 +10,9 @@ from streamrt.application.tables import ApplicationTables
 from streamrt.connectors import BaseSource, Instances, source_topic
 from streamrt.dataframe import StreamingDataFrame
 from streamrt.dataframe.branch import Branch
+from streamrt.dataframe.maintaining import maintain_table
 from streamrt.dataframe.streaming_table import StreamingTable, keep_versions
+from streamrt.dataframe.tables import requests_of
 from streamrt.dataframe.versions import parse_keep
 from streamrt.errors import ArgumentTypeError, InvalidOperationError
 from streamrt.joins import TableLookup
@@ -39,6 +41,7 @@ class Declarations:
         # Topics that have a dataframe, and the rows of topics that are read as tables.
         self._streams: set[str] = set()
         self._rows: dict[str, StreamingTable[StreamingDataFrame]] = {}
+        self._maintained: set[str] = set()
 
     def dataframe(
         self, topic: Topic | Table | str | None = None, source: BaseSource | None = None
@@ -124,12 +127,24 @@ class Declarations:
         self._definition.sources.register(source, chosen, instances)
         return chosen
 
-    def maintain(self, table: Table | str) -> NoReturn:
+    def maintain(self, table: Table | str, store_type: type[Store] | None = None) -> StreamingTable[StreamingDataFrame]:
         """See `Application.maintain`."""
-        raise InvalidOperationError(
-            f"maintain({_name_of(table)}) is not there yet, because tables with a primary key take whole rows: merge rows in "
-            "the state of dataframe(table), and write them by to_table()"
-        )
+        if not isinstance(table, str) and not _names_table(table):
+            raise ArgumentTypeError(
+                f"maintain() needs a maintained table, such as 'shop.customers', got {type(table).__name__}"
+            )
+        found = self._tables.find(table)
+        if found.name in self._maintained:
+            raise InvalidOperationError(
+                f"maintain({_name_of(table)}) was called before: use the table that it returned; copy() makes another one"
+            )
+        topic = requests_of("maintain", found)
+        stream = StreamingDataFrame(self._read_topic(topic, shares=False))
+        if store_type is not None:
+            stream.register_store(store_type)
+        changed = maintain_table(stream, found)
+        self._maintained.add(found.name)
+        return changed
 
     def sql(self, program: str, args: Mapping[str, Any] | None = None, **frames: StreamingDataFrame) -> NoReturn:
         """See `Application.sql`."""

@@ -13,6 +13,7 @@ from streamrt.dataframe.branch import Branch, Frame
 from streamrt.dataframe.grouping import column_list
 from streamrt.dataframe.series import StreamingSeries
 from streamrt.dataframe.streaming_table import StreamingTable
+from streamrt.dataframe.tables import output_topic
 from streamrt.errors import ArgumentValueError, InvalidOperationError
 from streamrt.operators import ColumnKey, ColumnsKey, Filter, Repartition
 from streamrt.operators.functions import require_callable
@@ -64,13 +65,16 @@ class CaptureSettings:
     track_history_except_columns: Sequence[str] | None = None
     retention: timedelta | int | None = None
 
-    def refuse_all(self) -> None:
+    def refuse_all(self, but: Sequence[str] = ()) -> None:
         """Refuse all arguments, because values are not changes.
+
+        Args:
+            but: names of those that may be given.
 
         Raises:
             ArgumentValueError: if one was given.
         """
-        names = [field.name for field in fields(self)]
+        names = [field.name for field in fields(self) if field.name not in but]
         self._refuse(names, "needs sequence_by, which orders changes, or change_events")
 
     def check(self, with_events: bool) -> None:
@@ -134,7 +138,9 @@ def capture_changes(
     keeper: PresentRow | RowHistory = PresentRow(rules, retention)
     if settings.scd == 2:
         keeper = RowHistory(rules, _tracked_columns(table, rules, settings), retention)
-    topic = table.topic
+    chosen = settings.columns is not None or settings.except_columns is not None
+    partly = chosen and table.info.maintenance is not None
+    topic = output_topic(table, rules.columns if partly else None, of_changes=True)
     branch.topic_manager.register(topic)
     operator = ApplyChanges(topic, reader, rules, keeper, branch.store(store, TimedTransaction))
     return StreamingTable(frame, branch.add(operator).of_tables(), rules.key)

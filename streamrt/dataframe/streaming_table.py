@@ -14,7 +14,7 @@ from streamrt.dataframe.branch import Branch, Frame
 from streamrt.dataframe.foreign_keys import KeyOfOther, join_by_foreign_key
 from streamrt.dataframe.grouped_table import GroupedTable, regroup
 from streamrt.dataframe.series import StreamingSeries
-from streamrt.dataframe.tables import find_table, make_key_function
+from streamrt.dataframe.tables import find_table, make_key_function, output_topic
 from streamrt.dataframe.versions import Versions
 from streamrt.errors import ArgumentTypeError, ArgumentValueError, InvalidOperationError, argument_error
 from streamrt.joins.merging import OnMerge, merge_of
@@ -280,7 +280,7 @@ class StreamingTable(Generic[F]):
             This table; no assignment is needed.
 
         Raises:
-            InvalidOperationError: if the table has no primary key.
+            InvalidOperationError: if the table has no primary key, or its rules do not take rows that change or are deleted.
             SchemaError: if the table has no schema.
             TableNotFoundError: if there is no table of this name.
 
@@ -296,7 +296,7 @@ class StreamingTable(Generic[F]):
                 f"{'an external one' if found.info.kind == 'external' else 'a log'}: "
                 "to_stream(changes='rows').to_table() appends the changes to a log, and sink() writes to other systems"
             )
-        topic = self._branch.topic_manager.register(found.topic)
+        topic = self._branch.topic_manager.register(output_topic(found, of_changes=True))
         return self._in_place(UpsertChanges(topic, make_key_function(found, None), None, found.name))
 
     def sink(self, sink: BaseSink) -> None:

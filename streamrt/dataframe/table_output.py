@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 from streamrt.dataframe.branch import Frame
 from streamrt.dataframe.capturing import CaptureSettings, ChangeCondition, SequenceOf, capture_changes
 from streamrt.dataframe.streaming_table import StreamingTable
-from streamrt.dataframe.tables import KeyOfRow, find_table, make_key_function
+from streamrt.dataframe.tables import KeyOfRow, find_table, make_key_function, output_topic
 from streamrt.operators.to_table import TableSinkOperator, ToTable
 from streamrt.relations import UpsertRows
 
@@ -22,7 +22,9 @@ F = TypeVar("F", bound=Frame)
 
 
 @overload
-def to_table(self: F, table: Table | str, key: KeyOfRow | None = None) -> F: ...
+def to_table(
+    self: F, table: Table | str, key: KeyOfRow | None = None, *, columns: Sequence[str] | None = None
+) -> F: ...
 
 
 @overload
@@ -70,6 +72,8 @@ def to_table(  # noqa: D417 - a method
     by `on_producer_error`, and by the policy of `on_error` for "produce". The row has the timestamp and the headers of the
     record, and its delivery the guarantee of the application, as with `to_topic`.
 
+    Rows of a maintained table are requests, which the application that maintains it merges (docs/partial-updates.md).
+
     An external table is written by its sink, whose errors are those of `sink()`; its delivery is at least once.
 
     With `sequence_by` or `change_events`, values are changes captured at the origin of the rows, in any order. The table then
@@ -90,7 +94,8 @@ def to_table(  # noqa: D417 - a method
             it no longer is in `__END_AT`.
         apply_as_deletes: condition of a delete: a series, or a function of the value. By default, all changes are upserts.
         apply_as_truncates: condition of a change that deletes all rows of lower sequences.
-        columns: the columns of the table that are written; all by default. The key is written in any case.
+        columns: the columns of the table that are written; all by default. The key is written in any case. Of a maintained
+            table, they can also be chosen without changes: other columns of the row stay as they are.
         except_columns: columns of the table that are not written.
         ignore_null_updates: whether a column that is null or missing keeps its value; or the columns for which it does.
             Columns that a change event leaves out keep theirs in any case.
@@ -134,13 +139,13 @@ def to_table(  # noqa: D417 - a method
     chosen = make_key_function(found, key)
     if sequence_by is not None or change_events:
         return capture_changes(self, found, sequence_by, change_events, settings)
-    settings.refuse_all()
+    settings.refuse_all(but=() if info.maintenance is None else ("columns",))
     if info.kind == "external":
         from streamrt.tables.endpoints.endpoints import endpoint_sink, row_check
 
         sink = endpoint_sink(info, home)
         self._branch.add(TableSinkOperator(sink, row_check(info, home), info.name, chosen))
         return self
-    topic = self._branch.topic_manager.register(found.topic)
+    topic = self._branch.topic_manager.register(output_topic(found, columns))
     writes = UpsertRows if info.kind == "primary-key" else ToTable
     return self._in_place(writes(topic, chosen, None, info.name))

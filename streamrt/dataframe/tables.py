@@ -6,12 +6,15 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from streamrt.dataframe.branch import Branch
+from streamrt.dataframe.grouping import column_list
 from streamrt.errors import ArgumentTypeError, ArgumentValueError, InvalidOperationError
+from streamrt.tables.descriptions.maintenance import Aggregate, Maintenance
+from streamrt.tables.descriptions.topics import TableTopic
 
 if TYPE_CHECKING:
     from streamrt.tables import Table
 
-__all__ = ["KeyOfRow", "find_table", "make_key_function"]
+__all__ = ["KeyOfRow", "find_table", "make_key_function", "output_topic", "requests_of"]
 
 KeyOfRow = str | Sequence[str] | Callable[[Any], Any]
 
@@ -72,3 +75,66 @@ def make_key_function(table: Table, key: KeyOfRow | None) -> Callable[[Any], Any
     from streamrt.tables.descriptions.keys import RowKey
 
     return RowKey(table.schema, columns) if columns else None
+
+
+def requests_of(method: str, table: Table, columns: tuple[str, ...] | None = None) -> TableTopic:
+    """Return the topic with the requests of a maintained table.
+
+    Args:
+        method: the call, for errors.
+        table: the table.
+        columns: names of the columns that rows give, which are written; None for all.
+
+    Raises:
+        InvalidOperationError: if the table is a direct one.
+    """
+    if table.info.maintenance is None:
+        raise InvalidOperationError(
+            f"{method}() needs a maintained table, and rows of {table.name} are written directly: create it with "
+            "maintained=True, or with merge=, deletes=, ttl= or changelog="
+        )
+    from streamrt.tables.descriptions.requests import make_requests_topic
+
+    return make_requests_topic(table.info, table.home, columns)
+
+
+def output_topic(table: Table, columns: Sequence[str] | None = None, *, of_changes: bool = False) -> TableTopic:
+    """Return the topic to which an application writes rows of a table: its own, or that of its requests.
+
+    Args:
+        table: the table, which is none of another system.
+        columns: names of the columns that rows give; None for all.
+        of_changes: whether rows are those of a table that changes.
+
+    Raises:
+        InvalidOperationError: if the table cannot take them.
+        ArgumentValueError: if it takes no columns.
+        SchemaError: if requests with these columns could not count.
+    """
+    rules = table.info.maintenance
+    if rules is None:
+        if columns is not None:
+            raise ArgumentValueError(
+                f"to_table(columns=...) needs sequence_by, or a maintained table: rows of {table.name} are written whole; "
+                "create it with maintained=True"
+            )
+        return table.topic
+    if of_changes and isinstance(rules.merge, Aggregate):
+        raise InvalidOperationError(
+            f"to_table() of a table cannot write to {table.name}, which adds up what it gets: each change of a row would "
+            "count again; write a stream of what is to be added"
+        )
+    if of_changes and rules.deletes == "refuse":
+        raise InvalidOperationError(
+            f"to_table() of a table deletes rows, and {table.name} refuses deletes: to_stream() and a filter of what is not "
+            "None give a stream of its rows, whose to_table() deletes none"
+        )
+    return requests_of("to_table", table, None if columns is None else _choose_columns(table, columns, rules))
+
+
+def _choose_columns(table: Table, columns: Sequence[str], rules: Maintenance) -> tuple[str, ...]:
+    from streamrt.tables.rows.request_encoder import choose_columns
+
+    given = column_list("to_table(columns=...)", [columns] if isinstance(columns, str) else columns)
+    names = tuple(dict.fromkeys((*table.info.key, *given)))
+    return choose_columns("to_table(columns=...)", table.name, table.schema, rules, names).names

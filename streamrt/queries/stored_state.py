@@ -19,7 +19,7 @@ from streamrt.errors import (
     StreamRTError,
 )
 from streamrt.records import TopicPartition
-from streamrt.relations import Materialize, StreamTableJoin, TableJoin
+from streamrt.relations import Maintain, Materialize, StreamTableJoin, TableJoin
 from streamrt.relations.change import decode_row
 from streamrt.runtime.driver.starting.key_partitions import partition_of_key, partitioner_of, topic_of_keys
 from streamrt.serializers import (
@@ -287,7 +287,7 @@ class StoredState:
 
     def _of_rows(self, scope: str, spec: StoreSpec) -> bool:
         return any(
-            isinstance(node.operator, Materialize | TableJoin | StreamTableJoin)
+            isinstance(node.operator, Maintain | Materialize | TableJoin | StreamTableJoin)
             and node.operator.store.name == spec.name
             and self._topology.scope(node) == scope
             for node in self._topology.nodes

@@ -18,9 +18,11 @@ from streamrt.relations.foreign_key_join import (
     Subscribe,
 )
 from streamrt.relations.group_aggregate import GroupAggregate
+from streamrt.relations.maintain import Maintain, find_request_topics
 from streamrt.relations.map_rows import MapRows
 from streamrt.relations.map_versions import MapVersions
 from streamrt.relations.materialize import Materialize
+from streamrt.relations.merge_rules import RowMerger
 from streamrt.relations.present_row import PresentRow
 from streamrt.relations.regroup import Regroup
 from streamrt.relations.row_history import RowHistory
@@ -47,6 +49,7 @@ __all__ = [
     "GroupAggregate",
     "IsEventOf",
     "KeyChanges",
+    "Maintain",
     "MapRows",
     "MapVersions",
     "MatchForeignKeys",
@@ -56,6 +59,7 @@ __all__ = [
     "Regroup",
     "ResolveMatches",
     "RowHistory",
+    "RowMerger",
     "RowRules",
     "SendByKey",
     "SendMatch",
@@ -69,4 +73,5 @@ __all__ = [
     "TopRows",
     "UpsertChanges",
     "UpsertRows",
+    "find_request_topics",
 ]

@@ -1,4 +1,4 @@
-"""Deletes processed records of repartition topics."""
+"""Deletes processed records of repartition topics, and merged requests of maintained tables."""
 
 import logging
 import time
@@ -15,11 +15,11 @@ _PURGE_EVERY_S = 30.0
 
 
 class RepartitionPurge:
-    """Deletes processed records of repartition topics, which have no other readers.
+    """Deletes processed records of topics that have no other readers, and are kept without a limit.
 
     Args:
         admin: deletes records.
-        topics: names of the repartition topics.
+        topics: names of the topics.
     """
 
     def __init__(self, admin: TopicAdmin, topics: Iterable[str]) -> None:
@@ -48,4 +48,4 @@ class RepartitionPurge:
             self._admin.delete_records(offsets, timeout=5.0)
         except KafkaRequestError as error:
             # They are deleted together with later ones.
-            logger.debug("processed records of repartition topics were not deleted: %s", error)
+            logger.debug("processed records were not deleted: %s", error)

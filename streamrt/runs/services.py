@@ -12,6 +12,7 @@ from streamrt.kafka import KafkaRequestError
 from streamrt.kafka.cluster.groups import ListedMember
 from streamrt.kafka.group_protocol import is_incremental
 from streamrt.records import TopicPartition
+from streamrt.relations import find_request_topics
 from streamrt.runs.launch import client_settings, fence, look_for_strangers, remove_members
 from streamrt.runs.repartition_purge import RepartitionPurge
 from streamrt.runs.report_handler import ReportHandler
@@ -41,7 +42,7 @@ class DriverServices:
         closing: set when the run ends; ends the search for other applications in the group.
         event_time: the event time of all tasks.
         offsets: finds the offsets at which tasks begin.
-        purge: deletes processed records of repartition topics.
+        purge: deletes processed records of repartition topics, and merged requests.
         results: handles the reports of tasks.
         time_requests: asks Kafka for what event time needs.
         merge_cuts: asks Kafka for what merges behind exchanges wait for.
@@ -56,7 +57,7 @@ class DriverServices:
         self._warned = False
         self.event_time = EventTime(topology, run.settings.partitions, run.end)
         self.offsets = StartOffsets(run.config, run.settings.connection, run.spec, run.admin, self.fence, notes=True)
-        self.purge = RepartitionPurge(run.admin, topology.exchanges)
+        self.purge = RepartitionPurge(run.admin, (*topology.exchanges, *find_request_topics(topology)))
         self.results = ReportHandler(
             topology, run.conditions, run.stop, run.progress, run.display, run.settings.on_message_processed
         )

@@ -14,6 +14,7 @@ from streamrt.kafka.cluster.committed import CommittedOffset
 from streamrt.kafka.cluster.topic_ids import confirmed_ids
 from streamrt.kafka.reading.changelog_reader import ChangelogReader
 from streamrt.records import TopicPartition
+from streamrt.relations import find_request_topics
 from streamrt.runtime.driver.starting.group_claim import refuse_claimed
 from streamrt.runtime.driver.starting.group_layout import LayoutTopic
 from streamrt.runtime.driver.starting.start_offsets import StartPlan, StartRules, plan_start
@@ -241,6 +242,7 @@ class StartOffsets:
             own or ("earliest" if partition.topic in self._spec.fed else config.auto_offset_reset),
             config.auto_recover_from_source_offset_out_of_range,
             internal=partition.topic in self._spec.topology.exchanges,
+            merges=partition.topic in find_request_topics(self._spec.topology),
             added=partition.partition >= min(first, first_counts.get(partition.topic, math.inf)),
             forgotten=forgotten,
             counted=bool(self._changelogs_of(partition)),

@@ -63,7 +63,7 @@ def test_what_needs_a_primary_key(catalog: Catalog, method: str, kind: str) -> N
         ),
         (
             lambda catalog, app: app.maintain(catalog.table("keyed")),
-            "maintain('default.keyed') is not there yet, because tables with a primary key take whole rows: merge",
+            "maintain() needs a maintained table, and rows of default.keyed are written directly: create it with maintained",
         ),
         (
             lambda _, app: app.sql("SELECT 1", {"a": 1}),

@@ -1,42 +1,21 @@
-"""Writes to a maintained table as requests, which the application that maintains it merges.
-
-```
-key      that of the row, in the format of the table's keys
-value    a JSON object of the columns that are given, the key among them; none for the delete of a whole row
-headers  streamrt-op = u | d, streamrt-schema = number of the schema
-```
-"""
+"""Writes to a maintained table as requests, which the application that maintains it merges; `requests` says their form."""
 
 from collections.abc import Sequence
 
 from streamrt.errors import ArgumentTypeError, InvalidOperationError, SchemaError
-from streamrt.records import Headers
 from streamrt.schema import Column, Schema
 from streamrt.schema.columns import NO_DEFAULT
 from streamrt.serializers.row_formats import KeyFormat
 from streamrt.serializers.rows.json_format import JSONRowFormat
 from streamrt.serializers.rows.json_rows import write_json
 from streamrt.tables.descriptions.maintenance import Maintenance, SequenceGroups, Versioned
+from streamrt.tables.descriptions.requests import make_request_headers
 from streamrt.tables.rows.row_encoder import EncodedRow, EncodedRows, RowEncoder
 
-__all__ = ["RequestEncoder", "choose_columns", "make_request_headers"]
+__all__ = ["RequestEncoder", "choose_columns"]
 
 _MOST_SETS = 1_000
 """Sets of columns whose encoders are kept."""
-
-
-def make_request_headers(op: str, schema_version: int) -> Headers:
-    """Return the headers of a request.
-
-    Args:
-        op: what it does: "u" (upsert) or "d" (delete).
-        schema_version: number of the schema of its columns.
-
-    Example:
-        >>> make_request_headers("u", 3)
-        [('streamrt-op', b'u'), ('streamrt-schema', b'3')]
-    """
-    return [("streamrt-op", op.encode()), ("streamrt-schema", str(schema_version).encode())]
 
 
 def choose_columns(what: str, table: str, schema: Schema, rules: Maintenance, columns: Sequence[str | int]) -> Schema:

@@ -21,6 +21,7 @@ from streamrt.kafka.partitioner import partition_for
 from streamrt.kafka.wire import client_headers, exceeds_topic
 from streamrt.records import Headers, Positions, TimestampType, TopicPartition
 from streamrt.records.timestamps import LATEST_TIMESTAMP_MS
+from streamrt.relations import find_request_topics
 from streamrt.runtime.batch_context import BatchContext
 from streamrt.runtime.chunk import Chunk
 from streamrt.runtime.driver.life.lifecycle import ApplicationStatus
@@ -158,6 +159,8 @@ class DriverExecution:
         self._chunk_context: BatchContext | None = None
         self._exclusive = TaskSinks(topology).exclusive
         self._streams = _downstream(topology)
+        # Topics of requests, which the application may write as well.
+        self._merged = find_request_topics(topology)
         self._sinks = DriverSinks(topology)
         self._sinks.start()
         self._pause = threading.Event()
@@ -280,7 +283,7 @@ class DriverExecution:
     def _commits_together(self, records: Sequence[Piped]) -> bool:
         """Process and commit records together; return False if it is not possible, and nothing was done."""
         relayed = bool(self.topology.exchanges)
-        if len(records) < 2 or self._arrivals or self._waiting_topics or (relayed and self._exclusive):
+        if len(records) < 2 or self._merged or self._arrivals or self._waiting_topics or (relayed and self._exclusive):
             return False
         # Ticks may come between any two records. Otherwise, tasks work independently of each other.
         streams = None if self._event_time.wanted else self._streams
@@ -471,9 +474,9 @@ class DriverExecution:
             raise
 
     def _take_repartitioned(self) -> list[tuple[TopicPartition, WrittenRecord]]:
-        """Return the records that group_by and broadcast have forwarded since the last call."""
+        """Return the records that group_by, broadcast and to_table have forwarded since the last call."""
         found: list[tuple[TopicPartition, WrittenRecord]] = []
-        for name in self.topology.exchanges:
+        for name in (*self.topology.exchanges, *self._merged):
             written = self.clients.written(name)
             fresh = written[self._repartitioned.get(name, 0) :]
             self._repartitioned[name] = len(written)

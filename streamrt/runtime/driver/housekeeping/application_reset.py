@@ -35,6 +35,7 @@ from streamrt.kafka import KafkaRequestError, TopicAdmin
 from streamrt.kafka.cluster.topic_ids import confirmed_ids
 from streamrt.kafka.completion_token import Offsets
 from streamrt.records import TopicPartition
+from streamrt.relations import Maintain
 from streamrt.runtime.driver.housekeeping.state_directory import group_directory, locked_parts
 from streamrt.runtime.driver.starting.definition import ApplicationDefinition
 from streamrt.runtime.metadata import CommittedMetadata
@@ -132,7 +133,8 @@ class Reset:
             to: where it begins.
 
         Raises:
-            InvalidOperationError: if the consumer group has members, or an instance on this machine runs.
+            InvalidOperationError: if the consumer group has members, an instance on this machine runs, or the application
+                maintains a table.
             ArgumentValueError: if offsets of input partitions are missing, or are of other topics.
             OffsetOutOfRangeError: if an offset is not in its partition.
             StaleTokenError: if a topic was deleted since the offsets were made.
@@ -141,6 +143,7 @@ class Reset:
         config, topology = definition.config, definition.topology
         group, timeout, state_dir = config.consumer_group, config.request_timeout, config.state_dir.absolute()
         _require_start(to)
+        _require_no_maintained_table(topology)
         if admin.group_is_active(group, timeout=timeout):
             raise InvalidOperationError(
                 f"consumer group {group!r} has members: stop all instances of the application before you reset it; killed "
@@ -245,6 +248,16 @@ def _require_start(to: object) -> None:
     checked(
         "reset(to=...)", to, str | datetime | Offsets, "'earliest', 'latest', a datetime, or Offsets", show=type_name
     )
+
+
+def _require_no_maintained_table(topology: Topology) -> None:
+    tables = [node.operator.topic.table for node in topology.nodes if isinstance(node.operator, Maintain)]
+    if tables:
+        raise InvalidOperationError(
+            f"the application maintains table {tables[0]!r}, whose rows are its state, and the requests of which they were "
+            "made are deleted: after a reset, it would take the rows for missing; `streamrt table adopt` takes them as the "
+            "state of a group"
+        )
 
 
 def _existing_partitions(admin: TopicAdmin, topics: Collection[str], timeout: float) -> list[TopicPartition]:

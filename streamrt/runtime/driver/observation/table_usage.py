@@ -7,7 +7,7 @@ from streamrt.joins.lookup import LookupJoin
 from streamrt.joins.lookups import TableLookup
 from streamrt.operators import ToTopic
 from streamrt.operators.to_table import TableSinkOperator
-from streamrt.relations import ApplyChanges
+from streamrt.relations import ApplyChanges, Maintain
 from streamrt.runtime.driver.starting.definition import ApplicationDefinition
 from streamrt.tables.descriptions.topics import TableTopic
 from streamrt.topology import SourceOperator, Topology
@@ -58,5 +58,5 @@ def _tables_written(topology: Topology) -> Iterator[str]:
         operator = node.operator
         if isinstance(operator, TableSinkOperator):
             yield operator.table
-        elif isinstance(operator, ApplyChanges | ToTopic) and isinstance(operator.topic, TableTopic):
+        elif isinstance(operator, ApplyChanges | Maintain | ToTopic) and isinstance(operator.topic, TableTopic):
             yield operator.topic.table

@@ -30,6 +30,7 @@ class StartRules:
         reset: `auto_offset_reset`.
         recover: `auto_recover_from_source_offset_out_of_range`.
         internal: whether only this application writes to the topic and deletes from it.
+        merges: whether its records are requests to write a table, which are deleted when they are merged.
         added: whether the partition was added to its topic after the group had begun to process the topic.
         exact_state: whether the partition feeds state that must not count any record twice.
         forgotten: whether the group has state, and no position of it is known for this partition.
@@ -40,6 +41,7 @@ class StartRules:
     reset: AutoOffsetReset
     recover: bool
     internal: bool = False
+    merges: bool = False
     added: bool = False
     exact_state: bool = False
     forgotten: bool = False
@@ -123,6 +125,11 @@ def _plan_below(partition: TopicPartition, known: int, low: int, rules: StartRul
         raise OffsetOutOfRangeError(
             f"{what}; the topic is internal, so its records were deleted manually: process the input again with another "
             f"consumer_group, or set the group's offset to {low} if the loss does not matter"
+        )
+    if rules.merges:
+        raise OffsetOutOfRangeError(
+            f"{what}; they are requests to write a table, and are deleted when they are merged, so the table has rows that "
+            "this state does not have: `streamrt table adopt` takes the rows as the state"
         )
     if not rules.recover:
         raise OffsetOutOfRangeError(
