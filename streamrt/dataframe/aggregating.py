@@ -13,7 +13,7 @@ from streamrt.dataframe.versions import Versions, parse_keep
 from streamrt.operators.functions import require_name
 from streamrt.operators.group_by import Repartition
 from streamrt.relations import ExactDeserializer, ExactSerializer, Materialize
-from streamrt.relations.partial_aggregate import MergeParts, PartialAggregate, WholeKey, make_parts_plan
+from streamrt.relations.partial_aggregate import MergeParts, PartialAggregate, WholeKey, make_table_plan
 from streamrt.state.transactions.timed import TimedTransaction
 from streamrt.tables.descriptions.topics import TableTopic
 from streamrt.topics.durations import milliseconds
@@ -80,7 +80,7 @@ def agg_all(  # noqa: D417 - a method
         ```
     """
     aggregation = Aggregation.named(**aggregations)
-    make_parts_plan(aggregation)
+    make_table_plan(aggregation)
     require_name("agg_all", name)
     every_ms = milliseconds("agg_all(every=...)", every)
     group = name or "all"

@@ -47,6 +47,7 @@ class Branch:
         key_columns: the columns whose value is the key of the records, or the list of whose values is it, if there are
             several; None if it is not known.
         moved: whether keys are in other partitions than those in which they would be written.
+        sides: the position whose side outputs are those of this one; None for this one.
     """
 
     builder: TopologyBuilder
@@ -59,6 +60,7 @@ class Branch:
     updates: bool = False
     key_columns: tuple[str, ...] | None = None
     moved: bool = False
+    sides: Branch | None = None
 
     @property
     def topics(self) -> tuple[Topic, ...]:
@@ -117,7 +119,12 @@ class Branch:
         columns = self.key_columns
         if columns is not None and not operator.keeps_columns(columns):
             columns = None
-        return replace(self, node=self.builder.add(self.node, operator), key_columns=columns)
+        sides = self.sides if operator.in_place else None
+        return replace(self, node=self.builder.add(self.node, operator), key_columns=columns, sides=sides)
+
+    def with_sides_of(self, other: Branch) -> Branch:
+        """Return this position, with the side outputs of another one, which is in front of an exchange."""
+        return replace(self, sides=other)
 
     def of_tables(self) -> Branch:
         """Return this position, at which values are changes of rows."""
@@ -141,6 +148,8 @@ class Branch:
         Raises:
             ArgumentValueError: if the operator has no side output of this name.
         """
+        if self.sides is not None:
+            return self.sides.side_output(tag)
         return replace(self, node=self.builder.add_side_output(self.node, tag), key_columns=None)
 
     def exchange(
@@ -171,7 +180,14 @@ class Branch:
         """Return the position below the source that an exchange of this branch feeds; the arguments are as for `exchange`."""
         groups = (*self.groups, name)
         return replace(
-            self, node=source, sources=(source,), groups=groups, keyed=keyed, key_columns=key_columns, moved=False
+            self,
+            node=source,
+            sources=(source,),
+            groups=groups,
+            keyed=keyed,
+            key_columns=key_columns,
+            moved=False,
+            sides=None,
         )
 
     def with_sources_of(self, others: Sequence[Branch]) -> Branch:
@@ -210,7 +226,7 @@ class Branch:
                     "group the result by its columns before"
                 )
         node = self.builder.add_merge([branch.node for branch in (self, *others)], operator)
-        merged = replace(self.meeting(others), node=node, key_columns=None)
+        merged = replace(self.meeting(others), node=node, key_columns=None, sides=None)
         self.topic_manager.merged_topics(*merged.topics, grouping=".".join(merged.groups))
         return merged
 

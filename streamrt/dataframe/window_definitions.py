@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import abc
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any, Generic, NoReturn, TypeVar, cast
+from typing import Any, Generic, TypeVar, cast
 
 from streamrt.dataframe.clocks import Clock, WindowClock
 from streamrt.dataframe.triggering import at_end, each_record, triggered, with_function, with_trigger
-from streamrt.errors import ArgumentValueError, InvalidOperationError, UnfinishedWindowError, argument_error
+from streamrt.dataframe.unfinished import NOT_EMITTED, AddWindow, refuse_use_as_frame
+from streamrt.dataframe.whole_windows import WholeWindow, make_partial_window
+from streamrt.errors import ArgumentValueError, InvalidOperationError, argument_error
 from streamrt.topology import WhenAllIdle
 from streamrt.windows import (
     Aggregator,
@@ -48,18 +50,16 @@ __all__ = [
 _NAME = re.compile(r"[A-Za-z0-9_-]+", re.ASCII)
 
 _NOT_DEFINED = "say what it computes, such as .count(), and when it is emitted, by .final() or .current()"
-_NOT_EMITTED = "say when it is emitted, by .final() or .current(), and continue with the returned frame"
 
-T = TypeVar("T")
 # A dataframe.
 F = TypeVar("F")
 # The product of a definition: an object with `current()` and `final()`.
 W = TypeVar("W")
 
-AddWindow = Callable[..., F]
-"""Function of the name of a store, the operator of a window and its clock, if it may have one; adds it to a dataframe, and
-returns the new frame."""
-
+_NO_WHOLE_COUNT = (
+    "the records of different partitions have no common order in which they could be counted; "
+    "group_by brings them together"
+)
 
 _NOT_COUNTED = (
     "for a function or a trigger of a number of records, use "
@@ -68,38 +68,7 @@ _NOT_COUNTED = (
 )
 
 
-def _refuse_use_as_frame(advice: str, never: Mapping[str, str] | None = None) -> Callable[[type[T]], type[T]]:
-    """Return a class decorator: the use of an object as a dataframe raises an error with advice.
-
-    Args:
-        advice: the methods to call first.
-        never: advice for methods that such an object never has, by name.
-    """
-
-    def missing_attribute(self: Any, name: str) -> NoReturn:
-        if name.startswith("_"):
-            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
-        if never and name in never:
-            raise UnfinishedWindowError(f"a count window has no {name}: {never[name]}")
-        raise UnfinishedWindowError(f"a window has no {name} yet: {advice}")
-
-    def missing_column(self: Any, *item: Any) -> NoReturn:
-        raise UnfinishedWindowError(f"a window has no columns yet: {advice}")
-
-    def decorate(cls: type[T]) -> type[T]:
-        # Set here and not in the classes, or type checkers would accept any attribute.
-        for name, method in (
-            ("__getattr__", missing_attribute),
-            ("__getitem__", missing_column),
-            ("__setitem__", missing_column),
-        ):
-            setattr(cls, name, method)
-        return cls
-
-    return decorate
-
-
-@_refuse_use_as_frame(_NOT_DEFINED)
+@refuse_use_as_frame(_NOT_DEFINED)
 class _Definition(abc.ABC, Generic[F, W]):
     """The definition of which records are in a window. Next, say what to compute.
 
@@ -244,6 +213,30 @@ class TimeWindowDefinition(_Definition[F, "TimeWindow[F]"], Generic[F]):
         template = triggered(cast("TimeWindowOperator", self._template), None)
         return AssignedWindow(self._add_window, f"{self._store}_process", with_function(template, function))
 
+    def agg_all(self, **aggregations: Aggregator) -> WholeWindow[F]:
+        """Aggregate all records of the stream in each window, whatever their keys are, in two phases.
+
+        Each partition aggregates its own records, and sends one record for each window to one task, which merges them: so
+        the work is shared by all tasks, and the result is that of all partitions. Records without a key also count. Only
+        for tumbling and hopping windows of event time.
+
+        Args:
+            aggregations: objects of `Sum`, `Count` and the like, or of your subclasses of `Aggregator` that have `merge`, by
+                result name.
+
+        Raises:
+            InvalidOperationError: as for `agg`; if an aggregation cannot be merged from parts: `First` and `Last`,
+                `Collect`, `CountDistinct`, and classes of yours without `merge`; or if the windows cannot be.
+
+        Example:
+            ```python
+            highest = bids.tumbling_window(10_000).agg_all(price=Max("price"), bids=Count()).final()
+            # {"start": ..., "end": ..., "price": 99, "bids": 1000}, with the key "all"
+            ```
+        """
+        parts = make_partial_window(cast("TimeWindowOperator", self._template), Aggregation.named(**aggregations))
+        return WholeWindow(self._add_window, f"{self._store}_all", parts)
+
     def _make_window(self, aggregation: Aggregation, suffix: str | None) -> TimeWindow[F]:
         template = cast("TimeWindowOperator", self._template)
         if isinstance(template, SessionWindow | DynamicSessionWindow) and (names := aggregation.unmergeable()):
@@ -256,7 +249,7 @@ class TimeWindowDefinition(_Definition[F, "TimeWindow[F]"], Generic[F]):
         return TimeWindow(self._add_window, store, replace(template, aggregation=aggregation))
 
 
-@_refuse_use_as_frame(_NOT_DEFINED, dict.fromkeys(("process", "trigger"), _NOT_COUNTED))
+@refuse_use_as_frame(_NOT_DEFINED, {**dict.fromkeys(("process", "trigger"), _NOT_COUNTED), "agg_all": _NO_WHOLE_COUNT})
 class CountWindowDefinition(_Definition[F, "CountWindow[F]"], Generic[F]):
     """A window of a number of records. Next, say what to compute. Each method returns a `CountWindow`.
 
@@ -286,7 +279,7 @@ class AssignedWindowDefinition(_Definition[F, "AssignedWindow[F]"], Generic[F]):
         return AssignedWindow(self._add_window, store, replace(template, aggregation=aggregation))
 
 
-@_refuse_use_as_frame(_NOT_EMITTED)
+@refuse_use_as_frame(NOT_EMITTED)
 class TimeWindow(Generic[F]):
     """A window over event time with its aggregation. Next, say when to emit it."""
 
@@ -410,7 +403,7 @@ class TimeWindow(Generic[F]):
         return self._add_window(self._store, replace(self._operator, final=final), chosen)
 
 
-@_refuse_use_as_frame(_NOT_EMITTED, dict.fromkeys(("process", "trigger"), _NOT_COUNTED))
+@refuse_use_as_frame(NOT_EMITTED, dict.fromkeys(("process", "trigger"), _NOT_COUNTED))
 class CountWindow(Generic[F]):
     """A window of a number of records with its aggregation. Next, say when to emit it."""
 
@@ -446,7 +439,7 @@ class CountWindow(Generic[F]):
         return self._add_window(self._store, replace(self._operator, final=False))
 
 
-@_refuse_use_as_frame(
+@refuse_use_as_frame(
     "say when it is emitted, by .trigger(), .final() or .current(), and continue with the returned frame"
 )
 class AssignedWindow(Generic[F]):

@@ -11,8 +11,9 @@ from streamrt.arguments import checked
 from streamrt.dataframe.branch import Frame
 from streamrt.dataframe.clocks import WindowClock
 from streamrt.dataframe.triggering import pane_store, template_of
+from streamrt.dataframe.unfinished import AddWindow
+from streamrt.dataframe.whole_windows import add_whole_window
 from streamrt.dataframe.window_definitions import (
-    AddWindow,
     AssignedWindowDefinition,
     CountWindowDefinition,
     TimeWindowDefinition,
@@ -35,6 +36,7 @@ from streamrt.windows.assigners import (
 from streamrt.windows.closing import TimeWindowOperator, WindowOperator
 from streamrt.windows.count import CountWindowOperator
 from streamrt.windows.fixed import FixedWindow, Trigger
+from streamrt.windows.partial_window import PartialWindow
 from streamrt.windows.session import DynamicSessionWindow, GapOf, SessionWindow
 from streamrt.windows.sliding import SlidingWindow
 from streamrt.windows.triggered import TriggeredWindow
@@ -442,6 +444,10 @@ def add_window(frame: F, store: str, operator: WindowOperator | TriggeredWindow,
         InvalidOperationError: if the dataframe already has a window with the same store, or cannot have the clock.
     """
     branch = frame._branch
+    if isinstance(operator, PartialWindow):
+        return frame._with(
+            add_whole_window(branch, store, operator, clock or WindowClock(None, None, None, "watermark"))
+        )
     if clock is not None and isinstance(operator, TimeWindowOperator | TriggeredWindow):
         operator = replace(operator, closing=clock.closing(branch))
     store = branch.own_store(store, "a window", "tumbling_window(..., name='...')")

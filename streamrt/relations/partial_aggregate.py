@@ -8,46 +8,23 @@ and go.
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final, cast
 
-from streamrt.errors import InvalidOperationError
 from streamrt.records import Headers, Tick
 from streamrt.relations.change import make_pass_on
 from streamrt.state.journal import due
 from streamrt.state.spec import StoreSpec
 from streamrt.state.transactions.timed import NEVER, TimedTransaction
 from streamrt.topology import Node, Operator, OperatorContext, RecordHandler
-from streamrt.windows import AnyValue, First, Last
 from streamrt.windows.aggregation import Aggregation, Plan
+from streamrt.windows.parts import ALL, PartSource, make_parts_plan
 
-__all__ = ["ALL", "MergeParts", "PartialAggregate", "WholeKey", "make_parts_plan"]
+__all__ = ["MergeParts", "PartialAggregate", "WholeKey", "make_table_plan"]
 
-ALL: Final = "all"
-"""The key of the only row."""
+_COLLECTING: Final = "it would keep every value for ever; collect values in a window of each key"
 
 
-def make_parts_plan(aggregation: Aggregation) -> Plan:
-    """Return an aggregation whose states are those of parts, which are merged.
-
-    Args:
-        aggregation: the aggregation.
-
-    Raises:
-        InvalidOperationError: if an aggregator depends on the order of all records, cannot merge, or keeps values in a store.
-    """
-    for name, item in (*aggregation.collectors, *aggregation.aggregators):
-        reason = None
-        if isinstance(item, First | Last) and not isinstance(item, AnyValue):
-            reason = "the records of different partitions have no order of arrival; Earliest and Latest go by time"
-        elif (name, item) in aggregation.collectors:
-            reason = "it would keep every value for ever; collect values in a window"
-        elif name in aggregation.unmergeable():
-            reason = (
-                f"define merge(a, b) in {type(item).__name__}, so that what partitions have aggregated can be merged"
-            )
-        elif Aggregation.named(**{name: item}).plan().fold.release is not None:
-            reason = "its values are in the store of one task; ApproxCountDistinct can be merged"
-        if reason is not None:
-            raise InvalidOperationError(f"agg_all({name}={item!r}): {reason}")
-    return aggregation.plan(by_arrival=True)
+def make_table_plan(aggregation: Aggregation) -> Plan:
+    """Return the aggregation of parts, all of which are merged for ever; see `make_parts_plan`."""
+    return make_parts_plan(aggregation, _COLLECTING)
 
 
 @dataclass(frozen=True)
@@ -86,7 +63,8 @@ class _Phase(Operator):
 class PartialAggregate(_Phase):
     """Aggregates the records of a partition, and passes on what was added, at most so often.
 
-    Values below are the number of records and their state. The store has what has not been passed on.
+    Values below are the number of records and their state. The store has what has not been passed on; its record key is the
+    partition.
 
     Attributes:
         every_ms: after how many milliseconds of the wall clock it is passed on.
@@ -96,13 +74,14 @@ class PartialAggregate(_Phase):
     every_ms: int
 
     def build(self, child: RecordHandler, node: Node, context: OperatorContext) -> RecordHandler:  # noqa: D102
-        plan, store, every = make_parts_plan(self.aggregation), context.store(self.store), self.every_ms
-        fold, prefix = plan.fold, TimedTransaction.prefix(ALL)
+        plan, store, every = make_table_plan(self.aggregation), context.store(self.store), self.every_ms
+        fold, source = plan.fold, PartSource(self.store, context)
         # Wall clock of the session, set by its first tick.
         now = 0
 
         def run(value: Any, key: Any, timestamp: int, headers: Headers | None, *, _node: Node = node) -> None:
             transaction = cast("TimedTransaction", store())
+            prefix = transaction.prefix(source.name())
             head = transaction.head(prefix)
             count, state, latest, until = (
                 (0, fold.initial(transaction), timestamp, now + every) if head is None else head
@@ -145,7 +124,7 @@ class MergeParts(_Phase):
     passes_on_last: ClassVar[bool] = True
 
     def build(self, child: RecordHandler, node: Node, context: OperatorContext) -> RecordHandler:  # noqa: D102
-        fold, store = make_parts_plan(self.aggregation).fold, context.store(self.store)
+        fold, store = make_table_plan(self.aggregation).fold, context.store(self.store)
         merge: Any = fold.merge
         pass_on = make_pass_on(child, context, node)
 
