@@ -7,10 +7,10 @@ from typing import Any, Generic, TypeVar
 
 from streamrt.arguments import checked
 from streamrt.dataframe.branch import Branch
-from streamrt.dataframe.grouping import column_list, make_grouping
+from streamrt.dataframe.grouping import Nulls, add_null_group, column_list, make_grouping
 from streamrt.errors import ArgumentTypeError
 from streamrt.operators.functions import require_name
-from streamrt.operators.group_by import ColumnKey, ColumnsKey
+from streamrt.operators.group_by import ColumnKey, ColumnsKey, NullGroup
 from streamrt.relations import ExactDeserializer, ExactSerializer, GroupAggregate, Regroup, TopRows
 from streamrt.state.transactions.timed import TimedTransaction
 from streamrt.windows.aggregation import Aggregation
@@ -97,7 +97,7 @@ class GroupedTable(Generic[T]):
 
 
 def regroup(
-    branch: Branch, key: str | Sequence[str] | Callable[[Any], Any], name: str | None
+    branch: Branch, key: str | Sequence[str] | Callable[[Any], Any], name: str | None, nulls: Nulls
 ) -> tuple[Branch, tuple[str, ...]]:
     """Bring the changes of a group together, and return the position below, and the columns of the group.
 
@@ -105,8 +105,10 @@ def regroup(
         branch: position of the changes of a table.
         key: column, columns, or function of a row.
         name: name of the grouping; None for that of the columns.
+        nulls: what becomes of rows whose group is null.
     """
     make_key, name = make_grouping("group_by", key, name)
+    make_key = add_null_group("group_by", make_key, nulls)
     topic = branch.topic_manager.repartition_topic(
         name,
         branch.stream_id,
@@ -120,6 +122,8 @@ def regroup(
 
 def columns_of(key: Callable[[Any], Any], group: str) -> tuple[str, ...]:
     """Return the columns of the key of a group; that of a function has the name of the grouping."""
+    if isinstance(key, NullGroup):
+        key = key.key
     if isinstance(key, ColumnsKey):
         return key.columns
     return (key.column if isinstance(key, ColumnKey) else group,)

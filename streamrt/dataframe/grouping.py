@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, TypeVar, cast
+from typing import Any, Literal, TypeVar, cast, get_args
 
+from streamrt.arguments import checked_choice
 from streamrt.dataframe.branch import Branch, Frame
 from streamrt.errors import ArgumentTypeError, ArgumentValueError, InvalidOperationError
 from streamrt.operators import ColumnKey, ColumnsKey, Repartition
 from streamrt.operators.functions import require_callable, require_name
+from streamrt.operators.group_by import NullGroup
 from streamrt.operators.partitioning import KeyPartitioner, Rebalance
 from streamrt.serializers import (
     DESERIALIZERS,
@@ -21,6 +23,9 @@ from streamrt.serializers import (
 )
 
 F = TypeVar("F", bound=Frame)
+
+Nulls = Literal["skip", "group"]
+"""What becomes of records or rows whose key is null: no group has them, or one of their own, as in SQL."""
 
 _FORMATS: tuple[Literal["bytes", "str", "int", "double", "json"], ...] = ("bytes", "str", "int", "double", "json")
 """Names under which a deserializer and the serializer of the same bytes are known."""
@@ -37,6 +42,8 @@ def group_by(
     value_serializer: SerializerType = "json",
     key_serializer: SerializerType = "json",
     partitioner: KeyPartitioner | None = None,
+    *,
+    nulls: Nulls = "skip",
 ) -> F:
     """Give records new keys, and bring records with the same key together in one partition.
 
@@ -57,14 +64,17 @@ def group_by(
         partitioner: function of the new key and the number of partitions of the internal topic, which returns the
             partition, from 0. It must depend only on these two, and give the same for a key that was serialized and
             deserialized: the state of a key is where the partitioner says. By default, Kafka's hash of the serialized key.
+        nulls: what becomes of records whose key is None. "skip": they have no key, so windows, aggregates and joins leave
+            them out. "group": they form one group, as in SQL, whose key is `[None]`. Keys of several columns are groups also
+            if some are None.
 
     Returns:
         A new frame.
 
     Raises:
         InvalidOperationError: if the key is neither a column, columns nor a function, a function has no name, keys of
-            several columns are to be written in another format than JSON, or this frame already has a `group_by` of the
-            same name.
+            several columns, or of nulls, are to be written in another format than JSON, or this frame already has a
+            `group_by` of the same name.
         ConfigurationError: if the resulting topic name is invalid, or a serializer is unknown.
 
     Example:
@@ -76,8 +86,11 @@ def group_by(
         ```
     """
     make_key, name = make_grouping("group_by", key, name)
+    make_key = add_null_group("group_by", make_key, nulls)
     if isinstance(make_key, ColumnsKey):
-        _require_lists(key_serializer, key_deserializer)
+        _require_lists("a key of several columns", key_serializer, key_deserializer)
+    elif isinstance(make_key, NullGroup):
+        _require_lists("the key of nulls='group'", key_serializer, key_deserializer)
     if partitioner is not None:
         require_callable("group_by(partitioner=...)", partitioner)
     branch = self._branch
@@ -191,6 +204,21 @@ def make_grouping(
     return cast("Callable[[Any], Any]", key), name
 
 
+def add_null_group(method: str, make_key: Callable[[Any], Any], nulls: Nulls) -> Callable[[Any], Any]:
+    """Return the function that makes keys, with one for null if nulls are a group; a key of columns may have them anyway.
+
+    Args:
+        method: name of the dataframe's method, for errors.
+        make_key: the function without it.
+        nulls: the choice.
+
+    Raises:
+        ConfigurationError: if the choice is unknown.
+    """
+    checked_choice(f"{method}(nulls=...)", nulls, get_args(Nulls))
+    return NullGroup(make_key) if nulls == "group" and not isinstance(make_key, ColumnsKey) else make_key
+
+
 def bring_together(
     method: str, left: Branch, right: Branch, on: tuple[tuple[str, ...], tuple[str, ...]], name: str | None
 ) -> tuple[Branch, Branch]:
@@ -263,6 +291,8 @@ def group_by_columns(
 
 def columns_of(make_key: Callable[[Any], Any]) -> tuple[str, ...] | None:
     """Return the columns whose values are a key; None if a function makes it."""
+    if isinstance(make_key, NullGroup):
+        make_key = make_key.key
     if isinstance(make_key, ColumnKey):
         return (make_key.column,)
     return make_key.columns if isinstance(make_key, ColumnsKey) else None
@@ -286,8 +316,8 @@ def column_list(call: str, columns: Sequence[Any]) -> tuple[str, ...]:
     return tuple(columns)
 
 
-def _require_lists(serializer: SerializerType, deserializer: DeserializerType) -> None:
-    """Refuse formats that cannot hold the values of several columns.
+def _require_lists(what: str, serializer: SerializerType, deserializer: DeserializerType) -> None:
+    """Refuse formats that cannot hold a list.
 
     Raises:
         InvalidOperationError: if one is that of a single value.
@@ -295,6 +325,6 @@ def _require_lists(serializer: SerializerType, deserializer: DeserializerType) -
     for argument, kind in (("key_serializer", serializer), ("key_deserializer", deserializer)):
         if kind in _SINGLE_VALUES:
             raise ArgumentValueError(
-                f"group_by({argument}={kind!r}) cannot hold a key of several columns, which is a list: leave the format "
-                "at 'json', or give a function that makes one value of the columns"
+                f"group_by({argument}={kind!r}) cannot hold {what}, which is a list: leave the format at 'json', or give "
+                "a function that makes one value"
             )

@@ -13,6 +13,7 @@ from streamrt.connectors import BaseSink
 from streamrt.dataframe.branch import Branch, Frame
 from streamrt.dataframe.foreign_keys import KeyOfOther, join_by_foreign_key
 from streamrt.dataframe.grouped_table import GroupedTable, regroup
+from streamrt.dataframe.grouping import Nulls
 from streamrt.dataframe.series import StreamingSeries
 from streamrt.dataframe.tables import find_table, make_key_function, output_topic
 from streamrt.dataframe.versions import Versions
@@ -217,17 +218,19 @@ class StreamingTable(Generic[F]):
         return self._with(self._branch.merge((other._branch,), TableJoin(how, merge, branch.store(store))))
 
     def group_by(
-        self, key: str | Sequence[str] | Callable[[Any], Any], name: str | None = None
+        self, key: str | Sequence[str] | Callable[[Any], Any], name: str | None = None, *, nulls: Nulls = "group"
     ) -> GroupedTable[StreamingTable[F]]:
         """Group the rows, to aggregate them by `agg()`.
 
         Changes of rows go through an internal topic, `repartition__<consumer group>--<topic>--<name>`, to the partition of
-        their group. An input of one partition needs no internal topic. Rows whose group is None are skipped.
+        their group. An input of one partition needs no internal topic.
 
         Args:
             key: name of the column with the group; a list of names; or a function of a row, which must give the same result
                 for the same row.
             name: name of the grouping; by default that of the columns. Required for a function.
+            nulls: what becomes of rows whose group is None. "group": they form one, as in SQL; its key is `[None]`. "skip":
+                they are in no group. Groups of several columns are there also if some are None.
 
         Returns:
             The groups, whose `agg()` returns a table.
@@ -243,7 +246,8 @@ class StreamingTable(Generic[F]):
             ```
         """
         return GroupedTable(
-            *regroup(self._branch, key, name), lambda branch, columns: StreamingTable(self._stream, branch, columns)
+            *regroup(self._branch, key, name, nulls),
+            lambda branch, columns: StreamingTable(self._stream, branch, columns),
         )
 
     # -- Output ------------------------------------------------------------------------------------------------------

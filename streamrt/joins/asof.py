@@ -8,6 +8,7 @@ from streamrt.common.throttle import log_once
 from streamrt.joins.merging import Merge
 from streamrt.joins.notes import Warnings
 from streamrt.joins.retention import Retention
+from streamrt.joins.stream import matches_nothing
 from streamrt.records import Headers
 from streamrt.state.spec import StoreSpec
 from streamrt.state.transactions.timed import TimedTransaction
@@ -63,11 +64,11 @@ class AsOfJoin(MergeOperator):
             "time %d",
             node,
         )
-        keyless = log_once("%s skips records without a key: they match nothing", node)
+        keyless = log_once("%s skips records without a key, or with a None in it: they match nothing", node)
 
         def left(value: Any, key: Any, timestamp: int, headers: Headers | None, *, _node: Node = node) -> None:
             found = None
-            if key is None:
+            if matches_nothing(key):
                 keyless()
             else:
                 transaction = cast("TimedTransaction", store())
@@ -87,7 +88,7 @@ class AsOfJoin(MergeOperator):
                 child(merge(value, None), key, timestamp, headers)
 
         def right(value: Any, key: Any, timestamp: int, headers: Headers | None, *, _node: Node = node) -> None:
-            if key is None:
+            if matches_nothing(key):
                 keyless()
                 return
             transaction = cast("TimedTransaction", store())

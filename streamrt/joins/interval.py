@@ -9,6 +9,7 @@ from streamrt.joins.merging import Merge
 from streamrt.joins.notes import Warnings
 from streamrt.joins.retention import Retention
 from streamrt.joins.sides import Side, record_key_of, sides_of
+from streamrt.joins.stream import matches_nothing
 from streamrt.records import Headers
 from streamrt.state.spec import StoreSpec
 from streamrt.state.transactions.timed import TimedTransaction
@@ -61,17 +62,17 @@ class IntervalJoin(MergeOperator):
         late = Warnings(
             "%s dropped a record of key %r with timestamp %d, more than the grace of %d ms behind stream time %d", node
         )
-        keyless = log_once("%s skips records without a key: they match nothing", node)
+        keyless = log_once("%s skips records without a key, or with a None in it: they match nothing", node)
 
         def handler(side: Side) -> RecordHandler:
             """Return the closure of one side."""
             alone = side.passes_unmatched
 
             def run(value: Any, key: Any, timestamp: int, headers: Headers | None, *, _node: Node = node) -> None:
-                if key is None:
+                if matches_nothing(key):
                     keyless()
                     if alone:
-                        child(side.pair(value, None), None, timestamp, None)
+                        child(side.pair(value, None), key, timestamp, None)
                     return
                 transaction = cast("TimedTransaction", store())
                 now = transaction.clock

@@ -44,6 +44,30 @@ class ColumnsKey:
 
 
 @dataclass(frozen=True)
+class NullGroup:
+    """Makes None a key like others, as SQL's NULL forms a group: a list of None. A function for `Repartition`.
+
+    A record whose key is None has no key in Kafka, and may be in any partition. The list is in one of them, and what works by
+    key takes it for a key. Joins compare it with nothing, as all lists with a None in them.
+
+    Attributes:
+        key: function from the value to the key.
+
+    Example:
+        >>> group = NullGroup(ColumnKey("country"))
+        >>> group({"country": "FR"}), group({"country": None})
+        ('FR', [None])
+    """
+
+    key: Callable[[Any], Any]
+
+    def __call__(self, value: Any) -> Any:
+        """Return the key."""
+        key = self.key(value)
+        return [None] if key is None else key
+
+
+@dataclass(frozen=True)
 class Repartition(ExchangeOperator):
     """Produces each record with a new key to a repartition topic. This ends the sub-topology.
 

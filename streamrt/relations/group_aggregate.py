@@ -1,7 +1,7 @@
 """`agg`: a table of aggregates, one row for each key."""
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar, Final, cast
 
 from streamrt.joins.notes import Warnings
 from streamrt.records import Headers
@@ -12,6 +12,11 @@ from streamrt.topology import Node, Operator, OperatorContext, RecordHandler
 from streamrt.windows.aggregation import Aggregation, Plan
 
 __all__ = ["GroupAggregate"]
+
+
+SKIPPED: Final = (
+    "%s skipped a record without a key: it belongs to no group, unless group_by(..., nulls='group') makes one of null"
+)
 
 
 @dataclass(frozen=True)
@@ -45,7 +50,7 @@ class GroupAggregate(Operator):
     def build(self, child: RecordHandler, node: Node, context: OperatorContext) -> RecordHandler:  # noqa: D102
         plan, store, columns = self.plan(), context.store(self.store), self.key_columns
         pass_on = make_pass_on(child, context, node)
-        fold, keyless = plan.fold, Warnings("%s skipped a record without a key: it belongs to no group", node)
+        fold, keyless = plan.fold, Warnings(SKIPPED, node)
 
         def row_of(key: Any, state: Any, packing: TimedTransaction) -> dict[str, Any]:
             return {**key_row(columns, key), **fold.result(state, packing)}
@@ -106,17 +111,24 @@ class GroupAggregate(Operator):
         return (self.store,)
 
 
+def is_null_group(key: Any) -> bool:
+    """Return whether a key is that of the group of null, as `NullGroup` makes it of one column."""
+    return type(key) is list and len(key) == 1 and key[0] is None
+
+
 def key_row(columns: tuple[str, ...], key: Any) -> dict[str, Any]:
     """Return the columns of a key.
 
     Args:
         columns: their names.
-        key: the key: the value of one column, or a list of those of several.
+        key: the key: the value of one column, which for null is a list of None, or a list of those of several.
 
     Example:
         >>> key_row(("customer",), "ann"), key_row(("country", "city"), ["FR", "Lyon"])
         ({'customer': 'ann'}, {'country': 'FR', 'city': 'Lyon'})
+        >>> key_row(("customer",), [None])
+        {'customer': None}
     """
     if len(columns) == 1:
-        return {columns[0]: key}
+        return {columns[0]: None if is_null_group(key) else key}
     return dict(zip(columns, key, strict=True)) if columns else {}

@@ -16,7 +16,7 @@ __all__ = ["Regroup"]
 class Regroup(ExchangeOperator):
     """Sends each change to the partition of its group, as a list of the former and the present row.
 
-    A row that changes its group leaves the one, and joins the other: two records.
+    A row that changes its group leaves the one, and joins the other: two records. One whose key is None is in no group.
 
     Attributes:
         topic: the repartition topic, the source of the next sub-topology.
@@ -34,16 +34,14 @@ class Regroup(ExchangeOperator):
 
         def run(value: Any, key: Any, timestamp: int, headers: Headers | None, *, _node: Node = node) -> None:
             before, after = value
-            if before is None and after is None:
-                return
-            if before is None or after is None:
-                send([before, after], make_key(before if after is None else after), timestamp, headers)
-                return
-            former, present = make_key(before), make_key(after)
-            if is_same_key(former, present):
+            former = None if before is None else make_key(before)
+            present = None if after is None else make_key(after)
+            if former is not None and present is not None and is_same_key(former, present):
                 send([before, after], present, timestamp, headers)
-            else:
+                return
+            if former is not None:
                 send([before, None], former, timestamp, headers)
+            if present is not None:
                 send([None, after], present, timestamp, headers)
 
         return drop_unchanged(run, context)

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Final, Literal
 
 from streamrt.joins.merging import Merge
+from streamrt.joins.stream import matches_nothing
 from streamrt.records import Headers
 from streamrt.relations.change import decode_row, encode_row, holds_same_row
 from streamrt.state.spec import StoreSpec
@@ -21,7 +22,7 @@ _ROW: Final = "row"
 class StreamTableJoin(MergeOperator):
     """Merges each record of a stream, the first input, with the present row of its key in a table, the second one.
 
-    Changes of the table produce no output. Records without a key match nothing.
+    Changes of the table produce no output. Records without a key, or with a null in it, match nothing.
 
     Attributes:
         how: which records are passed on.
@@ -40,7 +41,7 @@ class StreamTableJoin(MergeOperator):
         merge, all_records, state_of = self.merge, self.how == "left", context.state(self.store)
 
         def stream(value: Any, key: Any, timestamp: int, headers: Headers | None, *, _node: Node = node) -> None:
-            stored = None if key is None else state_of(key, timestamp).get_bytes(_ROW)
+            stored = None if matches_nothing(key) else state_of(key, timestamp).get_bytes(_ROW)
             if stored is not None or all_records:
                 child(merge(value, decode_row(stored)), key, timestamp, headers)
 

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Final, Literal
 
 from streamrt.joins.merging import Merge
+from streamrt.joins.notes import Warnings
+from streamrt.joins.stream import matches_nothing
 from streamrt.records import Headers
 from streamrt.relations.change import decode_row, encode_row, holds_same_row, make_pass_on, row_time
 from streamrt.state.spec import StoreSpec
@@ -46,7 +48,8 @@ class MergeWithKey:
 class TableJoin(MergeOperator):
     """Joins the present rows of two tables. Each change of a row, on either side, changes the joined row of its key.
 
-    The time of a joined row is the later one of its two rows. The store keeps the rows of both sides.
+    The time of a joined row is the later one of its two rows. The store keeps the rows of both sides. Keys with a null match
+    nothing; as the result has one row for each key, an outer join drops the right rows of such keys, with a warning.
 
     Attributes:
         how: which keys the result has.
@@ -64,6 +67,8 @@ class TableJoin(MergeOperator):
 
     def build_inputs(self, child: RecordHandler, node: Node, context: OperatorContext) -> tuple[RecordHandler, ...]:  # noqa: D102
         merge, state_of, pass_on = self.merge, context.state(self.store), make_pass_on(child, context, node)
+        dropped = Warnings("%s dropped the right row of the key %s, which has a null in it and matches nothing", node)
+        outer = self.how == "outer"
         needs_left, needs_right = self.how in ("inner", "left"), self.how in ("inner", "right")
 
         def join(left: bytes | None, right: bytes | None) -> Any:
@@ -78,8 +83,13 @@ class TableJoin(MergeOperator):
             """Return the closure of one side; `joined` takes its row and that of the other side."""
 
             def run(value: Any, key: Any, timestamp: int, headers: Headers | None, *, _node: Node = node) -> None:
+                if outer and own == _RIGHT and matches_nothing(key):
+                    dropped.note(key)
+                    return
                 state, after = state_of(key, timestamp), value[1]
-                stored, counterpart = state.get_bytes(own), state.get_bytes(other)
+                stored = state.get_bytes(own)
+                # As in SQL, null equals nothing.
+                counterpart = None if matches_nothing(key) else state.get_bytes(other)
                 data = None if after is None else encode_row(after, timestamp)
                 if data is not None and not holds_same_row(stored, data):
                     state.set_bytes(own, data)

@@ -10,6 +10,7 @@ from streamrt.joins.notes import Warnings
 from streamrt.operators.columns import column_of
 from streamrt.records import Headers
 from streamrt.relations.change import make_pass_on
+from streamrt.relations.group_aggregate import SKIPPED, is_null_group
 from streamrt.state.encoding import dumps_exact
 from streamrt.state.spec import StoreSpec
 from streamrt.state.transactions.timed import NEVER, TimedTransaction
@@ -59,7 +60,7 @@ class TopRows(Operator):
         store, count, by, descending = context.store(self.store), self.count, self.by, self.descending
         several, rank, retracts = self.columns > 1, self.rank, self.retracts
         pass_on = make_pass_on(child, context, node)
-        keyless = Warnings("%s skipped a record without a key: it belongs to no group", node)
+        keyless = Warnings(SKIPPED, node)
 
         def run(value: Any, key: Any, timestamp: int, headers: Headers | None, *, _node: Node = node) -> None:
             if key is None:
@@ -90,7 +91,7 @@ class TopRows(Operator):
             for place in range(min(count, max(len(before), len(after)))):
                 old, new = (each[place] if place < len(each) else None for each in (before, after))
                 if old is None or new is None or old[0] != new[0]:
-                    ranked = [*key, place + 1] if several else [key, place + 1]
+                    ranked = [*key, place + 1] if several or is_null_group(key) else [key, place + 1]
                     pass_on(_add_rank(old, rank, place), _add_rank(new, rank, place), ranked, timestamp, headers)
 
         return run
