@@ -3,8 +3,10 @@
 All that users give, including the names of columns, enters the code as variables, never as text.
 """
 
+import functools
 import textwrap
 from collections.abc import Callable
+from types import CodeType
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 if TYPE_CHECKING:
@@ -23,6 +25,12 @@ def make(child, node):
     return run
 """
 _CALL_CHILD: Final = "child(value, key, timestamp, headers)"
+
+
+@functools.lru_cache(maxsize=1_024)
+def _compile_text(text: str) -> CodeType:
+    """Compile a text once in each process: tasks of one stream have the same, and operators of one kind often do."""
+    return compile(text, GENERATED_FILE, "exec")
 
 
 class GivesState(Protocol):
@@ -81,7 +89,7 @@ class InlinedCode:
 
     def define(self, text: str) -> dict[str, Any]:
         """Run Python that defines functions with the lines; return these among the objects that the lines use."""
-        exec(compile(text, GENERATED_FILE, "exec"), self.names)  # noqa: S102 - text of operators only
+        exec(_compile_text(text), self.names)  # noqa: S102 - text of operators only
         return self.names
 
     def close_over(
