@@ -1,11 +1,14 @@
 """The settings of the documentation site, which `make docs` builds from the pages of the repository and from docstrings."""
 
+import functools
 import gc
 import posixpath
 import re
 import sys
 from pathlib import Path
 from typing import Any
+
+from sphinx.domains.python import PythonDomain
 
 sys.path.append(str(Path(__file__).parent))
 # The trees of pages live until the end: looking for garbage in them takes a fifth of the time.
@@ -60,6 +63,11 @@ def hide_decisions(app: Any, env: Any) -> None:
             env.metadata[page]["nosearch"] = ""
 
 
+def remember_names(app: Any, env: Any) -> None:
+    """Look for each name of an annotation once, now that all pages are read: Sphinx searches all objects each time."""
+    PythonDomain.find_obj = functools.cache(PythonDomain.find_obj)
+
+
 _navigation: dict[str, str] = {}
 
 
@@ -102,6 +110,7 @@ def setup(app: Any) -> dict[str, bool]:
     """Translate docstrings before Google's sections are read; several processes may do so."""
     app.connect("autodoc-process-docstring", translate_markdown, priority=1)
     app.connect("env-updated", hide_decisions)
+    app.connect("env-updated", remember_names)
     app.connect("html-page-context", share_navigation, priority=400)
     app.connect("html-page-context", mark_page, priority=600)
     app.connect("html-page-context", break_names)
