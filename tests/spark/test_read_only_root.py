@@ -113,7 +113,7 @@ def test_a_read_only_root(kafka: Kafka, directory: Path) -> None:
             assert process.poll() is None, (directory / "log").read_text()
             return kafka.end(out) == 20
 
-        wait_until(done, 120, "records")
+        wait_until(done, what="records")
         with httpx.Client(base_url=f"http://127.0.0.1:{port}", trust_env=False) as http:
             wait_until(lambda: http.get("/ready").status_code == 200, what="the application to be ready")
         process.send_signal(signal.SIGTERM)
