@@ -310,3 +310,44 @@ def test_sequence_groups() -> None:
     for row in ({"s": 2, "a": "a2"}, {"t": 5, "b": "b5", "s": 1, "a": "a1"}, {"s": 1, "a": "a1"}):
         table.send({"k": 1, **row})
     assert table.written() == [(1, 2, "a2", None, None), (1, 2, "a2", 5, "b5")]
+
+
+@pytest.mark.rows("FL-165", "FL-166")
+@GUARANTEES
+def test_the_example_of_fluss_by_the_writers_of_the_table(guarantee: Any) -> None:
+    catalog = Catalog(store=MemoryCatalog())
+    catalog.create_database("app")
+    catalog.create_table("app.t", "k INT, v1 DOUBLE, v2 STRING, PRIMARY KEY (k)", changelog=True, num_partitions=2)
+    app = Application("unused:9092", consumer_group="shop", catalog=catalog, processing_guarantee=guarantee)
+    app.maintain("app.t")
+    driver = TopologyTestDriver(app)
+    table = driver.table("app.t")
+    with table.writer(columns=["k", "v1"]) as writer:
+        writer.upsert({"k": 1, "v1": 2.0})
+        writer.upsert([2, 3.0])
+    with table.writer(columns=[0, 2]) as writer:
+        writer.upsert([1, "t1"])
+        writer.upsert([2, "t2"])
+        token = writer.flush()
+    assert table.get_many([1, 2], after=token) == [{"k": 1, "v1": 2.0, "v2": "t1"}, {"k": 2, "v1": 3.0, "v2": "t2"}]
+    with table.writer(columns=["k", "v1"]) as writer:
+        writer.delete(1)
+    assert table.get(1, fresh=True) == {"k": 1, "v1": None, "v2": "t1"}
+    with table.writer(columns=["k", "v2"]) as writer:
+        writer.delete(1)
+    assert table.get_many([1, 2, 99], after=table.delete([99])) == [None, {"k": 2, "v1": 3.0, "v2": "t2"}, None]
+    changes = driver.table("app.t$changelog").scan().to_arrow().to_pylist()
+    assert [describe_change(change) for change in changes if change["k"] == 1] == [
+        "+I(1, 2.0, None)",
+        "-U(1, 2.0, None)",
+        "+U(1, 2.0, 't1')",
+        "-U(1, 2.0, 't1')",
+        "+U(1, None, 't1')",
+        "-D(1, None, 't1')",
+    ]
+    assert [describe_change(change) for change in changes if change["k"] == 2] == [
+        "+I(2, 3.0, None)",
+        "-U(2, 3.0, None)",
+        "+U(2, 3.0, 't2')",
+    ]
+    assert len(changes) == 9

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 import orjson
 
 from streamrt.errors import SchemaMismatchError, SerializationError
+from streamrt.kafka.cluster.topic_config import TopicConfig
 from streamrt.records import Headers, HeaderValue
 from streamrt.schema import RowCheck, Schema
 from streamrt.serializers import (
@@ -53,6 +54,9 @@ OP_HEADER: Final = "streamrt-op"
 
 SCHEMA_HEADER: Final = "streamrt-schema"
 """Number of the schema that its columns have."""
+
+_KEPT: Final = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
+"""Settings of the topic: requests are deleted when they are merged, and not before."""
 
 _MOST_KINDS: Final = 1_000
 """Sets of columns whose checks are kept."""
@@ -247,7 +251,7 @@ def make_requests_topic(info: TableInfo, home: TableHome, columns: tuple[str, ..
         raise TypeError(f"{info.name} is not a maintained table")
     topic = Topic(
         requests_topic(info.topic),
-        None,
+        TopicConfig(info.num_partitions, None, dict(_KEPT)),
         RequestDeserializer(info.schema, keys.columns, info.schema_version),
         TableKeyDeserializer(keys),
         RequestSerializer(info.schema, info.schema_version, columns),
