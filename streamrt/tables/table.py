@@ -9,6 +9,7 @@ from streamrt.kafka import Consumer, Producer
 from streamrt.kafka.completion_token import Offsets
 from streamrt.schema import Schema
 from streamrt.state import MemoryStore, Store
+from streamrt.state.snapshots import StateSnapshots
 from streamrt.tables.access.positions import Start
 from streamrt.tables.descriptions.home import TableHome
 from streamrt.tables.descriptions.info import TableInfo, TableKind, required_schema
@@ -584,6 +585,7 @@ class Table:
         store: type[Store] = MemoryStore,
         directory: str | Path | None = None,
         partitions: Collection[int] | None = None,
+        snapshots: StateSnapshots | str | None = None,
     ) -> TableReplica:
         """Return a local copy of the current rows, which follows the table. Close it, or use it in `with`.
 
@@ -595,9 +597,12 @@ class Table:
             store: class of the stores: `MemoryStore`, or `RocksDBStore` for tables of any size and fast starts.
             directory: where stores on disk are. One process uses it at a time.
             partitions: numbers of the partitions; None means all, those that are added later included.
+            snapshots: an object store in which replicas of the table leave copies of their files: a replica with much to read
+                begins with the newest one that fits, and one of them leaves another one after each interval. As a URL or
+                `StateSnapshots`; only for stores on disk.
 
         Raises:
-            ConfigurationError: if store and directory do not fit each other.
+            ConfigurationError: if store, directory and snapshots do not fit each other.
             ArgumentValueError: if the topic does not have a partition.
             StoreLockedError: if another replica uses the directory.
             StateError: if the directory has other files, or cannot be used.
@@ -610,7 +615,7 @@ class Table:
                 replica.get(("FR", 7))
             ```
         """
-        return self._lookups("replica").open_replica(store, directory, partitions)
+        return self._lookups("replica").open_replica(store, directory, partitions, snapshots)
 
     def snapshot(self, columns: Sequence[str | int] | None = None) -> Snapshot:
         """Return the current rows, and the offsets up to which they contain the table.

@@ -6,11 +6,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from streamrt.runtime.tasks.stores.open_store import RestoreInterrupted
-from streamrt.runtime.tasks.stores.snapshot_restores import FoundSnapshot
 from streamrt.runtime.tasks.stores.snapshot_rules import SnapshotRules
 from streamrt.runtime.tasks.stores.snapshots import Snapshots
 from streamrt.state import StoreIdentity, StorePartition
-from streamrt.state.snapshots import SnapshotManifest, StoredFile
+from streamrt.state.snapshots import FoundSnapshot, SnapshotManifest, StoredFile
 from tests.sim.broker import TOMBSTONES_KEPT_MS
 from tests.sim.resident import ResidentSimulation
 from tests.sim.simulation import Simulation

@@ -34,6 +34,7 @@ from streamrt.tables.access.links import TableLinks
 from streamrt.tables.access.positions import Positions, TopicPositions
 from streamrt.tables.access.topic_watch import TopicWatch
 from streamrt.tables.replicas.partition_rows import PartitionRows
+from streamrt.tables.replicas.replica_snapshots import ReplicaSnapshots, RowsChoice
 
 __all__ = ["TableFollower"]
 
@@ -44,6 +45,7 @@ _POLL_S = 0.1
 """Longest wait for records: `close` and partitions that are added wait for its end."""
 _PAUSE_S = 1.0
 _LOOK_S = 30.0
+_OFFER_S = 1.0
 _FETCHING = {"fetch.wait.max.ms": 100, "queued.min.messages": 100_000, "max.partition.fetch.bytes": 8 * 1024 * 1024}
 
 
@@ -57,6 +59,7 @@ class TableFollower:
         partitions: numbers of the partitions; None means all, those that are added later included.
         longest_absence_ms: milliseconds without brokers after which rows are read again.
         lazy: whether partitions are followed only when they are asked for.
+        snapshots: what partitions begin with if there is much to read; None for nothing.
 
     Raises:
         TopicNotFoundError: if the topic does not exist.
@@ -73,6 +76,7 @@ class TableFollower:
         longest_absence_ms: int,
         *,
         lazy: bool = False,
+        snapshots: ReplicaSnapshots | None = None,
     ) -> None:
         self._links = links
         self._positions = positions
@@ -88,6 +92,10 @@ class TableFollower:
         self._filled_at: dict[int, int] = {}
         self._aims: dict[int, tuple[int, int]] = {}
         self._wanted: set[int] = set()
+        self._snapshots = snapshots
+        # Partitions that are not read yet, because they may begin with a snapshot.
+        self._beginning: dict[int, RowsChoice] = {}
+        self._offered_at = float("-inf")
         self._error: BaseException | None = None
         self._closing = threading.Event()
         self._skipped = 0
@@ -295,10 +303,12 @@ class TableFollower:
                 wanted = self._wanted - self._rows.keys()
             if wanted:
                 self._add_partitions(sorted(wanted))
+            self._begin_with_snapshots()
             self._look_at_topic()
             if not self._fetched:
                 self._fetch_records()
             self._apply_fetched()
+            self._offer_snapshots()
             self._trouble = None
         except KafkaRequestError as error:
             if not error.retriable:
@@ -421,7 +431,12 @@ class TableFollower:
             for number in numbers:
                 opened[number] = PartitionRows(self._store, bounds.topic_id, number)
                 opened[number].begin(bounds.low[number], bounds.high[number], now_ms, self._longest_absence_ms)
-            self._read_from({number: rows.position for number, rows in opened.items()})
+            beginning = {
+                number: RowsChoice(rows, bounds.low[number], bounds.high[number], now_ms, self._longest_absence_ms)
+                for number, rows in opened.items()
+                if self._snapshots is not None and self._snapshots.is_worthwhile(rows, bounds.high[number])
+            }
+            self._read_from({number: rows.position for number, rows in opened.items() if number not in beginning})
         except BaseException:
             for rows in opened.values():
                 with contextlib.suppress(StreamRTError):
@@ -431,8 +446,28 @@ class TableFollower:
             self._filled_at.update({number: bounds.readable[number] for number in numbers})
             self._aims.update({number: (bounds.readable[number], now_ms) for number in numbers})
             self._rows.update(opened)
+            self._beginning.update(beginning)
             self._note_aims()
             self._changed.notify_all()
+
+    def _begin_with_snapshots(self) -> None:
+        """Begin partitions with snapshots; lookups wait until they have been read to the end after it."""
+        while self._beginning and self._snapshots is not None and not self._closing.is_set():
+            number, choice = self._beginning.popitem()
+            self._snapshots.begin(choice, self._closing)
+            self._read_from({number: choice.rows.position})
+            with self._changed:
+                self._note_aims()
+                self._changed.notify_all()
+
+    def _offer_snapshots(self) -> None:
+        """Let snapshots be taken of partitions that have been read to the end that they had at first."""
+        if self._snapshots is None or time.monotonic() - self._offered_at < _OFFER_S:
+            return
+        self._offered_at = time.monotonic()
+        for number, rows in self._rows.items():
+            if rows.position >= self._filled_at[number]:
+                self._snapshots.offer(rows)
 
     def _read_from(self, at: Mapping[int, int]) -> None:
         places = {TopicPartition(self._positions.topic, number): offset for number, offset in at.items()}
@@ -448,6 +483,7 @@ class TableFollower:
             return
         with self._changed:
             self._fetched.clear()
+            self._beginning.clear()
             for number, rows in self._rows.items():
                 low, high = bounds.low[number], bounds.high[number]
                 if reason is None and low <= rows.position <= high:

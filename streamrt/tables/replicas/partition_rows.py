@@ -12,14 +12,16 @@ import logging
 import struct
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import NamedTuple
 
 from streamrt.errors import StoreCorruptedError, StoreVersionError
 from streamrt.kafka.reading.input_reader import InputBatch
 from streamrt.state import Stamp, StoreIdentity
+from streamrt.state.snapshots import SnapshotUploads
 from streamrt.state.store import Store, StorePartition
 
-__all__ = ["STORE_NAME", "PartitionRows", "StoredRow", "following_bytes"]
+__all__ = ["SKEW_MS", "STORE_NAME", "PartitionRows", "StoredRow", "following_bytes"]
 
 logger = logging.getLogger("streamrt.tables")
 
@@ -29,7 +31,7 @@ _VERSION = 0
 _HEAD = struct.Struct(">Bqq")
 _CHUNK = 1_000
 """Rows of a scan that are read without letting go of the store."""
-_SKEW_MS = 60_000
+SKEW_MS = 60_000
 """Difference of clocks that does not count as a clock that was set back."""
 
 
@@ -69,6 +71,11 @@ class PartitionRows:
         self.complete_at = 0
         self._stamped_at = 0
 
+    @property
+    def identity(self) -> StoreIdentity:
+        """What the rows belong to."""
+        return self._identity
+
     def begin(self, low: int, high: int, now_ms: int, longest_absence_ms: int) -> None:
         """Continue at the position of the store, or, if its rows may be wrong, begin again without any.
 
@@ -82,7 +89,7 @@ class PartitionRows:
             StateError: if the store cannot be used.
         """
         stamp = self._data.stamp
-        reason = None if stamp is None else self._find_fault(stamp, low, high, now_ms, longest_absence_ms)
+        reason = None if stamp is None else self.find_fault(stamp, low, high, now_ms, longest_absence_ms)
         if stamp is None or stamp.changelog_offset is None or reason is not None:
             if reason is not None:
                 logger.warning("The replica of %s[%d] is read again: %s", self._store.topic, self._partition, reason)
@@ -106,6 +113,48 @@ class PartitionRows:
                 self._store.destroy(self._partition)
                 self._data = self._store.open(self._partition)
             self.position, self.complete_at = low, now_ms
+
+    def adopt(self, folder: Path, stamp: Stamp, low: int, now_ms: int) -> bool:
+        """Take the files of a snapshot in the place of the rows, or, if they are damaged, begin at the first offset.
+
+        Args:
+            folder: the files; they are moved.
+            stamp: the stamp that they must have.
+            low: first offset of the partition.
+            now_ms: when reading begins.
+
+        Returns:
+            Whether the rows are those of the snapshot.
+
+        Raises:
+            StateError: if the store cannot be used.
+        """
+        with self._lock:
+            self._data.close()
+            self._store.destroy(self._partition)
+            try:
+                self._store.adopt(self._partition, folder)
+            finally:
+                self._data = self._open_store()
+            at = stamp.changelog_offset
+            if at is not None and self._data.stamp == stamp:
+                self.position, self.complete_at = at, stamp.written_at
+                return True
+        self.clear(low, now_ms)
+        return False
+
+    def offer(self, uploads: SnapshotUploads, folder: Path) -> None:
+        """Let a snapshot of the rows be taken, if it is due.
+
+        Args:
+            uploads: takes it.
+            folder: where its files are until they are uploaded.
+
+        Raises:
+            StateError: if the store is damaged, or closed.
+        """
+        with self._lock:
+            uploads.offer(self._identity, self._data, folder)
 
     def apply(self, records: InputBatch) -> int:
         """Take over records, and return how many had no key and were left out.
@@ -214,8 +263,8 @@ class PartitionRows:
         self._stamped_at = self.complete_at
         return Stamp(self._identity, position, position, None, self.complete_at)
 
-    def _find_fault(self, stamp: Stamp, low: int, high: int, now_ms: int, longest_absence_ms: int) -> str | None:
-        """Return why rows of a store do not count, or None."""
+    def find_fault(self, stamp: Stamp, low: int, high: int, now_ms: int, longest_absence_ms: int) -> str | None:
+        """Return why rows with a stamp do not count, or None; the arguments are those of `begin`."""
         at = stamp.changelog_offset
         if stamp.identity != self._identity:
             return "its rows are of a topic that was deleted and created again, or of another cluster"
@@ -223,7 +272,7 @@ class PartitionRows:
             return f"it is at offset {at}, and the topic ends at {high}"
         if at < low:
             return f"it is at offset {at}, and the topic begins at {low}"
-        if now_ms < stamp.written_at - _SKEW_MS:
+        if now_ms < stamp.written_at - SKEW_MS:
             return "its time is in the future, so its age is unknown: the clock was set back"
         if now_ms - stamp.written_at > longest_absence_ms:
             return "it is so old that compaction may have removed deletes since"

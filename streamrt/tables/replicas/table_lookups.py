@@ -11,7 +11,8 @@ from streamrt.errors import ConfigurationError, InvalidOperationError, StreamRTE
 from streamrt.kafka.client import KafkaRequestError
 from streamrt.kafka.completion_token import Offsets
 from streamrt.serializers.row_formats import KeyFormat
-from streamrt.state import MemoryStore, Store
+from streamrt.state import MemoryStore, RocksDBStore, Store
+from streamrt.state.snapshots import StateSnapshots
 from streamrt.tables.access.positions import TopicPositions
 from streamrt.tables.descriptions.home import TableHome
 from streamrt.tables.descriptions.info import TableInfo
@@ -20,6 +21,7 @@ from streamrt.tables.replicas.lookups import RowLookups
 from streamrt.tables.replicas.merged_requests import MaintainedHome, MergedRequests
 from streamrt.tables.replicas.partition_rows import STORE_NAME
 from streamrt.tables.replicas.replica import TableReplica
+from streamrt.tables.replicas.replica_snapshots import ReplicaSnapshots
 
 __all__ = ["TableLookups"]
 
@@ -63,7 +65,11 @@ class TableLookups:
         return self._ask_shared(lambda: self._shared.prefix(key, limit, after, fresh, timeout))
 
     def open_replica(
-        self, store: type[Store], directory: str | Path | None, partitions: Collection[int] | None
+        self,
+        store: type[Store],
+        directory: str | Path | None,
+        partitions: Collection[int] | None,
+        snapshots: StateSnapshots | str | None,
     ) -> TableReplica:
         """Return a new local copy of the rows."""
         if not (isinstance(store, type) and issubclass(store, Store)):
@@ -78,7 +84,10 @@ class TableLookups:
                 f"replica(store={store.__name__}, directory=...): this store writes no files; leave directory= out, or "
                 "choose store=RocksDBStore"
             )
-        follower = self._make_follower(store, directory, partitions)
+        settings = StateSnapshots.parse(snapshots) if isinstance(snapshots, str) else snapshots
+        if settings is not None:
+            _check_snapshots(settings, store)
+        follower = self._make_follower(store, directory, partitions, settings)
         return TableReplica(self.info.name, follower, self._make_lookups(lambda: follower))
 
     def _ask_shared(self, ask: Callable[[], T]) -> T:
@@ -133,6 +142,7 @@ class TableLookups:
         store: type[Store],
         directory: str | Path | None,
         partitions: Collection[int] | None,
+        snapshots: StateSnapshots | None = None,
         *,
         is_lazy: bool = False,
     ) -> TableFollower:
@@ -145,6 +155,7 @@ class TableLookups:
             partitions,
             self._longest_absence_ms(),
             lazy=is_lazy,
+            snapshots=None if snapshots is None else ReplicaSnapshots(snapshots, base),
         )
 
     def _make_positions(self) -> TopicPositions:
@@ -158,3 +169,22 @@ class TableLookups:
             if found is not None:
                 kept_ms = int(found.extra_config.get(_RETENTION, _RETENTION_MS))
         return kept_ms // 2
+
+
+def _check_snapshots(snapshots: object, store: type[Store]) -> None:
+    """Refuse settings of snapshots that a replica does not have."""
+    if not isinstance(snapshots, StateSnapshots):
+        raise ConfigurationError(
+            "replica(snapshots=...) takes a StateSnapshots or a URL such as 's3://bucket/prefix', got "
+            f"{type(snapshots).__name__}"
+        )
+    if not issubclass(store, RocksDBStore):
+        raise ConfigurationError(
+            f"replica(store={store.__name__}, snapshots=...): only stores on disk have snapshots: choose "
+            "store=RocksDBStore with directory="
+        )
+    if snapshots.commits:
+        raise ConfigurationError(
+            "replica(snapshots=StateSnapshots(commits=...)): a replica has no commits; interval_s= says how often a "
+            "snapshot is taken"
+        )

@@ -6,8 +6,8 @@ from streamrt.errors import ChangelogError, StoreCorruptedError
 from streamrt.records import TopicPartition
 from streamrt.runtime.placement import StorePlacement
 from streamrt.runtime.tasks.stores.changelog_restore import RestoreAction, RestorePlan
-from streamrt.runtime.tasks.stores.snapshot_restores import FoundSnapshot
 from streamrt.state import Stamp, Store, StoreIdentity, StorePartition
+from streamrt.state.snapshots import FoundSnapshot
 
 __all__ = ["adopt_snapshot", "open_empty", "refuse_lost_records"]
 

@@ -7,14 +7,11 @@ from streamrt.records import TopicPartition
 from streamrt.runtime.placement import StorePlacement
 from streamrt.state import StoreIdentity, StorePartition
 from streamrt.state.base import Transaction
+from streamrt.state.snapshots import RestoreInterrupted
 
 __all__ = ["OpenStore", "RestoreInterrupted", "RestoreProgress"]
 
 _FOR_EVER_MS = 1 << 62
-
-
-class RestoreInterrupted(Exception):  # noqa: N818 - control flow inside the runtime
-    """The time for a restore is over; the next restore continues from there."""
 
 
 @dataclass

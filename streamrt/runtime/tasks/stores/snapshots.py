@@ -20,11 +20,17 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from streamrt.common.file_lock import FileLock
-from streamrt.runtime.tasks.stores.snapshot_restores import FoundSnapshot, SnapshotDownload
 from streamrt.runtime.tasks.stores.snapshot_rules import SnapshotRules
-from streamrt.runtime.tasks.stores.snapshot_uploads import SnapshotUploads
 from streamrt.state import StoreIdentity, StorePartition
-from streamrt.state.snapshots import SnapshotManifest, SnapshotRepository, SnapshotStorage, StateSnapshots
+from streamrt.state.snapshots import (
+    FoundSnapshot,
+    SnapshotDownload,
+    SnapshotManifest,
+    SnapshotRepository,
+    SnapshotStorage,
+    SnapshotUploads,
+    StateSnapshots,
+)
 from streamrt.topology import Tally, add_tallies
 from streamrt.topology.tallies import (
     CHANGELOG_RESTORES,

@@ -9,17 +9,16 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 from streamrt.common.file_lock import FileLock
-from streamrt.runtime.tasks.stores.open_store import RestoreInterrupted
-from streamrt.runtime.tasks.stores.snapshot_rules import SnapshotRules
 from streamrt.secret import masked
-from streamrt.state import StoreIdentity
+from streamrt.state.identity import Stamp, StoreIdentity
 from streamrt.state.rocksdb.directory import make_private
-from streamrt.state.snapshots import SnapshotManifest, SnapshotRepository, UnusableSnapshotError
+from streamrt.state.snapshots.manifest import SnapshotManifest, UnusableSnapshotError
+from streamrt.state.snapshots.repository import SnapshotRepository
 
-__all__ = ["FoundSnapshot", "SnapshotDownload"]
+__all__ = ["FoundSnapshot", "RestoreInterrupted", "SnapshotChoice", "SnapshotDownload"]
 
 logger = logging.getLogger("streamrt")
 
@@ -28,6 +27,24 @@ _PATIENCE_S: Final = 60.0
 _POLL_S: Final = 0.05
 _PAUSES_S: Final = (0.5, 2.0)
 """Pauses before the attempts after an error of the object store."""
+
+
+class RestoreInterrupted(Exception):  # noqa: N818 - control flow
+    """The time for a restore is over; the next restore continues from there."""
+
+
+class SnapshotChoice(Protocol):
+    """Which snapshots of a store partition fit."""
+
+    @property
+    def after(self) -> int:
+        """Offset of Kafka's records from which the local store would be replayed; only newer snapshots help."""
+
+    def refusal(self, stamp: Stamp) -> str:
+        """Return why a snapshot with this stamp cannot be used; empty if it can be."""
+
+    def is_of_lost_records(self, stamp: Stamp, created_at: int) -> bool:
+        """Return whether the brokers have lost records that a snapshot contains."""
 
 
 class _AbandonedError(Exception):
@@ -72,7 +89,7 @@ class SnapshotDownload:
         identity: StoreIdentity,
         repository: Callable[[], SnapshotRepository],
         folder: Path,
-        rules: SnapshotRules,
+        rules: SnapshotChoice,
     ) -> None:
         self.failed = False
         self._name = f"store {identity.store!r} of {identity.topic}[{identity.partition}]"
@@ -98,7 +115,7 @@ class SnapshotDownload:
         self._abandoned.set()
 
     def wait(
-        self, rules: SnapshotRules, deadline: float | None, on_progress: Callable[[float, int], None]
+        self, rules: SnapshotChoice, deadline: float | None, on_progress: Callable[[float, int], None]
     ) -> FoundSnapshot | None:
         """Wait for the end.
 
@@ -133,10 +150,10 @@ class SnapshotDownload:
         if self._error is not None:
             self.failed = True
             reason = masked(str(self._error) or type(self._error).__name__)
-            logger.warning("%s has no snapshot: %s; its changelog is replayed", self._name, reason)
+            logger.warning("%s has no snapshot: %s; all of its records are read from Kafka", self._name, reason)
         return None
 
-    def _accept(self, manifest: SnapshotManifest, lock: FileLock, rules: SnapshotRules) -> FoundSnapshot | None:
+    def _accept(self, manifest: SnapshotManifest, lock: FileLock, rules: SnapshotChoice) -> FoundSnapshot | None:
         """Return the downloaded snapshot, unless it does not fit any more."""
         found = FoundSnapshot(manifest, self._files, lock)
         reason = rules.refusal(manifest.stamp)

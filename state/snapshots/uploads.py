@@ -14,9 +14,12 @@ from typing import NamedTuple
 from streamrt.common.file_lock import FileLock
 from streamrt.errors import StateError
 from streamrt.secret import masked
-from streamrt.state import Stamp, StoreIdentity, StorePartition
+from streamrt.state.identity import Stamp, StoreIdentity
 from streamrt.state.rocksdb.directory import make_private
-from streamrt.state.snapshots import SnapshotManifest, SnapshotRepository, StateSnapshots
+from streamrt.state.snapshots.manifest import SnapshotManifest, UnusableSnapshotError
+from streamrt.state.snapshots.repository import SnapshotRepository
+from streamrt.state.snapshots.settings import StateSnapshots
+from streamrt.state.store import StorePartition
 
 __all__ = ["SnapshotUploads"]
 
@@ -51,6 +54,7 @@ class SnapshotUploads:
         settings: how often, and how many are kept.
         repository: returns the repository of a store partition.
         on_end: called in the thread of uploads with each manifest and the bytes sent, or None after a failure.
+        shared: whether other processes take snapshots of the same data: one of them in each interval is enough.
     """
 
     def __init__(
@@ -58,10 +62,13 @@ class SnapshotUploads:
         settings: StateSnapshots,
         repository: Callable[[StoreIdentity], SnapshotRepository],
         on_end: Callable[[StoreIdentity, SnapshotManifest | None, int], None],
+        *,
+        shared: bool = False,
     ) -> None:
         self._settings = settings
         self._repository = repository
         self._on_end = on_end
+        self._shared = shared
         self._schedules: dict[StoreIdentity, _Schedule] = {}
         self._waiting: queue.SimpleQueue[_Upload] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
@@ -149,6 +156,8 @@ class SnapshotUploads:
     def _upload(self, upload: _Upload) -> None:
         begun, identity = time.monotonic(), upload.identity
         repository = self._repository(identity)
+        if self._shared and self._has_recent(repository, upload.created_at):
+            return
         manifest, sent = repository.upload(upload.folder, upload.stamp, upload.created_at)
         self._on_end(identity, manifest, sent)
         logger.log(
@@ -164,6 +173,15 @@ class SnapshotUploads:
         )
         self._failing = False
         repository.collect(self._settings.keep)
+
+    def _has_recent(self, repository: SnapshotRepository, now_ms: int) -> bool:
+        """Return whether the newest snapshot is of this interval."""
+        for name in repository.names()[:1]:
+            try:
+                return repository.read(name).created_at > now_ms - self._settings.interval_s * 1_000
+            except UnusableSnapshotError:
+                return False
+        return False
 
     def _note_failure(self, identity: StoreIdentity, error: Exception) -> None:
         logger.log(
