@@ -9,6 +9,7 @@ from collections.abc import Mapping
 
 from tests.sim.app import Setup
 from tests.sim.deployments import DeploymentSimulation
+from tests.sim.deriving import DERIVED
 from tests.sim.ending import EndingSimulation
 from tests.sim.meeting import KINDS
 from tests.sim.recreating import RecreatedSimulation, ResidentRecreatedSimulation
@@ -71,6 +72,10 @@ def main() -> int:
     parser.add_argument("--joining", choices=meetings, help="where frames meet behind exchanges; not with all modes")
     relations = [f"{how}-{guarantee}" for how in HOWS for guarantee in GUARANTEES]
     parser.add_argument("--relating", choices=relations, help="with tables that are joined; not with all modes")
+    derived = [f"{kind}-{guarantee}" for kind in DERIVED for guarantee in GUARANTEES]
+    parser.add_argument(
+        "--deriving", choices=derived, help="with a table that is derived from others; not with all modes"
+    )
     parser.add_argument("--keep-going", action="store_true", help="go on after a failure")
     options = parser.parse_args()
     setup = None
@@ -85,6 +90,10 @@ def main() -> int:
     if options.relating is not None:
         how, _, guarantee = options.relating.partition("-")
         setup = Setup(guarantee == "exactly-once", True, False, False, relating=how)
+    if options.deriving is not None:
+        kind = options.deriving.removesuffix("-exactly-once").removesuffix("-at-least-once")
+        transactional = options.deriving.endswith("-exactly-once")
+        setup = Setup(transactional, True, False, False, expanding=options.expanding, deriving=kind)
     if options.broadcasting is not None:
         setup = Setup(options.broadcasting == "exactly-once", True, False, False, broadcasting=True)
     if options.seed is not None:

@@ -27,6 +27,7 @@ from streamrt.topology.graph import stream_id
 from tests.sim.broadcasting import COPIES, Judge, JudgeModel
 from tests.sim.broker import TOMBSTONES_KEPT_MS, Entry
 from tests.sim.calls import CAPACITY, later
+from tests.sim.deriving import MATCHES, RESULT, SUBSCRIPTIONS, catalog_of_tables, declare_derived, topics_of
 from tests.sim.meeting import FAR, Meet, inputs_of, match
 from tests.sim.processing import KEPT_SPACES, Remind, RemindModel, twins
 from tests.sim.relating import GROUPS, declare_tables
@@ -173,11 +174,12 @@ class Setup:
         grouped: whether there is a second stage behind a `group_by`.
         regrouped: whether there is a third stage behind a second `group_by`.
         processing: whether the first stage is a process function, and all there is.
-        expanding: whether each record becomes two above it, and each timer ends a portion.
+        expanding: whether each record becomes two above it, and each timer, or step of other work, ends a portion.
         asynchronous: whether asynchronous calls are above the first stage.
         joining: how two frames meet behind exchanges, which is all there is; empty if they do not: see `tests.sim.joining`.
         relating: how two tables are joined, which is all there is, with an aggregate of the join; empty if they are not: see
             `tests.sim.relating`.
+        deriving: which table is derived behind exchanges, which is all there is; empty if none is: see `tests.sim.deriving`.
         broadcasting: whether the records of a second topic are broadcast to a process function, which is all there is.
         windowed: whether there are windows by watermark behind a `group_by`, whose results the application reads again;
             that is all there is.
@@ -202,11 +204,12 @@ class Setup:
     held: bool = False
     joining: str = ""
     relating: str = ""
+    deriving: str = ""
 
     @property
     def timed(self) -> bool:
         """Whether there are timers."""
-        return self.processing or self.broadcasting or bool(self.joining)
+        return self.processing or self.broadcasting or bool(self.joining or self.deriving)
 
     @property
     def has_own_objects(self) -> bool:
@@ -216,12 +219,22 @@ class Setup:
     @property
     def has_several_inputs(self) -> bool:
         """Whether tasks have several inputs."""
-        return self.merged or self.broadcasting or bool(self.joining or self.relating)
+        return self.merged or self.broadcasting or bool(self.joining or self.relating) or self._by_foreign_key
+
+    @property
+    def _is_captured(self) -> bool:
+        return self.deriving in ("rows", "history")
+
+    @property
+    def _by_foreign_key(self) -> bool:
+        return self.deriving.startswith("foreign")
 
     @property
     def sources(self) -> tuple[str, ...]:
         if self.relating:
             return (SOURCE, OTHER, GROUPS)
+        if self.deriving:
+            return topics_of(self.deriving)
         if self.broadcasting:
             return (SOURCE, OTHER, COPIES)
         if self.windowed:
@@ -238,6 +251,9 @@ class Setup:
         """The topics of each stream."""
         if self.relating:
             return {f"{SOURCE}--{OTHER}": (SOURCE, OTHER), GROUPS: (GROUPS,)}
+        if self._by_foreign_key:
+            pairs = ((OTHER, SUBSCRIPTIONS), (SOURCE, MATCHES))
+            return {stream_id(pair): pair for pair in pairs}
         if self.broadcasting:
             return {OTHER: (OTHER,), f"{SOURCE}--{COPIES}": (SOURCE, COPIES)}
         if self.joining:
@@ -249,12 +265,18 @@ class Setup:
     @property
     def scopes(self) -> dict[str, tuple[str, ...]]:
         """The topics of each scope, whose stores have partitions of their own."""
-        return {SOURCE: (SOURCE,), OTHER: (OTHER,), **self.streams} if self.relating else self.streams
+        return (
+            {SOURCE: (SOURCE,), OTHER: (OTHER,), **self.streams}
+            if self.relating or self._by_foreign_key
+            else self.streams
+        )
 
     def sinks(self, topic: str) -> tuple[str, ...]:
         """Return the topics that the records of a source or of a stream lead to."""
         if self.relating:
             return (GROUPED_OUT,) if topic == GROUPS else (OUT, GROUPS)
+        if self.deriving:
+            return (*topics_of(self.deriving)[1:], RESULT, *((f"sim.{self.deriving}",) if self._is_captured else ()))
         if topic == AGAIN:
             return (AGAIN_OUT,)
         if self.windowed:
@@ -279,13 +301,18 @@ def _first_stage(sdf: Any, setup: Setup) -> Any:
 def specification(setup: Setup, partitions: int) -> TaskSpec:
     """Return what tasks run."""
     guarantee: Any = "exactly-once" if setup.transactional else "at-least-once"
-    app = Application("unused.invalid:9092", consumer_group=GROUP, processing_guarantee=guarantee, loglevel=None)
+    catalog = catalog_of_tables() if setup.deriving else None
+    app = Application(
+        "unused.invalid:9092", consumer_group=GROUP, processing_guarantee=guarantee, loglevel=None, catalog=catalog
+    )
     if setup.windowed:
         return _spec_of(declare_windows(app, held=setup.held), setup, partitions)
     if setup.joining:
         return _spec_of(_joining(app, setup), setup, partitions)
     if setup.relating:
         return _spec_of(declare_tables(app, setup.relating, rows_in_groups=setup.transactional), setup, partitions)
+    if setup.deriving:
+        return _spec_of(declare_derived(app, setup.deriving), setup, partitions)
     sdf = app.dataframe(app.topic(SOURCE))
     sdf = sdf.concat(app.dataframe(app.topic(OTHER))) if setup.merged else sdf
     sdf = sdf.apply_async(later, timeout=60_000, capacity=CAPACITY) if setup.asynchronous else sdf
@@ -327,7 +354,7 @@ def _joining(app: Application, setup: Setup) -> Application:
 def _spec_of(app: Application, setup: Setup, partitions: int) -> TaskSpec:
     spec = definition_of(app).task_spec(count_outputs=True)
     inputs = [topic for topic in setup.sources if topic not in spec.topology.exchanges]
-    if setup.broadcasting or setup.windowed or setup.joining or setup.relating:
+    if setup.broadcasting or setup.windowed or setup.joining or setup.relating or setup.deriving:
         spec = replace(spec, topology=spec.topology.resolve(dict.fromkeys(inputs, partitions)))
     sources = {}
     for topic, members in setup.scopes.items():

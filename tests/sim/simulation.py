@@ -39,6 +39,7 @@ from tests.sim.broker import LAYOUT, Broker
 from tests.sim.calls import simulated_calls
 from tests.sim.checks import Checks
 from tests.sim.clients import Crash, SimClients
+from tests.sim.deriving_checks import DerivedChecks
 from tests.sim.driver import Attempt, Driver, Wrong, fence
 from tests.sim.joining import JoinChecks
 from tests.sim.meeting import key_of
@@ -161,7 +162,7 @@ class Simulation:
         rate = rng.choice((0.003, 0.01, 0.02, 0.04))
         self.faults = faults or Faults(rate, self.setup.transactional or rng.random() < 0.4, None, rng.randint(1, 30))
         self.partitions = 2 if self.setup.grouped else rng.choice((1, 2, 2, 3))
-        if self.setup.broadcasting or self.setup.joining or self.setup.relating:
+        if self.setup.broadcasting or self.setup.joining or self.setup.relating or self.setup.deriving:
             # With one, there is no topic of copies.
             self.partitions = max(2, self.partitions)
         self.largest = rng.choice((2, 4, 8, 30))
@@ -232,6 +233,8 @@ class Simulation:
             return JoinChecks(self)
         if self.setup.relating:
             return TableChecks(self)
+        if self.setup.deriving:
+            return DerivedChecks(self)
         return BroadcastChecks(self) if self.setup.broadcasting else Checks(self)
 
     # -- The run -------------------------------------------------------------------------------------------------
@@ -261,6 +264,8 @@ class Simulation:
                 replay += f" --joining {self.setup.joining}-{kind}"
             if self.setup.relating:
                 replay += f" --relating {self.setup.relating}-{kind}"
+            if self.setup.deriving:
+                replay += f" --deriving {self.setup.deriving}-{kind}{' --expanding' if self.setup.expanding else ''}"
             if self.setup.broadcasting:
                 replay += f" --broadcasting {kind}"
             if self.setup.processing:
@@ -355,6 +360,10 @@ class Simulation:
         topics = sorted(self.spec.topology.sources)
         share = self._pauser.choice((0.0, 0.4, 1.0))
         self.want(frozenset(topic for topic in topics if self._pauser.random() < share))
+
+    def partition_of(self, key: bytes) -> int:
+        """Return the partition of a key in a topic that has as many as the input."""
+        return partition_for(key, self.partitions)
 
     def seconds(self) -> float:
         """Return the time, as tasks see it."""
@@ -622,7 +631,12 @@ class Simulation:
 
         Of merged inputs it deletes none: the order in which they are merged depends on what is there.
         """
-        if self.setup.has_several_inputs or self.setup.windowed or self._retention.random() >= self.deletions:
+        if (
+            self.setup.has_several_inputs
+            or self.setup.windowed
+            or self.setup.deriving
+            or self._retention.random() >= self.deletions
+        ):
             return
         place = TopicPartition(SOURCE, self._retention.randrange(self.partitions))
         log = self.broker.logs[place]

@@ -1,0 +1,215 @@
+"""Tables that are derived from others behind exchanges, for the simulator, and what they are over the present rows.
+
+A table is joined with another one by a foreign key; the first rows of groups of a table are kept; captured changes become the
+rows of a table, or their history. Records are those of `tests.sim.relating`: some delete their row, and many repeat it.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import orjson
+
+from streamrt import Application
+from streamrt.tables import Catalog, MemoryCatalog
+from tests.sim.broker import Entry
+
+DERIVED = ("foreign", "foreign-left", "top", "rows", "history")
+REPAIRED = ("foreign", "foreign-left", "rows", "history")
+"""Those that are right in the end at least once as well."""
+SUBSCRIPTIONS = "repartition__sim--in--f.subscriptions"
+MATCHES = f"repartition__sim--other--{SUBSCRIPTIONS}--f.matches"
+BY_GROUP = "repartition__sim--in--g"
+RESULT, RANKS = "out", 2
+
+Row = dict[str, Any]
+Answer = dict[Any, Row]
+"""The rows of a table by key."""
+Item = tuple[str, bytes, Row, int]
+"""A record of an input: topic, key, value and time."""
+
+
+def topics_of(kind: str) -> tuple[str, ...]:
+    """Return the topics that the application reads."""
+    if kind.startswith("foreign"):
+        return ("in", "other", SUBSCRIPTIONS, MATCHES)
+    return ("in", BY_GROUP) if kind == "top" else ("in", f"repartition__sim--in--sim-{kind}")
+
+
+def row_of(value: Row, key: bytes, timestamp: int, headers: Any) -> Row | None:
+    """Return the row that a record has, or None if it deletes it. Few different ones, so that rows repeat."""
+    unique = value["u"]
+    row = {"k": key.decode(), "g": value["g"], "f": f"key{unique // 4 % 6}", "n": unique % 3}
+    return None if unique % 7 == 3 else row
+
+
+def change_of(value: Row, key: bytes, timestamp: int, headers: Any) -> Row:
+    """Return a captured change: some come late, some have the sequence of another one, and some delete."""
+    unique = value["u"]
+    return {"k": key.decode(), "s": unique // 2 + unique * 7 % 13, "n": unique % 3, "gone": unique % 5 == 4}
+
+
+def foreign_key(row: Row) -> bytes:
+    """Return the key of the right row that a left row names; there is no key5."""
+    return str(row["f"]).encode()
+
+
+def merge_rows(left: Row, right: Row | None) -> Row:
+    """Return the joined row."""
+    return {"k": left["k"], "f": left["f"], "n": left["n"], "m": None if right is None else right["n"]}
+
+
+def is_gone(value: Row) -> bool:
+    """Return whether a captured change deletes its row."""
+    return bool(value["gone"])
+
+
+def catalog_of_tables() -> Catalog:
+    """Return a catalogue with the tables of captured changes."""
+    catalog = Catalog(store=MemoryCatalog())
+    catalog.create_database("sim")
+    catalog.create_table("sim.rows", "k STRING, n BIGINT, PRIMARY KEY (k)")
+    versions = "k STRING, n BIGINT, __START_AT BIGINT, __END_AT BIGINT, PRIMARY KEY (k, __START_AT)"
+    catalog.create_table("sim.history", versions)
+    return catalog
+
+
+def declare_derived(app: Application, kind: str) -> Application:
+    """Declare what the simulator runs: changes of the result go to a topic, and captured ones to their table.
+
+    Args:
+        app: the application, with the catalogue of `catalog_of_tables`.
+        kind: one of `DERIVED`.
+    """
+    if kind.startswith("foreign"):
+        left, right = (
+            app.dataframe(app.topic(topic)).apply(row_of, metadata=True).as_table(name)
+            for topic, name in (("in", "left"), ("other", "right"))
+        )
+        how: Any = "left" if kind == "foreign-left" else "inner"
+        joined = left.join(right, how, on=foreign_key, name="f", on_merge=merge_rows)
+        joined.to_stream("both").to_topic(app.topic(RESULT))
+    elif kind == "top":
+        ranked: Any = app.dataframe(app.topic("in"))
+        ranked = ranked.apply(row_of, metadata=True).as_table("left").group_by("g").top(RANKS, by=["n", "k"])
+        ranked.to_stream("both").to_topic(app.topic(RESULT, key_serializer="json"))
+    else:
+        changes = app.dataframe(app.topic("in")).apply(change_of, metadata=True)
+        scd: Literal[1, 2] = 2 if kind == "history" else 1
+        table = changes.to_table(f"sim.{kind}", sequence_by="s", apply_as_deletes=is_gone, scd=scd)
+        table.to_stream("both").to_topic(app.topic(RESULT, key_serializer="json"))
+    return app
+
+
+def present_rows(items: Iterable[Item], topic: str) -> dict[bytes, Row]:
+    """Return the last row of each key of a topic."""
+    rows: dict[bytes, Row] = {}
+    for name, key, value, timestamp in items:
+        if name == topic:
+            row = row_of(value, key, timestamp, None)
+            if row is None:
+                rows.pop(key, None)
+            else:
+                rows[key] = row
+    return rows
+
+
+def answer_foreign(items: Sequence[Item], *, left_join: bool = False) -> Answer:
+    """Return the join of all present rows."""
+    left, right = present_rows(items, "in"), present_rows(items, "other")
+    return {
+        key.decode(): merge_rows(row, right.get(foreign_key(row)))
+        for key, row in left.items()
+        if left_join or foreign_key(row) in right
+    }
+
+
+def answer_top(rows: Iterable[Row]) -> Answer:
+    """Return the first rows of each group, by group and rank."""
+    groups: dict[str, list[Row]] = {}
+    for row in sorted(rows, key=lambda row: (row["n"], row["k"]), reverse=True):
+        groups.setdefault(row["g"], []).append(row)
+    return {
+        (group, rank): {**row, "rank": rank}
+        for group, found in groups.items()
+        for rank, row in enumerate(found[:RANKS], 1)
+    }
+
+
+def order_changes(changes: Iterable[Row]) -> dict[str, list[Row]]:
+    """Return the changes of each key in the order of their sequences; of equal ones, the later one counts.
+
+    A row that is inserted with the sequence of its deletion is another one, which `renewed` says.
+    """
+    found: dict[str, dict[int, Row]] = {}
+    for change in changes:
+        own = found.setdefault(change["k"], {})
+        former = own.get(change["s"], {"gone": False, "renewed": False})
+        own[change["s"]] = {**change, "renewed": former["gone"] or former["renewed"]}
+    return {key: [own[each] for each in sorted(own)] for key, own in found.items()}
+
+
+def answer_rows(changes: Iterable[Row]) -> Answer:
+    """Return the row of the last change of each key."""
+    last = {key: own[-1] for key, own in order_changes(changes).items()}
+    return {key: {"k": key, "n": change["n"]} for key, change in last.items() if not change["gone"]}
+
+
+def answer_history(changes: Iterable[Row]) -> Answer:
+    """Return the versions of the row of each key."""
+    versions: Answer = {}
+    for key, own in order_changes(changes).items():
+        current: Row | None = None
+        for change in own:
+            same = current is not None and not change["gone"] and change["n"] == current["n"]
+            if same and not change["renewed"]:
+                continue
+            if current is not None:
+                current["__END_AT"] = change["s"]
+            current = None
+            if not change["gone"]:
+                current = {"k": key, "n": change["n"], "__START_AT": change["s"], "__END_AT": None}
+                versions[key, change["s"]] = current
+    return versions
+
+
+@dataclass(frozen=True)
+class Follower:
+    """How the rows of a result are found in a topic, and what they should be.
+
+    Attributes:
+        exchange: the topic that feeds the result.
+        result: the topic that has it.
+        key_of: returns the key of a row, given that of the record.
+        answer: returns the rows, given all values of a partition of the exchange.
+    """
+
+    exchange: str
+    result: str
+    key_of: Callable[[Any], Any]
+    answer: Callable[[list[Any]], Answer]
+
+
+def follower_of(kind: str) -> Follower:
+    """Return how to follow a result that one exchange feeds."""
+    exchange = topics_of(kind)[1]
+    if kind == "top":
+        return Follower(exchange, RESULT, tuple, lambda values: answer_top(_fold_changes(values)))
+    if kind == "rows":
+        return Follower(exchange, "sim.rows", str, answer_rows)
+    return Follower(exchange, "sim.history", tuple, answer_history)
+
+
+def _fold_changes(values: Iterable[list[Any]]) -> list[Row]:
+    rows: list[Row] = []
+    for before, after in values:
+        if before is not None:
+            rows.remove(before)
+        if after is not None:
+            rows.append(after)
+    return rows
+
+
+def values_of(entries: Iterable[Entry]) -> list[Any]:
+    """Return the decoded values of records."""
+    return [orjson.loads(entry.value or b"null") for entry in entries]
