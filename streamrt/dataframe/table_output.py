@@ -109,8 +109,8 @@ def to_table(  # noqa: D417 - a method
         This frame; no assignment is needed. With changes, a `StreamingTable` of the present rows.
 
     Raises:
-        InvalidOperationError: if rows cannot be written to the table, because its system is only read; or if an argument does
-            not fit the table or another argument.
+        InvalidOperationError: if rows cannot be written to the table, because its system is only read, or because it has a
+            primary key and its topic got more partitions; or if an argument does not fit the table or another argument.
         SchemaError: if the table has no schema.
         TableNotFoundError: if there is no table of this name.
 
@@ -136,6 +136,10 @@ def to_table(  # noqa: D417 - a method
     )
     found = find_table(self._branch, table)
     info, home = found.info, found.home
+    # With pyarrow, which programs without tables do not wait for.
+    from streamrt.tables.descriptions.info import require_keys_in_place
+
+    require_keys_in_place(info, info.num_partitions)
     chosen = make_key_function(found, key)
     if sequence_by is not None or change_events:
         return capture_changes(self, found, sequence_by, change_events, settings)

@@ -11,6 +11,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
+from streamrt import Application
 from streamrt.errors import (
     ArgumentTypeError,
     ArgumentValueError,
@@ -26,6 +27,7 @@ from streamrt.tables import Catalog, MemoryCatalog
 from streamrt.tables.table import Table
 from streamrt.testing.memory_topics import MemoryLinks
 from tests.table_home import committed_records, create, table_info
+from tests.unit.test_table_writer_records import add_partitions
 
 Record = tuple[bytes | None, Any]
 
@@ -472,3 +474,33 @@ def forms(frame: pa.Table) -> dict[str, Callable[[], Any]]:
         "pandas": frame.to_pandas,
         "polars": lambda: pl.DataFrame(frame),
     }
+
+
+def test_partitions_that_were_added_are_refused(links: MemoryLinks) -> None:
+    catalog = Catalog(store=MemoryCatalog(), links=links)
+    columns = "id BIGINT, name STRING, PRIMARY KEY (id)"
+    table = catalog.create_table("people", columns, num_partitions=2)
+    table.upsert([row(1, "ann")])
+    add_partitions(links, table.info.topic or "", 3)
+    app = Application("unused:9092", consumer_group="people", catalog=catalog)
+    frame = app.dataframe(app.topic("in"))
+    refusal = "was created with 2 partitions, and its topic default.people has 3 now.*table copy"
+    # The handle of before, a new one, and another program.
+    for handle in (
+        table,
+        catalog.table("people"),
+        Catalog(store=catalog._state.objects.store, links=links).table("people"),
+    ):
+        for write in (handle.writer, lambda: table.upsert([row(2, "bob")]), lambda: table.delete([1])):
+            with pytest.raises(InvalidOperationError, match=refusal):
+                write()
+    with pytest.raises(InvalidOperationError, match=refusal):
+        frame.to_table("people")
+    assert [each["id"] for each in table.scan().rows()] == [1]
+    assert table.get(1) == row(1, "ann")
+    catalog.create_table("people", columns, if_exists="replace").upsert([row(1, "eve")])
+    # Tables without a primary key have no rows to replace.
+    log = catalog.create_table("visits", "id BIGINT", num_partitions=1)
+    add_partitions(links, log.info.topic or "", 2)
+    log.append([[1]])
+    catalog.close()

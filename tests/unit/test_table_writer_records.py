@@ -44,7 +44,7 @@ def events(links: MemoryLinks) -> Table:
 def add_partitions(links: MemoryLinks, topic: str, count: int) -> None:
     kept = links._topics[topic]
     kept.partitions.extend(_Partition() for _ in range(count - len(kept.partitions)))
-    kept.config = TopicConfig(count, 1)
+    kept.config = TopicConfig(count, 1, kept.config.extra_config)
 
 
 class TestRecords:

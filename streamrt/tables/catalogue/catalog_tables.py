@@ -191,7 +191,9 @@ class CatalogTables:
             ):
                 raise
             return info
-        return replace(info, num_partitions=None if config is None else config.num_partitions)
+        count = None if config is None else config.num_partitions
+        created = None if count in (None, info.num_partitions) else info.num_partitions
+        return replace(info, num_partitions=count, created_partitions=created)
 
     def names(self, database: str | None = None) -> list[str]:
         """Return the names of tables, sorted."""

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, fields
 from datetime import datetime
 from typing import Any, Literal
 
-from streamrt.errors import SchemaError
+from streamrt.errors import InvalidOperationError, SchemaError
 from streamrt.schema import Schema
 from streamrt.secret import SecretRef
 from streamrt.tables.descriptions.maintenance import Maintenance, changelog_topic, maintenance_document, requests_topic
@@ -71,6 +71,7 @@ class TableInfo:
         modified_at: when it was changed last, in UTC.
         version: number of the change, from 1 on.
         maintenance: the rules of a maintained table, whose writers send requests; None for a direct one.
+        created_partitions: number of partitions when the table was created, if its topic has another number now.
     """
 
     name: str
@@ -96,6 +97,8 @@ class TableInfo:
     version: int = 1
     readable_from: int = 1
     maintenance: Maintenance | None = None
+    # Not part of what the catalogue keeps.
+    created_partitions: int | None = field(default=None, compare=False, repr=False)
 
     @property
     def requests_topic(self) -> str | None:
@@ -137,6 +140,26 @@ class TableInfo:
         return {**_to_document(self), "database": self.database, "table": self.table}
 
 
+def require_keys_in_place(info: TableInfo, partitions: int | None) -> None:
+    """Raise if a table has a primary key, and its topic has not the number of partitions that the table was created with.
+
+    Args:
+        info: the table.
+        partitions: number of partitions that the topic has now.
+
+    Raises:
+        InvalidOperationError: if so.
+    """
+    created = info.num_partitions if info.created_partitions is None else info.created_partitions
+    if info.kind == "primary-key" and created is not None and partitions is not None and created != partitions:
+        raise InvalidOperationError(
+            f"table {info.name!r} was created with {created} partitions, and its topic {info.topic} has {partitions} now: "
+            "keys have moved, and a key would get a second row in another partition. Copy the rows into a new table "
+            "(`streamrt table copy`); or, if there is none or all are written again, create this one again with "
+            "if_exists='replace'"
+        )
+
+
 def required_schema(info: TableInfo) -> Schema:
     """Return the schema of a table.
 
@@ -159,7 +182,7 @@ def _secret_of(value: Any, sensitive: bool) -> Any:
 
 
 def _to_document(info: Any) -> dict[str, Any]:
-    return {each.name: _plain_value(getattr(info, each.name)) for each in fields(info)}
+    return {each.name: _plain_value(getattr(info, each.name)) for each in fields(info) if each.compare}
 
 
 def _plain_value(value: Any) -> Any:

@@ -19,7 +19,7 @@ from streamrt.tables.access.links import TableLinks
 from streamrt.tables.access.positions import TopicPositions
 from streamrt.tables.access.topic_watch import TopicWatch
 from streamrt.tables.descriptions.changelog_tables import is_changelog, source_name
-from streamrt.tables.descriptions.info import TableInfo
+from streamrt.tables.descriptions.info import TableInfo, require_keys_in_place
 from streamrt.tables.descriptions.maintenance import Maintenance
 from streamrt.tables.rows.change_encoder import ChangeEncoder
 from streamrt.tables.rows.key_encoder import KeyEncoder
@@ -82,6 +82,7 @@ def open_writer(
         require_same_partitions(
             info, topic, config.num_partitions, None if rows_config is None else rows_config.num_partitions
         )
+    require_keys_in_place(info, config.num_partitions)
     topic_id = admin.topic_ids([topic], timeout)[topic]
     transactions = None
     if writer_id is not None:
