@@ -88,6 +88,7 @@ class ResidentRunner:
             self._services.closing.set()
             self._leave_group()
             self._results.close()
+            self._services.purge.run()
         if self._error is not None:
             raise self._error
         self._results.raise_failure()

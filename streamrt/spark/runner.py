@@ -159,6 +159,7 @@ class SparkRunner:
             if self._warming is not None:
                 self._warming.join(_DISCARD_S)
             self._results.close()
+            self._services.purge.run()
             # Spark ends the processes of tasks without a word to their sinks.
             partitions = self._settings.partitions
             inputs = [(topic, number) for topic, count in partitions.items() for number in range(count)]
