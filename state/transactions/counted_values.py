@@ -154,8 +154,8 @@ class CountedValues:
         self._put(each, value, old, (count, cell if old is None else old[1]) if count > 0 else None)
         return max(count, 0)
 
-    def insert(self, prefix: bytes, number: int, value: bytes) -> bool:
-        """Add a value to a set unless it is there; return whether it was not.
+    def insert(self, prefix: bytes, number: int, value: bytes, cell: Cell = None) -> bool:
+        """Add a value to a set, with what `edge` and `items` return for it, unless it is there; return whether it was not.
 
         Raises:
             StateError: if the transaction is over.
@@ -163,7 +163,7 @@ class CountedValues:
         each = self._find(prefix, number)
         if self._read(each, value) is not None:
             return False
-        self._put(each, value, None, (1, None))
+        self._put(each, value, None, (1, cell))
         return True
 
     def take(self, prefix: bytes, number: int, value: bytes) -> int | None:

@@ -72,7 +72,8 @@ def agg_all(  # noqa: D417 - a method
 
     Raises:
         InvalidOperationError: if there is no aggregation, or one cannot be merged from parts: `First` and `Last`, `Collect`,
-            `CountDistinct`, and classes of yours without `merge`; or if this frame has another `agg_all` with the same name.
+            `CollectSet`, `CountDistinct`, and classes of yours without `merge`; or if this frame has another `agg_all` of
+            this name.
 
     Example:
         ```python

@@ -35,9 +35,10 @@ class GroupedTable(Generic[T]):
         """Aggregate the present rows of each group: a table with one row for each group.
 
         A row that changes is taken out of the aggregates and added again; one that gets another group leaves the former one.
-        A group without rows has no row in the result. Sums and means are exact; those of floats are rounded once. The values
-        of `Min`, `Max`, `MinBy`, `MaxBy`, `AnyValue` and `CountDistinct` are kept in the state, with how often they occur; so
-        are those of `Collect` and other collectors, which get them in their own order, all for each change of the group.
+        A group without rows has no row in the result. Sums and means are exact; those of floats are rounded once. The
+        values of `Min`, `Max`, `MinBy`, `MaxBy`, `AnyValue`, `CountDistinct` and `CollectSet` are kept in the state, with how
+        often they occur; so are those of `Collect` and other collectors, which get them in their own order, all for each
+        change of the group.
 
         Args:
             name: part of the name of the store; required for a second `agg` of the same groups.

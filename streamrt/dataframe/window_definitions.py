@@ -226,7 +226,7 @@ class TimeWindowDefinition(_Definition[F, "TimeWindow[F]"], Generic[F]):
 
         Raises:
             InvalidOperationError: as for `agg`; if an aggregation cannot be merged from parts: `First` and `Last`,
-                `Collect`, `CountDistinct`, and classes of yours without `merge`; or if the windows cannot be.
+                `Collect`, `CollectSet`, `CountDistinct`, and classes of yours without `merge`; or if the windows cannot be.
 
         Example:
             ```python

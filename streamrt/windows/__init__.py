@@ -27,7 +27,7 @@ from streamrt.windows.assigners import (
     WindowAssigner,
 )
 from streamrt.windows.choices import AnyValue, BoolAnd, BoolOr, MaxBy, MinBy
-from streamrt.windows.distinct import CountDistinct
+from streamrt.windows.distinct import CollectSet, CountDistinct
 from streamrt.windows.evictors import (
     CountEvictor,
     DeltaEvictor,
@@ -68,6 +68,7 @@ __all__ = [
     "BoolAnd",
     "BoolOr",
     "Collect",
+    "CollectSet",
     "Collector",
     "ContinuousEventTimeTrigger",
     "ContinuousProcessingTimeTrigger",

@@ -8,6 +8,7 @@ from streamrt.topology import OperatorContext, TaskAccess, TaskId
 from streamrt.windows.aggregation import Aggregation, Plan
 from streamrt.windows.aggregators import First, Last
 from streamrt.windows.choices import AnyValue
+from streamrt.windows.distinct import CountDistinct
 
 __all__ = ["ALL", "PartSource", "make_parts_plan", "merge_states"]
 
@@ -42,7 +43,8 @@ def make_parts_plan(aggregation: Aggregation, collecting: str = COLLECTING) -> P
                 f"define merge(a, b) in {type(item).__name__}, so that what partitions have aggregated can be merged"
             )
         elif Aggregation.named(**{name: item}).plan().fold.release is not None:
-            reason = "its values are in the store of one task; ApproxCountDistinct can be merged"
+            counted = "; ApproxCountDistinct can be merged" if isinstance(item, CountDistinct) else ""
+            reason = f"its values are in the store of one task{counted}"
         if reason is not None:
             raise InvalidOperationError(f"agg_all({name}={item!r}): {reason}")
     return aggregation.plan(by_arrival=True)

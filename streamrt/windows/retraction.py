@@ -29,7 +29,7 @@ from streamrt.windows.aggregators import (
     pick_of,
 )
 from streamrt.windows.choices import AnyValue, MaxBy, MinBy, counts_by
-from streamrt.windows.distinct import CountDistinct
+from streamrt.windows.distinct import CollectSet, CountDistinct
 from streamrt.windows.fold import Fold, Packing, unbox
 from streamrt.windows.inputs import Pick
 from streamrt.windows.sketches import ApproxCountDistinct
@@ -207,6 +207,27 @@ def _make_distinct() -> Fold:
     return Fold(lambda packing: None, step, result, release=_release, retract=retract)
 
 
+def _make_set() -> Fold:
+    def step(state: Any, value: Any, timestamp: int, packing: Packing) -> Any:
+        if value is None:
+            return state
+        sets = _sets_of(packing)
+        state = [sets.create(packing.owner)] if state is None else state
+        sets.add(packing.owner, state[0], order_bytes(value), 1, packing.pack(value))
+        return state
+
+    def retract(state: Any, value: Any, timestamp: int, packing: Packing) -> Any:
+        if value is not None and state is not None:
+            _sets_of(packing).take(packing.owner, state[0], order_bytes(value))
+        return state
+
+    def result(state: Any, packing: Packing) -> Any:
+        found = () if state is None else _sets_of(packing).items(packing.owner, state[0])
+        return [packing.unpack(cell) for _, _, cell in found]
+
+    return Fold(lambda packing: None, step, result, release=_release, retract=retract)
+
+
 def _release(state: Any, packing: Packing) -> None:
     if state is not None:
         _sets_of(packing).delete(packing.owner, state[0])
@@ -243,5 +264,6 @@ _FOLDS: Final[dict[type, Callable[[], Fold]]] = {
     AnyValue: lambda: _make_extreme(False, lambda value: value is not None, lambda value: 0),
     MinBy: lambda: _make_extreme(False, counts_by, _by, _by_first, _chosen),
     MaxBy: lambda: _make_extreme(True, counts_by, _by, _by_first, _chosen),
+    CollectSet: _make_set,
     CountDistinct: _make_distinct,
 }

@@ -26,6 +26,7 @@ from streamrt.windows import (
     BoolOr,
     Collect,
     Collector,
+    CollectSet,
     Count,
     CountDistinct,
     Earliest,
@@ -131,6 +132,11 @@ AGGREGATES: dict[str, tuple[Any, Callable[[list[Row]], Any]]] = {
     ),
     "users": (CountDistinct("text"), lambda rows: len(set(known(rows, "text")))),
     "days": (CountDistinct("day"), lambda rows: len(set(known(rows, "day")))),
+    "day_set": (CollectSet("day"), lambda rows: sorted(set(known(rows, "day")))),
+    "few_texts": (
+        CollectSet("text", where=lambda row: row["n"] < 4),
+        lambda rows: sorted({row["text"] for row in rows if row["n"] < 4 and row["text"] is not None}),
+    ),
     "all": (BoolAnd("bool"), lambda rows: all(known(rows, "bool")) if known(rows, "bool") else None),
     "some": (BoolOr("bool"), lambda rows: any(known(rows, "bool")) if known(rows, "bool") else None),
     "variance": (

@@ -8,7 +8,7 @@ import pytest
 from streamrt.errors import ProcessingError
 from streamrt.operators.closing import Closing
 from streamrt.state.layout import split_prefix
-from streamrt.windows import Count, CountDistinct, CountTrigger, Reduce, Sum, distinct
+from streamrt.windows import CollectSet, Count, CountDistinct, CountTrigger, Reduce, Sum, distinct
 from streamrt.windows.aggregation import Aggregation
 from streamrt.windows.closing import WindowOperator
 from streamrt.windows.count import CountWindowOperator
@@ -21,7 +21,7 @@ from tests.unit.test_windows_behaviour import STORE, Task
 
 pytestmark = pytest.mark.usefixtures("processing_mode")
 
-USERS = Aggregation.named(n=Count(), users=CountDistinct(), large=CountDistinct(where=lambda value: value > 5))
+USERS = Aggregation.named(n=Count(), users=CountDistinct(), large=CollectSet(where=lambda value: value > 5))
 KINDS: dict[str, Any] = {
     "tumbling": (FixedWindow, {"duration_ms": 10, "step_ms": 10}, 1),
     "hopping": (FixedWindow, {"duration_ms": 10, "step_ms": 4}, 1),
@@ -47,7 +47,7 @@ def referred_to(task: Task, at: int) -> dict[tuple[bytes, str], int]:
     for prefix, head in task.transaction.heads():
         for window in head[1]:
             for name, state in window[at].items():
-                if "CountDistinct" in name and state is not None:
+                if ("CountDistinct" in name or "CollectSet" in name) and state is not None:
                     number, count = state[0] if type(state[0]) is list else state
                     found[prefix, str(number)] = count
     return found
@@ -131,6 +131,27 @@ def test_sets_of_sessions_with_triggers_merge() -> None:
     for value, timestamp in (("a", 1), ("b", 15), ("a", 9)):
         driver.pipe(stage.source, value, key="k", timestamp=timestamp)
     assert [output[0]["users"] for output in driver.outputs()] == [1, 1, 2]
+
+
+def test_sets_are_listed_in_their_order() -> None:
+    stage = Stage()
+    stage.sdf.session_window(10, grace_ms=20, name="triggered").agg(set=CollectSet()).trigger(CountTrigger(1))
+    stage.sdf.session_window(10).agg(set=CollectSet()).current()
+    driver = stage.drive()
+    for value, timestamp in (("b", 1), ("a", 15), ("c", 9)):
+        driver.pipe(stage.source, value, key="k", timestamp=timestamp)
+    found = [output[0]["set"] for output in driver.outputs()]
+    assert sorted(found) == [["a"], ["a"], ["a", "b", "c"], ["a", "b", "c"], ["b"], ["b"]]
+
+
+def test_sets_with_triggers_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(distinct, "_MOST_IN_HEAD", 1)
+    stage = Stage()
+    stage.sdf.tumbling_window(100).agg(set=CollectSet()).trigger(CountTrigger(1))
+    driver = stage.drive()
+    driver.pipe(stage.source, "a", key="k", timestamp=7)
+    with pytest.raises(ProcessingError, match=r"CollectSet has 1 different values.*use a window without a trigger"):
+        driver.pipe(stage.source, "b", key="k", timestamp=7)
 
 
 def test_what_values_are_different() -> None:

@@ -11,9 +11,23 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from streamrt import StreamingDataFrame
-from streamrt.windows import Collect, Count, CountDistinct, Earliest, First, Last, Latest, Max, Mean, Min, Reduce, Sum
+from streamrt.windows import (
+    Collect,
+    CollectSet,
+    Count,
+    CountDistinct,
+    Earliest,
+    First,
+    Last,
+    Latest,
+    Max,
+    Mean,
+    Min,
+    Reduce,
+    Sum,
+)
 
-BOTH = ("count", "sum", "mean", "min", "max", "first", "last", "earliest", "latest", "distinct", "reduce")
+BOTH = ("count", "sum", "mean", "min", "max", "first", "last", "earliest", "latest", "distinct", "set", "reduce")
 """Aggregations for `current()` as well as for `final()`."""
 AGGREGATIONS = (*BOTH, "collect", "agg")
 AGGREGATORS: dict[str, Any] = {
@@ -22,6 +36,7 @@ AGGREGATORS: dict[str, Any] = {
     "earliest": Earliest,
     "latest": Latest,
     "distinct": CountDistinct,
+    "set": CollectSet,
 }
 """Those that are given to `agg()`."""
 TIMED = ("tumbling", "hopping", "sliding", "session")
@@ -131,6 +146,8 @@ def result(aggregation: str, items: Sequence[Item]) -> Any:
         return len(values)
     if aggregation == "distinct":
         return len(set(values))
+    if aggregation == "set":
+        return sorted(set(values))
     if aggregation == "sum":
         return sum(values)
     if not values:
