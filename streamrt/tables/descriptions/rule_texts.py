@@ -1,4 +1,4 @@
-"""Rules of maintained tables as texts, in statements and on the command line."""
+"""Rules of maintained tables as strings, in statements and on the command line."""
 
 import re
 from datetime import timedelta
