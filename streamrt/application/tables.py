@@ -63,7 +63,7 @@ class ApplicationTables:
     def noting_usage(self) -> Iterator[None]:
         """Record in the catalogue which tables the application uses, if it uses any, while it runs."""
         usage = TableUsage.of(self._definition)
-        if not (usage.reads or usage.writes):
+        if not usage:
             yield
             return
         # The catalogue may not answer, for which a run does not wait.
@@ -71,7 +71,9 @@ class ApplicationTables:
             target=self._change_usage,
             args=(
                 "does not learn",
-                lambda group: self.catalog.record_usage(group, reads=usage.reads, writes=usage.writes),
+                lambda group: self.catalog.record_usage(
+                    group, reads=usage.reads, writes=usage.writes, maintains=usage.maintains
+                ),
             ),
             name="streamrt-usage",
             daemon=True,
@@ -85,7 +87,7 @@ class ApplicationTables:
     def forget_usage(self) -> None:
         """Remove from the catalogue which tables the application uses."""
         usage = TableUsage.of(self._definition)
-        if usage.reads or usage.writes:
+        if usage:
             self._change_usage("does not forget", lambda group: self.catalog.forget_usage(group))
 
     @contextlib.contextmanager

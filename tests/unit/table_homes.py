@@ -74,7 +74,14 @@ class Tables:
     def connection(self, name: str) -> Connection:
         return self._connections[name]
 
-    def record_usage(self, application: str, *, reads: tuple[str, ...], writes: tuple[str, ...]) -> None:
+    def record_usage(
+        self,
+        application: str,
+        *,
+        reads: tuple[str, ...],
+        writes: tuple[str, ...],
+        maintains: tuple[str, ...] = (),
+    ) -> None:
         if self.refusal is not None:
             raise self.refusal
         self.recorded.append((application, reads, writes))

@@ -8,12 +8,15 @@ from typing import Any
 import orjson
 import pytest
 
-from streamrt import Catalog
+from streamrt import Application, Catalog
+from streamrt.app import definition_of
 from streamrt.errors import ArgumentValueError, LookupTimeoutError, StaleTokenError
 from streamrt.kafka import TopicConfig
 from streamrt.kafka.partitioner import partition_for
 from streamrt.records import TopicPartition
-from streamrt.tables import MemoryCatalog, Table
+from streamrt.runtime.driver.observation.table_usage import TableUsage
+from streamrt.tables import Aggregate, MemoryCatalog, Table
+from streamrt.testing import TopologyTestDriver
 from streamrt.testing.memory_topics import MemoryLinks
 from tests.unit.test_maintained_tables import NewTopic
 
@@ -149,6 +152,22 @@ def test_tokens_of_rows_and_of_other_topics(people: Table, catalog: Catalog, lin
         StaleTokenError, match=r"topic 'default.people.requests' of table 'default.people' was deleted and"
     ):
         people.get(1, after=token, timeout=2)
+
+
+@pytest.mark.rows("FL-165", "FL-167")
+def test_tables_of_the_test_driver(catalog: Catalog) -> None:
+    catalog.create_table("totals", "id BIGINT, n BIGINT, name STRING, PRIMARY KEY (id)", merge=Aggregate(n="sum"))
+    app = Application("unused:9092", consumer_group="keeper", catalog=catalog)
+    app.maintain("totals")
+    assert TableUsage.of(definition_of(app)) == TableUsage((), (), ("default.totals",))
+    with TopologyTestDriver(app) as driver:
+        totals = driver.table("totals")
+        with totals.writer(columns=["id", "n"]) as writer:
+            writer.upsert([1, 5])
+            token = writer.upsert([1, 7]).token
+            assert totals.get(1, after=token) == {"id": 1, "n": 12, "name": None}
+        token = totals.upsert([[1, None, "Ann"]]) | totals.delete([1])
+        assert totals.get(1, after=token) == {"id": 1, "n": 12, "name": "Ann"}
 
 
 @pytest.mark.parametrize("seed", range(2))
