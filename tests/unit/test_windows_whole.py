@@ -153,6 +153,7 @@ def test_the_results_are_those_of_all_records(
     assert found == model(rows, late.found, duration, step)
 
 
+@pytest.mark.rows("PF-G37")
 def test_few_records_reach_the_task_that_merges() -> None:
     app, count = make_app(), 1_000
     _, results = define(app, 4, 1_000, 1_000, 0, Late(), final=True)
