@@ -12,7 +12,7 @@ from streamrt.dataframe.streaming_table import StreamingTable
 from streamrt.dataframe.versions import Versions, parse_keep
 from streamrt.operators.functions import require_name
 from streamrt.operators.group_by import Repartition
-from streamrt.relations import ExactDeserializer, ExactSerializer, Materialize
+from streamrt.relations import Materialize
 from streamrt.relations.partial_aggregate import MergeParts, PartialAggregate, WholeKey, make_table_plan
 from streamrt.state.transactions.timed import TimedTransaction
 from streamrt.tables.descriptions.topics import TableTopic
@@ -89,14 +89,7 @@ def agg_all(  # noqa: D417 - a method
     branch = replace(self._branch, keyed=True)
     store = branch.own_store(f"part_{group}", "agg_all()", "agg_all('...', total=...)")
     branch = branch.add(PartialAggregate(aggregation, branch.store(store, TimedTransaction), every_ms))
-    topic = branch.topic_manager.repartition_topic(
-        group,
-        branch.stream_id,
-        value_deserializer=ExactDeserializer(),
-        key_deserializer="str",
-        value_serializer=ExactSerializer(),
-        key_serializer="str",
-    )
+    topic = branch.exact_topic(group, key_deserializer="str", key_serializer="str")
     branch = branch.exchange(Repartition(topic, WholeKey(), group), group)
     store = branch.own_store("agg_all", "agg_all()", "agg_all('...', total=...)")
     return StreamingTable(self, branch.add(MergeParts(aggregation, branch.store(store, TimedTransaction))).of_tables())

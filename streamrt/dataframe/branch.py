@@ -11,6 +11,8 @@ from typing_extensions import Self
 from streamrt.errors import ArgumentValueError, InvalidOperationError
 from streamrt.operators import Apply
 from streamrt.operators.expression import METADATA, Call, Expression, Input, StatefulCall
+from streamrt.relations import ExactDeserializer, ExactSerializer
+from streamrt.serializers import DeserializerType, SerializerType
 from streamrt.state import RocksDBStore
 from streamrt.state.base import Transaction
 from streamrt.state.spec import StoreSpec
@@ -151,6 +153,32 @@ class Branch:
         if self.sides is not None:
             return self.sides.side_output(tag)
         return replace(self, node=self.builder.add_side_output(self.node, tag), key_columns=None)
+
+    def exact_topic(
+        self,
+        operation: str,
+        *,
+        key_deserializer: DeserializerType = "json",
+        key_serializer: SerializerType = "json",
+        like: str | None = None,
+    ) -> Topic:
+        """Declare a repartition topic below here whose values, such as rows, are read back as they were.
+
+        Args:
+            operation: what records go there for, part of its name.
+            key_deserializer: name of a deserializer, or an object.
+            key_serializer: name of a serializer, or an object.
+            like: the topic that decides on the number of partitions; None if the broker does.
+        """
+        return self.topic_manager.repartition_topic(
+            operation,
+            self.stream_id,
+            value_deserializer=ExactDeserializer(),
+            key_deserializer=key_deserializer,
+            value_serializer=ExactSerializer(),
+            key_serializer=key_serializer,
+            like=like,
+        )
 
     def exchange(
         self,

@@ -25,8 +25,6 @@ from streamrt.relations import (
     ChangeKey,
     ChangeReader,
     ChangeRows,
-    ExactDeserializer,
-    ExactSerializer,
     IsEventOf,
     KeyChanges,
     PresentRow,
@@ -286,9 +284,7 @@ def _group_changes(branch: Branch, table: Table, key: tuple[str, ...], reader: C
     if not reader.may_truncate and branch.keyed and key_columns(branch) == key:
         return branch
     name = table.name.replace(".", "-")
-    topic = branch.topic_manager.repartition_topic(
-        name, branch.stream_id, value_deserializer=ExactDeserializer(), value_serializer=ExactSerializer()
-    )
+    topic = branch.exact_topic(name)
     if not reader.may_truncate:
         make_key = ColumnKey(key[0]) if len(key) == 1 else ColumnsKey(key)
         return branch.exchange(Repartition(topic, make_key, name), name)

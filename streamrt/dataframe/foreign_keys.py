@@ -11,8 +11,6 @@ from streamrt.errors import ArgumentTypeError, ArgumentValueError
 from streamrt.joins.merging import Merge
 from streamrt.operators.group_by import ColumnKey, ColumnsKey
 from streamrt.relations import (
-    ExactDeserializer,
-    ExactSerializer,
     ForeignHow,
     ForeignKey,
     MatchForeignKeys,
@@ -70,12 +68,9 @@ def exchange_topic(branch: Branch, operation: str, like: Topic) -> Topic:
         operation: what they go there for, part of the name.
         like: the other topic.
     """
-    return branch.topic_manager.repartition_topic(
+    return branch.exact_topic(
         operation,
-        branch.stream_id,
-        value_deserializer=ExactDeserializer(),
         key_deserializer=like.key_deserializer,
-        value_serializer=ExactSerializer(),
         key_serializer=find_key_serializer(like),
         like=like.name,
     )

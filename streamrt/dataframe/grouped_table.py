@@ -110,14 +110,7 @@ def regroup(
     """
     make_key, name = make_grouping("group_by", key, name)
     make_key = add_null_group("group_by", make_key, nulls)
-    topic = branch.topic_manager.repartition_topic(
-        name,
-        branch.stream_id,
-        value_deserializer=ExactDeserializer(),
-        key_deserializer=ExactDeserializer(),
-        value_serializer=ExactSerializer(),
-        key_serializer=ExactSerializer(),
-    )
+    topic = branch.exact_topic(name, key_deserializer=ExactDeserializer(), key_serializer=ExactSerializer())
     return branch.exchange(Regroup(topic, make_key, name), name), columns_of(make_key, name)
 
 

@@ -16,6 +16,7 @@ from streamrt.joins.asof import AsOfJoin
 from streamrt.joins.interval import IntervalJoin
 from streamrt.joins.lookup import BufferedLookupJoin, LookupJoin
 from streamrt.joins.merging import merge_of
+from streamrt.joins.sides import Sides
 from streamrt.operators import Concat
 from streamrt.operators.functions import require_callable, require_name
 from streamrt.state.spec import StoreSpec
@@ -180,7 +181,7 @@ def join_interval(
             )
     other = require_frame(method, self, right)._branch
     store = join_store(method, name, self._branch, other)
-    return _merge_frames(self, right, IntervalJoin(how, merge, grace, store, backward, forward))
+    return _merge_frames(self, right, IntervalJoin(Sides(how, merge, backward, forward), grace, store))
 
 
 def join_lookup(

@@ -17,6 +17,7 @@ from streamrt.dataframe.streaming_table import StreamingTable
 from streamrt.errors import ArgumentTypeError, ArgumentValueError
 from streamrt.joins import IntervalHow, OnMerge
 from streamrt.joins.merging import merge_of
+from streamrt.joins.sides import Sides
 from streamrt.joins.stream import StreamJoin
 from streamrt.joins.windowed import PairsOfWindow, TagSides
 from streamrt.operators import Apply
@@ -141,7 +142,7 @@ def join(
     closing = stream_clock(left_branch.meeting((right_branch,)), closing_strategy)
     store = join_store(_METHOD, name, left_branch, right_branch)
     if template is None:
-        joined = left_branch.merge((right_branch,), StreamJoin(how, merge, store, *reach, grace, closing))
+        joined = left_branch.merge((right_branch,), StreamJoin(Sides(how, merge, *reach), store, grace, closing))
     else:
         joined = left_branch.merge((right_branch,), TagSides())
         joined = joined.add(replace(template, store=store, closing=closing))

@@ -5,10 +5,9 @@ from typing import Any, ClassVar, Literal, cast
 
 from streamrt.common.copies import deep_copy
 from streamrt.common.throttle import log_once
-from streamrt.joins.merging import Merge
 from streamrt.joins.notes import Warnings
 from streamrt.joins.retention import Retention
-from streamrt.joins.sides import Side, record_key_of, sides_of
+from streamrt.joins.sides import Side, Sides, record_key_of
 from streamrt.joins.stream import matches_nothing
 from streamrt.records import Headers
 from streamrt.state.spec import StoreSpec
@@ -24,7 +23,7 @@ IntervalHow = Literal["inner", "left", "right", "outer"]
 
 @dataclass(frozen=True)
 class IntervalJoin(MergeOperator):
-    """Merges each left record at time t with all right records of its key in [t - backward, t + forward].
+    """Merges each left record at time t with all right records of its key that the sides reach.
 
     The second record of a pair, from either side, passes the pair on, with the later timestamp of both and without
     headers. A record without a match on arrival is passed on by itself if `how` says so; a later record may still match it.
@@ -32,32 +31,26 @@ class IntervalJoin(MergeOperator):
     One store keeps both sides for a grace period of stream time.
 
     Attributes:
-        how: records that are passed on by themselves without a match.
-        merge: function of left and right value; a missing value is None.
+        sides: which right records are in [t - backward, t + forward], and what becomes of those without a match.
         grace_ms: how long records are kept, in milliseconds of stream time.
         store: the store of the records.
-        backward_ms: maximum distance of a right record before a left one, in milliseconds.
-        forward_ms: maximum distance of a right record after a left one, in milliseconds.
 
     Example:
         >>> from streamrt.joins.merging import merge_of
         >>> store = StoreSpec("pairs", transaction=TimedTransaction)
-        >>> join = IntervalJoin("outer", merge_of("join_interval", "raise"), 60_000, store, 1_000, 500)
-        >>> join.describe()
+        >>> sides = Sides("outer", merge_of("join_interval", "raise"), 1_000, 500)
+        >>> IntervalJoin(sides, 60_000, store).describe()
         'outer, -1000 ms to +500 ms'
     """
 
     name: ClassVar[str] = "join_interval"
     by_key: ClassVar[bool] = True
-    how: IntervalHow
-    merge: Merge
+    sides: Sides
     grace_ms: int
     store: StoreSpec
-    backward_ms: int
-    forward_ms: int
 
     def build_inputs(self, child: RecordHandler, node: Node, context: OperatorContext) -> tuple[RecordHandler, ...]:  # noqa: D102
-        merge, grace, store = self.merge, self.grace_ms, context.store(self.store)
+        grace, store = self.grace_ms, context.store(self.store)
         retention = Retention(grace)
         late = Warnings(
             "%s dropped a record of key %r with timestamp %d, more than the grace of %d ms behind stream time %d", node
@@ -94,15 +87,15 @@ class IntervalJoin(MergeOperator):
 
             return run
 
-        left, right = sides_of(self.how, merge, self.backward_ms, self.forward_ms)
+        left, right = self.sides.both()
         return handler(left), handler(right)
 
     def describe(self) -> str:  # noqa: D102
-        return f"{self.how}, -{self.backward_ms} ms to +{self.forward_ms} ms"
+        return self.sides.describe()
 
     def keeps(self) -> tuple[str, ...]:
         """Return the kind of the join, and how long it keeps records."""
-        return (*super().keeps(), *numbers_of(self))
+        return (*super().keeps(), *numbers_of(self.sides), *numbers_of(self))
 
     def multiplies_records(self) -> bool:
         """A record may match several of the other side."""

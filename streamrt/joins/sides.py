@@ -11,7 +11,7 @@ from streamrt.common.copies import deep_copy
 from streamrt.joins.merging import Merge
 from streamrt.state.transactions.timed import TimedTransaction
 
-__all__ = ["Side", "is_left", "record_key_of", "sides_of"]
+__all__ = ["Side", "Sides", "is_left", "record_key_of"]
 
 
 @dataclass(frozen=True)
@@ -65,19 +65,38 @@ class Side:
         ]
 
 
-def sides_of(how: str, merge: Merge, backward_ms: int, forward_ms: int) -> tuple[Side, Side]:
-    """Return the sides of a join.
+@dataclass(frozen=True)
+class Sides:
+    """Which records of the two sides of a join are pairs, and what becomes of them.
 
-    Args:
-        how: "left", "right" or "outer" pass on records without a match.
-        merge: function of left and right value.
+    Attributes:
+        how: records that are passed on by themselves: "inner" none, "left" and "right" those of one side, "outer" all.
+        merge: function of left and right value; a missing value is None.
         backward_ms: maximum distance of a right record before a left one, in milliseconds.
         forward_ms: maximum distance of a right record after a left one, in milliseconds.
+
+    Example:
+        >>> from streamrt.joins.merging import merge_of
+        >>> Sides("outer", merge_of("join", "raise"), 1_000, 500).describe()
+        'outer, -1000 ms to +500 ms'
     """
-    return (
-        Side(True, backward_ms, forward_ms, how in ("left", "outer"), merge),
-        Side(False, forward_ms, backward_ms, how in ("right", "outer"), merge),
-    )
+
+    how: str
+    merge: Merge
+    backward_ms: int
+    forward_ms: int
+
+    def both(self) -> tuple[Side, Side]:
+        """Return the left and the right side."""
+        how, backward, forward = self.how, self.backward_ms, self.forward_ms
+        return (
+            Side(True, backward, forward, how in ("left", "outer"), self.merge),
+            Side(False, forward, backward, how in ("right", "outer"), self.merge),
+        )
+
+    def describe(self) -> str:
+        """Return which records are pairs, in a few words."""
+        return f"{self.how}, -{self.backward_ms} ms to +{self.forward_ms} ms"
 
 
 def record_key_of(key: Any) -> Any:

@@ -12,15 +12,13 @@ by themselves, if an operator below has failed on one.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar
 
 from streamrt.common.copies import deep_copy
 from streamrt.common.throttle import log_once
-from streamrt.joins.merging import Merge
-from streamrt.joins.sides import Side, is_left, record_key_of, sides_of
-from streamrt.operators.closing import Closing, DueHeads, checked_time, delete_expired, settle_heads
-from streamrt.operators.late import LATE, drop_late_records
-from streamrt.operators.observing import observer
+from streamrt.joins.sides import Side, Sides, is_left, record_key_of
+from streamrt.operators.closing import Closing, DueHeads, delete_expired, start_clock
+from streamrt.operators.late import LATE
 from streamrt.records import Headers
 from streamrt.state.journal import due
 from streamrt.state.spec import StoreSpec
@@ -43,42 +41,37 @@ def matches_nothing(key: Any) -> bool:
 
 @dataclass(frozen=True)
 class StreamJoin(MergeOperator):
-    """Merges each left record at time t with all right records of its key in [t - backward, t + forward].
+    """Merges each left record at time t with all right records of its key that the sides reach.
 
     The second record of a pair, from either side, passes the pair on, with the later timestamp of both and without
-    headers. A record of a side that `how` names is passed on by itself when no match can come any more, if it had none:
+    headers. A record of a side that `sides.how` names is passed on by itself when no match can come any more, if it had none:
     with its own timestamp and without headers. At the end of a bounded run, those without a match are passed on and
     forgotten.
 
     Attributes:
-        how: records that are passed on by themselves: "inner" none, "left" and "right" those of one side, "outer" all.
-        merge: function of left and right value; a missing value is None.
+        sides: which right records are in [t - backward, t + forward], and what becomes of those without a match.
         store: the store of the records.
-        backward_ms: maximum distance of a right record before a left one, in milliseconds.
-        forward_ms: maximum distance of a right record after a left one, in milliseconds.
         grace_ms: how far a record may be behind the clock, in milliseconds.
         closing: the clock: that of a partition, or a watermark.
 
     Example:
         >>> from streamrt.joins.merging import merge_of
         >>> store = StoreSpec("join", transaction=TimedTransaction)
-        >>> StreamJoin("left", merge_of("join", "raise"), store, 1_000, 500, 60_000, Closing("partition")).describe()
+        >>> sides = Sides("left", merge_of("join", "raise"), 1_000, 500)
+        >>> StreamJoin(sides, store, 60_000, Closing("partition")).describe()
         'left, -1000 ms to +500 ms'
     """
 
     name: ClassVar[str] = "join"
     by_key: ClassVar[bool] = True
-    how: str
-    merge: Merge
+    sides: Sides
     store: StoreSpec
-    backward_ms: int
-    forward_ms: int
     grace_ms: int
     closing: Closing
 
     def build_inputs(self, child: RecordHandler, node: Node, context: OperatorContext) -> tuple[RecordHandler, ...]:  # noqa: D102
         grace, by_partition = self.grace_ms, self.closing.by_partition
-        sides = sides_of(self.how, self.merge, self.backward_ms, self.forward_ms)
+        sides = self.sides.both()
         left, right = (_Settled(side, other, grace, child) for side, other in (sides, sides[::-1]))
 
         def close(transaction: TimedTransaction, prefix: bytes, head: Any, key: Any, clock: int) -> None:
@@ -90,21 +83,14 @@ class StreamJoin(MergeOperator):
                 side = left if is_left(transaction.key_of(prefix)) else right
                 yield from side.unsettled(transaction, prefix, head)
 
-        def running() -> TimedTransaction:
-            return cast("TimedTransaction", store())
-
-        store = context.store(self.store)
-        late = drop_late_records(self.store.name, context)
         keyless = log_once("%s skips records without a key, or with a None in it: they match nothing", node)
-        heads = DueHeads(
-            self.store.name, close, lambda head: None, open_heads, self.closing, self.resumes(), self.ends()
-        )
-        settle = settle_heads(heads, running, node, context)
-        observe, wrap = observer(self.closing.watermark, settle)
+        heads = DueHeads(self.store.name, close, self.closing, open_heads, ends=self.ends())
+        clock = start_clock(self.store, grace, heads, node, context)
+        admit, advance = clock.admit, clock.advance
 
         def handler(settled: _Settled) -> RecordHandler:
             """Return the closure of one side."""
-            side, before, after = settled.side, settled.side.before, settled.side.after
+            side = settled.side
 
             def run(value: Any, key: Any, timestamp: int, headers: Headers | None, *, _node: Node = node) -> None:
                 if matches_nothing(key):
@@ -112,40 +98,29 @@ class StreamJoin(MergeOperator):
                     if side.passes_unmatched:
                         child(side.pair(value, None), key, timestamp, None)
                     return
-                checked_time(timestamp)
-                transaction = running()
-                now = transaction.clock
-                if by_partition and timestamp > now:
-                    now = timestamp
-                oldest = now - grace
-                if timestamp < oldest:
-                    late(value, key, timestamp, oldest - timestamp, timestamp - before, timestamp + after + 1)
-                    late.leave_out(value, key, timestamp, headers)
+                transaction = admit(value, key, timestamp, headers)
+                if transaction is None:
                     return
                 own, other = side.prefixes(transaction, key)
                 # Make all outputs before storing anything: a merge that raises leaves the store unchanged.
                 outputs = side.pairs(transaction, other, value, timestamp, 0)
                 transaction.timelines.add(own, timestamp, value)
-                settled.expect(transaction, own, timestamp, oldest)
-                if by_partition:
-                    transaction.advance(now)
-                    if transaction.due_from <= now:
-                        settle(transaction)
-                else:
-                    observe(transaction, timestamp)
+                now = max(transaction.clock, timestamp) if by_partition else transaction.clock
+                settled.expect(transaction, own, timestamp, now - grace)
+                advance(transaction, timestamp)
                 for output, time in outputs:
                     child(output, key, time, None)
 
-            return wrap(run, node)
+            return clock.wrap(run, node)
 
         return handler(left), handler(right)
 
     def describe(self) -> str:  # noqa: D102
-        return f"{self.how}, -{self.backward_ms} ms to +{self.forward_ms} ms"
+        return self.sides.describe()
 
     def keeps(self) -> tuple[str, ...]:
         """Return the kind of the join, and how long it keeps records."""
-        return (*super().keeps(), *numbers_of(self))
+        return (*super().keeps(), *numbers_of(self.sides), *numbers_of(self))
 
     def multiplies_records(self) -> bool:
         """A record may match several of the other side."""
@@ -159,7 +134,7 @@ class StreamJoin(MergeOperator):
         return record_key_of(key)
 
     def watermarks(self) -> tuple[tuple[str, WatermarkStrategy], ...]:  # noqa: D102
-        return () if self.closing.watermark is None else ((self.store.name, self.closing.watermark),)
+        return self.closing.watermarks(self.store.name)
 
     def side_outputs(self) -> tuple[SideOutput, ...]:  # noqa: D102
         return (LATE,)
@@ -167,7 +142,7 @@ class StreamJoin(MergeOperator):
     @property
     def holds_back_ms(self) -> int | None:
         """A record without a match is passed on with its own timestamp when it is settled."""
-        reach = [side.after for side in self._sides if side.passes_unmatched]
+        reach = [side.after for side in self.sides.both() if side.passes_unmatched]
         return max(reach) + self.grace_ms + 1 if reach else 0
 
     def resumes(self) -> bool:  # noqa: D102
@@ -175,14 +150,10 @@ class StreamJoin(MergeOperator):
 
     def ends(self) -> bool:
         """At the end, records that wait for a match are passed on."""
-        return self.how != "inner"
+        return self.sides.how != "inner"
 
     def timed(self) -> bool:  # noqa: D102
         return self.closing.watermark is not None
-
-    @property
-    def _sides(self) -> tuple[Side, Side]:
-        return sides_of(self.how, self.merge, self.backward_ms, self.forward_ms)
 
 
 class _Settled:

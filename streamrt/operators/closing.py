@@ -1,4 +1,4 @@
-"""What closes by event time: which clock it follows, and how the heads that are due are found.
+"""What closes by event time: which clock it follows, which records are late, and how the heads that are due are found.
 
 A store of the kind has a head for each record key, with a deadline: the time at which its next window closes, or its next
 record is known to have no match.
@@ -6,16 +6,28 @@ record is known to have no match.
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, cast, get_args
 
 from streamrt.errors import StateError, argument_error
-from streamrt.operators.observing import hear
-from streamrt.records import Tick
+from streamrt.operators.late import drop_late_records
+from streamrt.operators.observing import Observe, hear, observer
+from streamrt.records import Headers, Tick
 from streamrt.state.layout import LATEST_EXPIRY
+from streamrt.state.spec import StoreSpec
 from streamrt.state.transactions.timed import NEVER, TimedTransaction
-from streamrt.topology import Node, OperatorContext, WatermarkStrategy
+from streamrt.topology import Node, OperatorContext, RecordHandler, WatermarkStrategy
 
-__all__ = ["Close", "Closing", "ClosingStrategy", "DueHeads", "checked_time", "delete_expired", "settle_heads"]
+__all__ = [
+    "Close",
+    "Closing",
+    "ClosingStrategy",
+    "DueHeads",
+    "EventClock",
+    "checked_time",
+    "delete_expired",
+    "settle_heads",
+    "start_clock",
+]
 
 _SHARE = 8
 # Limit of items that are deleted at once, so that no record takes long after a jump of event time.
@@ -64,6 +76,14 @@ class Closing:
         """Whether all records of a partition move one clock."""
         return self.strategy == "partition"
 
+    def watermarks(self, store: str) -> tuple[tuple[str, WatermarkStrategy], ...]:
+        """Return the store with the strategy of the watermark that it needs; see `Operator.watermarks`."""
+        return () if self.watermark is None else ((store, self.watermark),)
+
+
+def _no_heads(transaction: TimedTransaction) -> Iterator[tuple[int, bytes, Any]]:
+    return iter(())
+
 
 class DueHeads(NamedTuple):
     """How the heads of a store close.
@@ -71,20 +91,22 @@ class DueHeads(NamedTuple):
     Attributes:
         store: name of the store.
         close: closes what is due of one head.
-        closes_at: returns the time at which the next part of a head closes; None if none is open.
-        open_heads: yields all heads that are open, each with a time that closes a part of it, as `TimedTransaction.due`.
         closing: the clock.
+        open_heads: yields all heads that are open, each with a time that closes a part of it, as `TimedTransaction.due`.
+            They close at the end of a bounded run.
+        closes_at: returns the time at which the next part of a head closes; None if none is open. Needed with one clock per
+            key.
         resumes: whether the operator may leave work for ticks; see `Operator.resumes`.
         ends: whether what is open closes at the end of a bounded run; see `Operator.ends`.
     """
 
     store: str
     close: Close
-    closes_at: Callable[[Any], int | None]
-    open_heads: Callable[[TimedTransaction], Iterator[tuple[int, bytes, Any]]]
     closing: Closing
-    resumes: bool
-    ends: bool
+    open_heads: Callable[[TimedTransaction], Iterator[tuple[int, bytes, Any]]] = _no_heads
+    closes_at: Callable[[Any], int | None] = lambda head: None
+    resumes: bool = True
+    ends: bool = False
 
 
 def settle_heads(
@@ -101,7 +123,7 @@ def settle_heads(
         node: the node of the operator.
         context: the services of its task.
     """
-    store, close, closes_at, open_heads, closing, resumes, ends = heads
+    store, close, closing, open_heads, closes_at, resumes, ends = heads
     by_key = closing.by_key
     begin_portion, when_complete = context.begin_portion, context.when_complete
 
@@ -138,6 +160,50 @@ def settle_heads(
     if resumes or ends:
         context.on_tick(node, tick)
     return settle
+
+
+class EventClock(NamedTuple):
+    """The clock of a store that all records of a partition, or of all partitions, move.
+
+    Attributes:
+        running: returns the running transaction of the store.
+        admit: takes value, key, timestamp and headers of a record, and returns the running transaction. A record that is
+            further than the grace period behind the clock is late: it is dropped, counted and reported, and the result is
+            None.
+        advance: moves the clock by a record that was processed, and closes what is then due.
+        wrap: wraps the record handler of a node, which calls these functions.
+    """
+
+    running: Callable[[], TimedTransaction]
+    admit: Callable[[Any, Any, int, Headers | None], TimedTransaction | None]
+    advance: Observe
+    wrap: Callable[[RecordHandler, Node], RecordHandler]
+
+
+def start_clock(store: StoreSpec, grace_ms: int, heads: DueHeads, node: Node, context: OperatorContext) -> EventClock:
+    """Return the clock of the store of an operator.
+
+    Args:
+        store: the store.
+        grace_ms: how far a record may be behind the clock, in milliseconds.
+        heads: how the heads of the store close; not with one clock per key.
+        node: the node of the operator.
+        context: the services of its task.
+    """
+    running = cast("Callable[[], TimedTransaction]", context.store(store))
+    late = drop_late_records(store.name, context)
+
+    def admit(value: Any, key: Any, timestamp: int, headers: Headers | None) -> TimedTransaction | None:
+        checked_time(timestamp)
+        transaction = running()
+        oldest = transaction.clock - grace_ms
+        if timestamp >= oldest:
+            return transaction
+        late(value, key, timestamp, oldest - timestamp, timestamp, timestamp)
+        late.leave_out(value, key, timestamp, headers)
+        return None
+
+    return EventClock(running, admit, *observer(heads.closing.watermark, settle_heads(heads, running, node, context)))
 
 
 def delete_expired(transaction: TimedTransaction, prefix: bytes, keep_ms: int, clock: int) -> int | None:

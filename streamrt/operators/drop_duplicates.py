@@ -5,14 +5,12 @@ most so much later. A record that is further than the grace period behind the cl
 may be gone. So when the clock has passed both, no duplicate can come any more that is not late: the head is deleted.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar, cast
 
 from streamrt.common.throttle import log_once
-from streamrt.operators.closing import Closing, DueHeads, checked_time, settle_heads
-from streamrt.operators.late import LATE, drop_late_records
-from streamrt.operators.observing import observer
+from streamrt.operators.closing import Closing, DueHeads, start_clock
+from streamrt.operators.late import LATE
 from streamrt.records import Headers
 from streamrt.state.spec import StoreSpec
 from streamrt.state.transactions.timed import TimedTransaction
@@ -50,18 +48,14 @@ class DropDuplicates(Operator):
     closing: Closing
 
     def build(self, child: RecordHandler, node: Node, context: OperatorContext) -> RecordHandler:  # noqa: D102
-        store, within, grace = context.store(self.store), self.within_ms, self.grace_ms
-        by_partition = self.closing.by_partition
+        store, within = context.store(self.store), self.within_ms
         keyless = log_once("%s passes on records without a key: nothing says that they are duplicates", node)
-
-        def running() -> TimedTransaction:
-            return cast("TimedTransaction", store())
 
         def run_unbounded(value: Any, key: Any, timestamp: int, headers: Headers | None, *, _node: Node = node) -> None:
             if key is None:
                 keyless()
             else:
-                transaction = running()
+                transaction = cast("TimedTransaction", store())
                 prefix = transaction.prefix(key)
                 if transaction.head(prefix) is not None:
                     return
@@ -70,43 +64,30 @@ class DropDuplicates(Operator):
 
         if within is None:
             return run_unbounded
-        late = drop_late_records(self.store.name, context)
-        heads = DueHeads(
-            self.store.name, _delete_head, lambda head: None, _no_heads, self.closing, self.resumes(), self.ends()
-        )
-        open_for = within + grace + 1
-        settle = settle_heads(heads, running, node, context)
-        observe, wrap = observer(self.closing.watermark, settle)
+        open_for = within + self.grace_ms + 1
+        # At the end of a bounded run keys stay: more of their records may come in another run.
+        heads = DueHeads(self.store.name, _delete_head, self.closing)
+        clock = start_clock(self.store, self.grace_ms, heads, node, context)
+        admit, advance = clock.admit, clock.advance
 
         def run(value: Any, key: Any, timestamp: int, headers: Headers | None, *, _node: Node = node) -> None:
             if key is None:
                 keyless()
                 child(value, key, timestamp, headers)
                 return
-            checked_time(timestamp)
-            transaction = running()
-            now = transaction.clock
-            if by_partition and timestamp > now:
-                now = timestamp
-            if timestamp < now - grace:
-                late(value, key, timestamp, now - grace - timestamp, timestamp, timestamp + within)
-                late.leave_out(value, key, timestamp, headers)
+            transaction = admit(value, key, timestamp, headers)
+            if transaction is None:
                 return
             prefix = transaction.prefix(key)
             seen = transaction.head(prefix)
             first = seen is None or timestamp > seen + within
             if first:
                 transaction.set_head(prefix, timestamp, timestamp + open_for)
-            if by_partition:
-                transaction.advance(now)
-                if transaction.due_from <= now:
-                    settle(transaction)
-            else:
-                observe(transaction, timestamp)
+            advance(transaction, timestamp)
             if first:
                 child(value, key, timestamp, headers)
 
-        return wrap(run, node)
+        return clock.wrap(run, node)
 
     def describe(self) -> str:  # noqa: D102
         return "keys are kept for ever" if self.within_ms is None else f"within {self.within_ms} ms"
@@ -122,9 +103,7 @@ class DropDuplicates(Operator):
         return (self.store,)
 
     def watermarks(self) -> tuple[tuple[str, WatermarkStrategy], ...]:  # noqa: D102
-        if self.within_ms is None or self.closing.watermark is None:
-            return ()
-        return ((self.store.name, self.closing.watermark),)
+        return () if self.within_ms is None else self.closing.watermarks(self.store.name)
 
     def side_outputs(self) -> tuple[SideOutput, ...]:  # noqa: D102
         return () if self.within_ms is None else (LATE,)
@@ -138,8 +117,3 @@ class DropDuplicates(Operator):
 
 def _delete_head(transaction: TimedTransaction, prefix: bytes, head: Any, key: Any, clock: int) -> None:
     transaction.delete_head(prefix)
-
-
-def _no_heads(transaction: TimedTransaction) -> Iterator[tuple[int, bytes, Any]]:
-    """Yield nothing: at the end of a bounded run, keys stay, as more of their records may come in another run."""
-    return iter(())

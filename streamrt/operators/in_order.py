@@ -6,12 +6,11 @@ The head of a key is its deadline: the time of its earliest record, and the grac
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar
 
 from streamrt.common.copies import deep_copy
-from streamrt.operators.closing import Closing, DueHeads, checked_time, settle_heads
-from streamrt.operators.late import LATE, drop_late_records
-from streamrt.operators.observing import observer
+from streamrt.operators.closing import Closing, DueHeads, start_clock
+from streamrt.operators.late import LATE
 from streamrt.records import Headers
 from streamrt.state.journal import due
 from streamrt.state.spec import StoreSpec
@@ -45,10 +44,7 @@ class InOrder(Operator):
     closing: Closing
 
     def build(self, child: RecordHandler, node: Node, context: OperatorContext) -> RecordHandler:  # noqa: D102
-        store, grace, by_partition = context.store(self.store), self.grace_ms, self.closing.by_partition
-
-        def running() -> TimedTransaction:
-            return cast("TimedTransaction", store())
+        grace = self.grace_ms
 
         def close(transaction: TimedTransaction, prefix: bytes, head: Any, key: Any, clock: int) -> None:
             timelines, time = transaction.timelines, head - grace - 1
@@ -65,36 +61,22 @@ class InOrder(Operator):
                 deadline = following + grace + 1
                 transaction.set_head(prefix, deadline, deadline)
 
-        late = drop_late_records(self.store.name, context)
-        heads = DueHeads(
-            self.store.name, close, lambda head: None, _all_heads, self.closing, self.resumes(), self.ends()
-        )
-        settle = settle_heads(heads, running, node, context)
-        observe, wrap = observer(self.closing.watermark, settle)
+        heads = DueHeads(self.store.name, close, self.closing, _all_heads, ends=self.ends())
+        clock = start_clock(self.store, grace, heads, node, context)
+        admit, advance = clock.admit, clock.advance
 
         def run(value: Any, key: Any, timestamp: int, headers: Headers | None, *, _node: Node = node) -> None:
-            checked_time(timestamp)
-            transaction = running()
-            now = transaction.clock
-            if by_partition and timestamp > now:
-                now = timestamp
-            if timestamp < now - grace:
-                late(value, key, timestamp, now - grace - timestamp, timestamp, timestamp + 1)
-                late.leave_out(value, key, timestamp, headers)
+            transaction = admit(value, key, timestamp, headers)
+            if transaction is None:
                 return
             prefix = transaction.prefix(key)
             transaction.timelines.add(prefix, timestamp, [value, headers])
             head, deadline = transaction.head(prefix), timestamp + grace + 1
             if head is None or deadline < head:
                 transaction.set_head(prefix, deadline, deadline)
-            if not by_partition:
-                observe(transaction, timestamp)
-                return
-            transaction.advance(now)
-            if transaction.due_from <= now:
-                settle(transaction)
+            advance(transaction, timestamp)
 
-        return wrap(run, node)
+        return clock.wrap(run, node)
 
     def describe(self) -> str:  # noqa: D102
         return f"grace {self.grace_ms} ms"
@@ -119,7 +101,7 @@ class InOrder(Operator):
         return (self.store,)
 
     def watermarks(self) -> tuple[tuple[str, WatermarkStrategy], ...]:  # noqa: D102
-        return () if self.closing.watermark is None else ((self.store.name, self.closing.watermark),)
+        return self.closing.watermarks(self.store.name)
 
     def side_outputs(self) -> tuple[SideOutput, ...]:  # noqa: D102
         return (LATE,)

@@ -1,7 +1,8 @@
-"""The part of a record in event time: it moves the watermark of its partition, and with it the clock of a store.
+"""The part of a record in event time: it moves the clock of a store.
 
-The clock of a store that waits for all partitions is the lowest of the own watermark, which each record may move, and of what
-the other partitions have, which a tick reports. It thus moves between two records, and windows close there.
+The clock of a store by itself is the highest event time of its records. That of a store that waits for all partitions is the
+lowest of the own watermark, which each record may move, and of what the other partitions have, which a tick reports. It thus
+moves between two records, and windows close there.
 """
 
 from collections.abc import Callable
@@ -15,18 +16,28 @@ from streamrt.topology import Node, RecordHandler, WatermarkStrategy
 __all__ = ["Observe", "hear", "observer"]
 
 Observe = Callable[[TimedTransaction, int], None]
-"""Notes the timestamp of a record that was processed, and settles what is then due."""
+"""Moves the clock by the timestamp of a record that was processed, and settles what is then due."""
 
 
 def observer(
     strategy: WatermarkStrategy | None, settle: Callable[[TimedTransaction], None]
 ) -> tuple[Observe, Callable[[RecordHandler, Node], RecordHandler]]:
-    """Return the function that notes records, and one that wraps a record handler which calls it.
+    """Return the function by which records move the clock, and one that wraps a record handler which calls it.
 
     Args:
-        strategy: the watermark strategy; None if no record is noted.
+        strategy: the watermark strategy; None if the store has a clock by itself.
         settle: processes what is due at the clock of the store.
     """
+
+    def advance(transaction: TimedTransaction, timestamp: int) -> None:
+        clock = transaction.clock
+        if timestamp > clock:
+            transaction.clock = clock = timestamp
+        if transaction.due_from <= clock:
+            settle(transaction)
+
+    if strategy is None:
+        return advance, lambda handler, node: handler
 
     def observe(transaction: TimedTransaction, mark: int) -> None:
         observed = transaction.observed
@@ -44,8 +55,8 @@ def observer(
         # Event times begin at 0; out_of_orderness may be longer than the time since 0.
         observe(transaction, max(0, timestamp - lag))
 
-    lag = 0 if strategy is None else strategy.out_of_orderness_ms
-    if strategy is None or strategy.generator is None:
+    lag = strategy.out_of_orderness_ms
+    if strategy.generator is None:
         return observe_lagging if lag else observe, lambda handler, node: handler
     marks, mark = strategy.marks(), BEFORE_ALL
 

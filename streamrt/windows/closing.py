@@ -117,7 +117,7 @@ class TimeWindowOperator(WindowOperator):
     on_late: OnLate | None = None
 
     def watermarks(self) -> tuple[tuple[str, WatermarkStrategy], ...]:  # noqa: D102
-        return () if self.closing.watermark is None else ((self.store.name, self.closing.watermark),)
+        return self.closing.watermarks(self.store.name)
 
     def side_outputs(self) -> tuple[SideOutput, ...]:  # noqa: D102
         return (LATE,)
@@ -180,7 +180,7 @@ class TimeWindowOperator(WindowOperator):
         """
         return settle_heads(
             DueHeads(
-                self.store.name, close, self.closes_at, self._open_heads, self.closing, self.resumes(), self.ends()
+                self.store.name, close, self.closing, self._open_heads, self.closes_at, self.resumes(), self.ends()
             ),
             running,
             node,
@@ -208,7 +208,7 @@ class TimeWindowOperator(WindowOperator):
         close_key = self.key_closer(windows.close, node, context)
         no_key = log_no_key(self.store.name)
         by_key, by_partition = self.closing.by_key, self.closing.by_partition
-        observe, wrap = observer(self.closing.watermark, settle)
+        advance, wrap = observer(self.closing.watermark, settle)
 
         def run(value: Any, key: Any, timestamp: int, headers: Headers | None, *, _node: Node = node) -> None:
             if key is None:
@@ -228,12 +228,8 @@ class TimeWindowOperator(WindowOperator):
                 head = transaction.head(prefix)
                 if head is not None:
                     close_key(transaction, prefix, head, key, clock)
-            elif by_partition:
-                transaction.advance(clock)
-                if transaction.due_from <= clock:
-                    settle(transaction)
             else:
-                observe(transaction, timestamp)
+                advance(transaction, timestamp)
             for start, output in outputs:
                 child(output, key, start, None)
 

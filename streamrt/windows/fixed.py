@@ -95,7 +95,7 @@ class FixedWindow(TimeWindowOperator):
         no_key = log_no_key(self.store.name)
         plan, final = windows.plan, self.final
         by_key, by_partition = self.closing.by_key, self.closing.by_partition
-        observe, wrap = observer(self.closing.watermark, settle)
+        advance, wrap = observer(self.closing.watermark, settle)
         step, extract, output = plan.fold.step, plan.extract, windows.output
         duration, open_for = self.duration_ms, self.duration_ms + self.grace_ms
         # Most records only change the last window of their key.
@@ -153,14 +153,8 @@ class FixedWindow(TimeWindowOperator):
                 outputs = [] if final else [(start, output(start, start + duration, state, (), transaction))]
             else:
                 outputs = windows.update(transaction, prefix, head, value, key, timestamp, headers)
-            if by_partition:
-                if clock > transaction.clock:
-                    transaction.advance(clock)
-                if transaction.due_from <= clock:
-                    settle(transaction)
-            else:
-                observe(transaction, timestamp)
-                clock = transaction.clock
+            advance(transaction, timestamp)
+            clock = transaction.clock
             if final and outputs and transaction.due_from <= clock:
                 # The due windows of this key may still be open: emit them first.
                 head = transaction.head(prefix)

@@ -91,7 +91,7 @@ class MergedWindow(TimeWindowOperator):
                     due(transaction.journal, child)(output(plan, start, parts, transaction), key, max(start, 0), None)
 
         heads = DueHeads(
-            self.store.name, close, self.closes_at, self._heads_at_end, self.closing, self.resumes(), self.ends()
+            self.store.name, close, self.closing, self._heads_at_end, self.closes_at, self.resumes(), self.ends()
         )
         observe, wrap = observer(self.closing.watermark, settle_heads(heads, running, node, context))
 

@@ -4,14 +4,12 @@ For a number of records, the head of a key is the number of its records so far, 
 numbers in place of times, as `[event time, input]`. For a time, the head only has a deadline, and the timeline the inputs.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar, cast
 
 from streamrt.errors import ColumnTypeError
-from streamrt.operators.closing import Closing, DueHeads, checked_time, delete_expired, settle_heads
-from streamrt.operators.late import LATE, drop_late_records
-from streamrt.operators.observing import observer
+from streamrt.operators.closing import Closing, DueHeads, delete_expired, start_clock
+from streamrt.operators.late import LATE
 from streamrt.records import Headers
 from streamrt.state.spec import StoreSpec
 from streamrt.state.transactions.timed import TimedTransaction
@@ -109,17 +107,8 @@ class OverRange(Operator):
     ordered: bool = False
 
     def build(self, child: RecordHandler, node: Node, context: OperatorContext) -> RecordHandler:  # noqa: D102
-        store, span, grace, plan = (
-            context.store(self.store),
-            self.range_ms,
-            self.grace_ms,
-            self.aggregation.plan(keep_inputs=True),
-        )
-        by_partition, keep = self.closing.by_partition, span + grace
-        no_key = log_no_key(self.store.name)
-
-        def running() -> TimedTransaction:
-            return cast("TimedTransaction", store())
+        span, keep = self.range_ms, self.range_ms + self.grace_ms
+        plan, no_key = self.aggregation.plan(keep_inputs=True), log_no_key(self.store.name)
 
         def close(transaction: TimedTransaction, prefix: bytes, head: Any, key: Any, clock: int) -> None:
             deadline = delete_expired(transaction, prefix, keep, clock)
@@ -128,25 +117,15 @@ class OverRange(Operator):
             else:
                 transaction.set_head(prefix, head, deadline)
 
-        late = drop_late_records(self.store.name, context)
-        heads = DueHeads(
-            self.store.name, close, lambda head: None, _no_heads, self.closing, self.resumes(), self.ends()
-        )
-        settle = settle_heads(heads, running, node, context)
-        observe, wrap = observer(self.closing.watermark, settle)
+        clock = start_clock(self.store, self.grace_ms, DueHeads(self.store.name, close, self.closing), node, context)
+        admit, advance = clock.admit, clock.advance
 
         def run(value: Any, key: Any, timestamp: int, headers: Headers | None, *, _node: Node = node) -> None:
             if key is None:
                 no_key()
                 return
-            checked_time(timestamp)
-            transaction = running()
-            now = transaction.clock
-            if by_partition and timestamp > now:
-                now = timestamp
-            if timestamp < now - grace:
-                late(value, key, timestamp, now - grace - timestamp, max(timestamp - span, 0), timestamp)
-                late.leave_out(value, key, timestamp, headers)
+            transaction = admit(value, key, timestamp, headers)
+            if transaction is None:
                 return
             prefix, timelines = transaction.prefix(key), transaction.timelines
             timelines.add(prefix, timestamp, plan.input_of(value))
@@ -154,15 +133,10 @@ class OverRange(Operator):
             result = _add_columns(plan, value, found, transaction)
             if transaction.head(prefix) is None:
                 transaction.set_head(prefix, 1, timestamp + keep + 1)
-            if by_partition:
-                transaction.advance(now)
-                if transaction.due_from <= now:
-                    settle(transaction)
-            else:
-                observe(transaction, timestamp)
+            advance(transaction, timestamp)
             child(result, key, timestamp, headers)
 
-        return wrap(run, node)
+        return clock.wrap(run, node)
 
     def describe(self) -> str:  # noqa: D102
         return f"{self.range_ms} ms, {_names(self.aggregation)}"
@@ -178,7 +152,7 @@ class OverRange(Operator):
         return (self.store,)
 
     def watermarks(self) -> tuple[tuple[str, WatermarkStrategy], ...]:  # noqa: D102
-        return () if self.closing.watermark is None else ((self.store.name, self.closing.watermark),)
+        return self.closing.watermarks(self.store.name)
 
     def side_outputs(self) -> tuple[SideOutput, ...]:  # noqa: D102
         return () if self.ordered else (LATE,)
@@ -206,8 +180,3 @@ def _names(aggregation: Aggregation) -> str:
 
 def _keeps_columns(aggregation: Aggregation, columns: tuple[str, ...]) -> bool:
     return not any(name in columns for name, _ in (*aggregation.aggregators, *aggregation.collectors))
-
-
-def _no_heads(transaction: TimedTransaction) -> Iterator[tuple[int, bytes, Any]]:
-    """Yield nothing: at the end of a bounded run nothing is left to pass on."""
-    return iter(())

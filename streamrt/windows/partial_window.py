@@ -81,7 +81,7 @@ class PartialWindow(TimeWindowOperator):
         running = self.running(context)
         windows = _Parts(self, child, context)
         heads = DueHeads(
-            self.store.name, windows.close, self.closes_at, self._heads_at_end, self.closing, self.resumes(), True
+            self.store.name, windows.close, self.closing, self._heads_at_end, self.closes_at, self.resumes(), True
         )
         observe, wrap = observer(self.closing.watermark, settle_heads(heads, running, node, context))
         late = self.late_records(context)

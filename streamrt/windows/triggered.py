@@ -67,7 +67,7 @@ class TriggeredWindow(PaneRules, Operator):
         return (*super().keeps(), type(self.assigner).__name__, *numbers_of(self.assigner), *numbers_of(self), *kept)
 
     def watermarks(self) -> tuple[tuple[str, WatermarkStrategy], ...]:  # noqa: D102
-        return () if self.closing.watermark is None else ((self.store.name, self.closing.watermark),)
+        return self.closing.watermarks(self.store.name)
 
     def wall_clock_stores(self) -> tuple[str, ...]:
         """The store reports deadlines of both kinds."""

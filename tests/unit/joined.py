@@ -10,6 +10,7 @@ from streamrt import MessageContext, set_message_context
 from streamrt.joins import AsOfHow, IntervalHow
 from streamrt.joins.asof import AsOfJoin
 from streamrt.joins.interval import IntervalJoin
+from streamrt.joins.sides import Sides
 from streamrt.joins.stream import StreamJoin
 from streamrt.models import Headers, Tick
 from streamrt.operators.closing import Closing
@@ -279,7 +280,7 @@ def check_interval(seed: int, how: IntervalHow, folder: Path = Path("unused"), k
     rng = random.Random(seed)
     grace = rng.choice((0, 1, 5, 20, 1000))
     backward, forward = (min(grace, rng.choice((0, 0, 1, 3, 20, 100))) for _ in range(2))
-    joined = Joined(IntervalJoin(how, pair, grace, SPEC, backward, forward), folder, kind)
+    joined = Joined(IntervalJoin(Sides(how, pair, backward, forward), grace, SPEC), folder, kind)
     model = Model(grace)
     for number, sent in enumerate(records(rng, rng.randrange(2, 40))):
         found = joined.feed(sent.side, sent.value, sent.key, sent.timestamp, sent.headers)
@@ -294,7 +295,7 @@ def check_stream(seed: int, how: IntervalHow, folder: Path = Path("unused"), kin
     rng = random.Random(seed)
     grace = rng.choice((0, 1, 5, 20, 1000))
     backward, forward = (rng.choice((0, 0, 1, 3, 20, 100)) for _ in range(2))
-    joined = Joined(StreamJoin(how, pair, SPEC, backward, forward, grace, Closing("partition")), folder, kind)
+    joined = Joined(StreamJoin(Sides(how, pair, backward, forward), SPEC, grace, Closing("partition")), folder, kind)
     model = StreamModel(how, backward, forward, grace)
     for number, sent in enumerate(records(rng, rng.randrange(2, 40))):
         found = joined.feed(sent.side, sent.value, sent.key, sent.timestamp, sent.headers)

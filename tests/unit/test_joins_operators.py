@@ -14,6 +14,7 @@ from streamrt.joins.asof import AsOfJoin
 from streamrt.joins.interval import IntervalJoin
 from streamrt.joins.merging import merge_of
 from streamrt.joins.notes import Warnings
+from streamrt.joins.sides import Sides
 from streamrt.state import StorePartition
 from tests.unit.joined import SPEC, Joined, pair
 
@@ -27,7 +28,7 @@ def asof(how: Any = "inner", grace: int = 1_000, merge: Any = pair) -> Joined:
 def interval(
     how: Any = "inner", grace: int = 1_000, backward: int = 10, forward: int = 10, merge: Any = pair
 ) -> Joined:
-    return Joined(IntervalJoin(how, merge, grace, SPEC, backward, forward))
+    return Joined(IntervalJoin(Sides(how, merge, backward, forward), grace, SPEC))
 
 
 def values(outputs: list[Any]) -> list[Any]:
