@@ -236,6 +236,10 @@ class SideInput(BaseLookup[BaseField]):
 
 BID = ["auction", "bidder", "price", "date_time", "extra"]
 LONG = ["auction", "bidder", "price", "channel", "url", "date_time", "extra"]
+AUCTION = [
+    *("id", "item_name", "description", "initial_bid", "reserve", "expires", "seller", "category"),
+    *("date_time", "extra"),
+]
 WINDOW = 10_000
 HOUR = timedelta(hours=1)
 FILES = Path("nexmark-q10")
@@ -268,11 +272,6 @@ def add_bid(auction: Row, bid: Row) -> Row:
     """Return an auction with one of its bids."""
     offer = {"bidder": bid["bidder"], "price": bid["price"], "bid_time": bid["date_time"], "bid_extra": bid["extra"]}
     return {**auction, **offer}
-
-
-def best(one: Row, other: Row) -> Row:
-    """Return the one of two bids that wins: the higher one, or the earlier one of the same price."""
-    return max(one, other, key=lambda offer: (offer["price"], -offer["bid_time"]))
 
 
 RANKS: dict[str, Callable[[Row], bool]] = {
@@ -308,16 +307,6 @@ class UntilTheEnd(WindowAssigner):
         yield Window(value["date_time"], value["expires"] + 1)
 
 
-def highest(column: str) -> Callable[[Any, Any, list[Row]], Iterator[Row]]:
-    """Return a function of a window that passes on all rows with its highest value of a column."""
-
-    def choose(key: Any, ctx: Any, rows: list[Row]) -> Iterator[Row]:
-        top = max(row[column] for row in rows)
-        return (row for row in rows if row[column] == top)
-
-    return choose
-
-
 # -- Queries -----------------------------------------------------------------------------------------------------------
 
 
@@ -347,15 +336,15 @@ def q3(events: Events) -> StreamingDataFrame:
 def q4(events: Events) -> Table:
     """Average the final prices of each category."""
     bids = events.auctions.join(events.bids, within=(0, LONGEST), on_merge=add_bid)
-    finals = bids[bids["bid_time"] <= bids["expires"]].reduce(best).as_table()
+    finals = bids[bids["bid_time"] <= bids["expires"]].top(1, by="price")
     return finals.group_by("category").agg(average=Mean("price"))
 
 
 def q5(events: Events) -> StreamingDataFrame:
     """Find the auctions with the most bids in the last ten seconds, every two seconds."""
     windows = events.bids.hopping_window(WINDOW, 2_000).agg(auction=First("auction"), num=Count()).final()
-    together = windows.group_by(lambda window: 0, name="all").tumbling_window(2_000)
-    return together.process(highest("num")).final()[["auction", "num", "start"]]
+    best = windows.group_by("start").tumbling_window(2_000).top(1, by="num", method="rank").final()
+    return best[["auction", "num", "start"]]
 
 
 def q6(events: Events) -> StreamingDataFrame:
@@ -369,9 +358,9 @@ def q6(events: Events) -> StreamingDataFrame:
 
 def q7(events: Events) -> StreamingDataFrame:
     """Find the highest bids of each ten seconds."""
-    best = events.bids.tumbling_window(WINDOW).process(highest("price")).final()
-    together = best.group_by(lambda bid: 0, name="all").tumbling_window(WINDOW)
-    return together.process(highest("price")).final()[["auction", "price", "bidder", "date_time", "extra"]]
+    of_auctions = events.bids.tumbling_window(WINDOW).top(1, by="price", method="rank").final()[[*BID, "start"]]
+    best = of_auctions.group_by("start").tumbling_window(WINDOW).top(1, by="price", method="rank").final()
+    return best[["auction", "price", "bidder", "date_time", "extra"]]
 
 
 def q8(events: Events) -> StreamingDataFrame:
@@ -384,7 +373,8 @@ def q8(events: Events) -> StreamingDataFrame:
 def q9(events: Events) -> Table:
     """Find the bid that wins each auction."""
     bids = events.auctions.join(events.bids, within=(0, LONGEST), on_merge=add_bid)
-    return bids[bids["bid_time"] <= bids["expires"]].reduce(best).as_table()
+    best = bids[bids["bid_time"] <= bids["expires"]].top(1, by=["price", "bid_time"], descending=[True, False])
+    return best[[*AUCTION, "bidder", "price", "bid_time", "bid_extra"]]
 
 
 def q10(events: Events) -> StreamingDataFrame:
@@ -444,8 +434,8 @@ def q18(events: Events) -> Table:
 
 def q19(events: Events) -> Table:
     """Keep the ten highest bids on each auction, of equal ones the earlier ones."""
-    bids = events.bids[LONG].apply(lambda bid: {**bid, "age": -bid["date_time"]}).group_by("auction")
-    return bids.top(10, by=["price", "age"], rank="rank_number")[[*LONG, "rank_number"]]
+    bids = events.bids[LONG].group_by("auction")
+    return bids.top(10, by=["price", "date_time"], descending=[True, False], rank="rank_number")
 
 
 def q20(events: Events) -> StreamingDataFrame:

@@ -21,17 +21,20 @@ Numbers are big-endian, with 2**63 added if they may be negative. The **class** 
 of the exact decimal form, without zeros at the end, each as its character; below 0, all bytes are subtracted from 0xFF.
 Inside lists, 0x00 is written as `00 FF`, an item ends with `00 01`, and the list with `00 00`: so a shorter one is before a
 longer one.
+
+The columns of a row, each in its direction, are written one after the other: 0x01 and the value, ended as an item, or 0x02
+for None. If the direction is descending, all bytes of the item are subtracted from 0xFF.
 """
 
 import datetime
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from decimal import Decimal
 from typing import Any, Final
 
 from streamrt.errors import SerializationError
 
-__all__ = ["order_bytes"]
+__all__ = ["order_bytes", "order_columns"]
 
 _BIAS: Final = 1 << 63
 _INVERT: Final = bytes(range(255, -1, -1))
@@ -64,6 +67,34 @@ def order_bytes(value: Any) -> bytes:
                 return writer(value)
         raise SerializationError(f"a value of type {kind.__name__} cannot be compared with others")
     return write(value)
+
+
+def order_columns(columns: Iterable[tuple[Any, bool]]) -> bytes:
+    """Return bytes that are ordered by several columns, the first one first. None comes last, in both directions.
+
+    Args:
+        columns: the value of each column, and whether it is descending.
+
+    Raises:
+        SerializationError: if a value has a type that is not ordered.
+
+    Example:
+        >>> rows = [(5, 1), (None, 0), (7, 2), (7, 1)]
+        >>> sorted(rows, key=lambda row: order_columns([(row[0], True), (row[1], False)]))
+        [(7, 1), (7, 2), (5, 1), (None, 0)]
+    """
+    return b"".join(_write_column(value, descending) for value, descending in columns)
+
+
+def _write_column(value: Any, descending: bool) -> bytes:
+    if value is None:
+        return b"\x02"
+    item = _end_item(order_bytes(value))
+    return b"\x01" + (item.translate(_INVERT) if descending else item)
+
+
+def _end_item(item: bytes) -> bytes:
+    return item.replace(b"\x00", b"\x00\xff") + b"\x00\x01"
 
 
 def _write_int(value: int) -> bytes:
@@ -119,8 +150,7 @@ def _write_time(value: datetime.time) -> bytes:
 
 
 def _write_items(items: list[bytes]) -> bytes:
-    ended = (item.replace(b"\x00", b"\x00\xff") + b"\x00\x01" for item in items)
-    return b"".join(ended) + b"\x00\x00"
+    return b"".join(map(_end_item, items)) + b"\x00\x00"
 
 
 def _write_dict(value: dict[Any, Any]) -> bytes:

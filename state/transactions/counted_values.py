@@ -9,6 +9,8 @@ The cached part of a set passes to the next transaction. A set that is complete 
 """
 
 from collections.abc import Callable, Iterator
+from heapq import merge
+from operator import itemgetter
 from typing import Any, Final
 
 import orjson
@@ -197,19 +199,22 @@ class CountedValues:
         return cached, each.values[cached][1]  # type: ignore[index]  # it is in the set
 
     def items(self, prefix: bytes, number: int) -> Iterator[tuple[bytes, int, Cell]]:
-        """Yield bytes, count and cell of all values of a set in their order. It must not be changed meanwhile."""
+        """Yield bytes, count and cell of all values of a set in their order. It must not be changed meanwhile.
+
+        What is not taken from the iterator is not read.
+        """
         each = self._find(prefix, number)
+        values, start = each.values, len(each.base)
+        cached = ((value, *values[value]) for value in each.order())  # type: ignore[misc]  # it is in the set
         if each.complete:
-            for value in each.order():
-                yield value, *each.values[value]  # type: ignore[misc]  # it is in the set
+            yield from cached
             return
-        found = {value: each.values[value] for value in each.order()}
-        for key, data in self._partition.scan(each.base, following(each.base)):
-            value = key[len(each.base) :]
-            if value not in each.written:
-                found[value] = _decode(data)
-        for value in sorted(found):
-            yield value, *found[value]  # type: ignore[misc]  # it is in the set
+        scan = self._partition.scan(each.base, following(each.base))
+        yield from merge(
+            cached,
+            ((key[start:], *_decode(data)) for key, data in scan if key[start:] not in values),
+            key=itemgetter(0),
+        )
 
     def merge(self, prefix: bytes, into: int, number: int) -> int:
         """Add the values of a set to another one of the same record key, and delete it.

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
-from streamrt.arguments import checked
 from streamrt.dataframe.branch import Branch
-from streamrt.dataframe.grouping import Nulls, add_null_group, column_list, make_grouping
+from streamrt.dataframe.grouping import Nulls, add_null_group, make_grouping
+from streamrt.dataframe.ranking import make_ranking
 from streamrt.errors import ArgumentTypeError
 from streamrt.operators.functions import require_name
 from streamrt.operators.group_by import ColumnKey, ColumnsKey, NullGroup
+from streamrt.operators.ranking import Ranking, RankMethod
 from streamrt.relations import ExactDeserializer, ExactSerializer, GroupAggregate, Regroup, TopRows
 from streamrt.state.transactions.timed import TimedTransaction
 from streamrt.windows.aggregation import Aggregation
@@ -66,19 +67,22 @@ class GroupedTable(Generic[T]):
         n: int,
         by: str | list[str],
         *,
-        descending: bool = True,
+        descending: bool | list[bool] = True,
+        method: RankMethod = "row_number",
         rank: str = "rank",
         name: str | None = None,
     ) -> T:
         """Keep the first n of the present rows of each group in the order of columns: a table with a row for each rank.
 
         As `StreamingDataFrame.top`, for rows that change: a row that is deleted, or gets another place, makes room for the
-        next one. So the state holds all rows of a group, and each change reads them: for groups of some thousand rows.
+        next one. So the state holds all rows of a group, in their order; a change reads those that have a rank. The order of
+        rows with equal values depends on the rows only.
 
         Args:
-            n: number of rows of each group.
+            n: number of rows of each group, or highest rank.
             by: the column by which rows are ordered, or a list of columns, the first one first.
-            descending: whether the highest values come first.
+            descending: whether the highest values come first; for several columns, one for all or a list.
+            method: how rows with equal values are ranked; see `StreamingDataFrame.top`.
             rank: name of the column of the rank.
             name: part of the name of the store; required for a second `top` of the same groups.
 
@@ -93,8 +97,9 @@ class GroupedTable(Generic[T]):
             app.table("shop.customers").group_by("country").top(3, by="revenue").to_table("shop.best_customers")
             ```
         """
-        branch = add_top(self._branch, n, by, descending, rank, name, len(self._columns), retracts=True)
-        return self._make_table(branch, (*self._columns, rank))
+        ranking = make_ranking(n, by, descending, method, rank)
+        branch = add_top(self._branch, ranking, name, len(self._columns), retracts=True)
+        return self._make_table(branch, (*self._columns, *ranking.rank_columns))
 
 
 def regroup(
@@ -148,40 +153,21 @@ def add_aggregate(
     return branch.add(operator).of_tables()
 
 
-def add_top(
-    branch: Branch,
-    n: int,
-    by: Any,
-    descending: bool,
-    rank: str,
-    name: str | None,
-    columns: int,
-    *,
-    retracts: bool,
-) -> Branch:
+def add_top(branch: Branch, ranking: Ranking, name: str | None, columns: int, *, retracts: bool) -> Branch:
     """Add the first rows of each key, and return the position of their changes.
 
     Args:
         branch: position of the values, or with `retracts` of the changes.
-        n: number of rows.
-        by: column or columns.
-        descending: whether the highest values come first.
-        rank: name of the column of the rank.
+        ranking: which rows are the first ones.
         name: part of the name of the store.
         columns: number of columns of the key.
         retracts: whether rows may be taken back.
 
     Raises:
-        InvalidOperationError: if an argument cannot be used, or the frame has another `top` with the same store.
+        InvalidOperationError: if the frame has another `top` with the same store.
     """
-    checked("top(n)", n, int, "a number of rows, at least 1", lambda count: count >= 1)
-    if not isinstance(by, str | list | tuple):
-        raise ArgumentTypeError(f"top(by=...) takes the name of a column or a list of names, got {type(by).__name__}")
-    order = column_list("top(by=...)", [by] if isinstance(by, str) else by)
-    checked("top(descending=...)", descending, bool, "True or False")
-    checked("top(rank=...)", rank, str, "the name of a column", bool)
     require_name("top", name)
     own = "top" if name is None else f"top_{name}"
     store = branch.own_store(own, "top()", "top(..., name='...')")
-    operator = TopRows(branch.store(store, TimedTransaction), n, order, descending, rank, columns, retracts)
+    operator = TopRows(branch.store(store, TimedTransaction), ranking, columns, retracts)
     return branch.add(operator).of_tables().rekeyed(own)

@@ -10,10 +10,12 @@ from datetime import timedelta
 from typing import Any, Generic, TypeVar, cast
 
 from streamrt.dataframe.clocks import Clock, WindowClock
+from streamrt.dataframe.ranking import make_ranking
 from streamrt.dataframe.triggering import at_end, each_record, triggered, with_function, with_trigger
 from streamrt.dataframe.unfinished import NOT_EMITTED, AddWindow, refuse_use_as_frame
 from streamrt.dataframe.whole_windows import WholeWindow, make_partial_window
 from streamrt.errors import ArgumentValueError, InvalidOperationError, argument_error
+from streamrt.operators.ranking import RankMethod
 from streamrt.topology import WhenAllIdle
 from streamrt.windows import (
     Aggregator,
@@ -35,6 +37,7 @@ from streamrt.windows.closing import TimeWindowOperator, WindowOperator
 from streamrt.windows.evictors import Evictor
 from streamrt.windows.functions import WindowFunction
 from streamrt.windows.session import DynamicSessionWindow, SessionWindow
+from streamrt.windows.top import RankedRows, TopValues
 from streamrt.windows.triggered import TriggeredWindow
 from streamrt.windows.triggers import Trigger
 
@@ -237,6 +240,40 @@ class TimeWindowDefinition(_Definition[F, "TimeWindow[F]"], Generic[F]):
         parts = make_partial_window(cast("TimeWindowOperator", self._template), Aggregation.named(**aggregations))
         return WholeWindow(self._add_window, f"{self._store}_all", parts)
 
+    def top(
+        self,
+        n: int,
+        by: str | list[str],
+        *,
+        descending: bool | list[bool] = True,
+        method: RankMethod = "row_number",
+        rank: str = "rank",
+    ) -> AssignedWindow[F]:
+        """Keep the first n values of each window in the order of columns.
+
+        When the window is emitted, each of them goes on with its rank, in the order of ranks. It also has the columns `start`
+        and `end` of the window, unless it is the result of another window and has them already. Values of None are skipped.
+        The state has only values with a rank, and is deleted with the window.
+
+        Args:
+            n: number of values of each window, or highest rank.
+            by: the column by which values are ordered, or a list of columns, the first one first. None comes last.
+            descending: whether the highest values come first; for several columns, one for all or a list.
+            method: how equal values are ranked: "row_number", "rank" or "dense_rank"; see `StreamingDataFrame.top`.
+            rank: name of the column of the rank.
+
+        Raises:
+            InvalidOperationError: if an argument cannot be used, or this kind of window does not go with it.
+
+        Example:
+            ```python
+            counts = bids.tumbling_window(60_000).agg(auction=First("auction"), bids=Count()).final()
+            counts.group_by("start").tumbling_window(60_000).top(3, by="bids", method="rank").final()
+            ```
+        """
+        ranking = make_ranking(n, by, descending, method, rank)
+        return self._make_window(Aggregation.of(TopValues(ranking)), "top").process(RankedRows(ranking))
+
     def _make_window(self, aggregation: Aggregation, suffix: str | None) -> TimeWindow[F]:
         template = cast("TimeWindowOperator", self._template)
         if isinstance(template, SessionWindow | DynamicSessionWindow) and (names := aggregation.unmergeable()):
@@ -272,6 +309,19 @@ class AssignedWindowDefinition(_Definition[F, "AssignedWindow[F]"], Generic[F]):
         """Call a function with all records of a window when it is emitted; as for `TimeWindowDefinition`."""
         template = with_function(cast("TriggeredWindow", self._template), function)
         return AssignedWindow(self._add_window, f"{self._store}_process", template)
+
+    def top(
+        self,
+        n: int,
+        by: str | list[str],
+        *,
+        descending: bool | list[bool] = True,
+        method: RankMethod = "row_number",
+        rank: str = "rank",
+    ) -> AssignedWindow[F]:
+        """Keep the first n values of each window in the order of columns; as for `TimeWindowDefinition`."""
+        ranking = make_ranking(n, by, descending, method, rank)
+        return self._make_window(Aggregation.of(TopValues(ranking)), "top").process(RankedRows(ranking))
 
     def _make_window(self, aggregation: Aggregation, suffix: str | None) -> AssignedWindow[F]:
         store = self._store if suffix is None else f"{self._store}_{suffix}"

@@ -1,107 +1,149 @@
-"""`top`: the first rows of each group in an order, as a table by group and rank."""
+"""`top`: the first rows of each group in an order, as a table by group and rank.
 
-from collections.abc import Sequence
+The rows of a group are a set of counted values, in their order: the bytes of the columns that order them, and then
+
+- of a stream, the number of the row in its group (8 bytes, big-endian): equal rows keep the order of their arrival;
+- of a table, a digest of the row (16 bytes): the order of equal rows depends on nothing but the rows.
+
+The cell of a value is the row. The head of a group is `[set, number, bound]`: the number of the set, that of the next row of
+a stream, and bytes in hexadecimal above which rows have no rank; None as long as there are fewer rows than ranks. So a row
+that gets no rank is recognized without the others.
+"""
+
 from dataclasses import dataclass
-from typing import Any, ClassVar, cast
+from hashlib import blake2b
+from itertools import chain
+from typing import Any, ClassVar, Final, cast
 
-from streamrt.common.copies import deep_copy
-from streamrt.errors import ColumnTypeError, ConfigurationError
 from streamrt.joins.notes import Warnings
-from streamrt.operators.columns import column_of
+from streamrt.operators.ranking import Ranking
 from streamrt.records import Headers
 from streamrt.relations.change import make_pass_on
 from streamrt.relations.group_aggregate import SKIPPED, is_null_group
 from streamrt.state.encoding import dumps_exact
 from streamrt.state.spec import StoreSpec
-from streamrt.state.transactions.timed import NEVER, TimedTransaction
+from streamrt.state.transactions.timed import TimedTransaction
 from streamrt.topology import Node, Operator, OperatorContext, RecordHandler
-from streamrt.topology.node import numbers_of
 
-__all__ = ["TopRows", "sort_rows"]
+__all__ = ["TopRows"]
 
-Numbered = tuple[int, Any]
-"""A row with its number: that of its arrival in its group."""
+_NUMBER_BYTES: Final = 8
+_DIGEST_BYTES: Final = 16
+
+Places = dict[tuple[int, int], tuple[bytes, Any]]
+"""By rank and number in the rank, the bytes and the cell of the row."""
 
 
 @dataclass(frozen=True)
 class TopRows(Operator):
     """Keeps the first rows of each group in an order, and passes on which row each rank has, when that changes.
 
-    The timeline of a group has its rows, with their numbers in place of times, and its head the next number. Of a stream, to
-    which rows are only added, those are enough that have a rank; of a table, whose rows may be taken back, all are kept.
-    Records without a key are skipped.
+    Of a stream, to which rows are only added, those are enough that have a rank; of a table, whose rows may be taken back,
+    all are kept. A change reads the rows that have a rank, and the next one, unless it concerns other rows only. Records
+    without a key are skipped.
 
     Attributes:
         store: the store of the rows.
-        count: number of ranks.
-        by: the columns by which rows are ordered, the first one first.
-        descending: whether the highest values come first. None comes last, in both directions.
-        rank: name of the column of the rank, from 1.
+        ranking: which rows are the first ones.
         columns: number of columns of which the key of a group is made: a key of several is a list.
         retracts: whether values are the former and the present row of a change.
 
     Example:
         >>> store = StoreSpec("top", transaction=TimedTransaction)
-        >>> TopRows(store, 10, ("price",), True, "rank", 1).describe()
-        '10 by price, descending'
+        >>> TopRows(store, Ranking(10, ("price",), (True,), "row_number", "rank"), 1).describe()
+        '10 by price descending, row_number'
     """
 
     name: ClassVar[str] = "top"
     regroups: ClassVar[bool] = True
     store: StoreSpec
-    count: int
-    by: tuple[str, ...]
-    descending: bool
-    rank: str
+    ranking: Ranking
     columns: int
     retracts: bool = False
 
     def build(self, child: RecordHandler, node: Node, context: OperatorContext) -> RecordHandler:  # noqa: D102
-        store, count, by, descending = context.store(self.store), self.count, self.by, self.descending
-        several, rank, retracts = self.columns > 1, self.rank, self.retracts
+        store, ranking, retracts = context.store(self.store), self.ranking, self.retracts
+        order_of, several, has_ties = ranking.make_order(), self.columns > 1, ranking.has_ties
+        tail = _DIGEST_BYTES if retracts else _NUMBER_BYTES
         pass_on = make_pass_on(child, context, node)
         keyless = Warnings(SKIPPED, node)
+
+        def data_of(row: Any, number: int) -> bytes:
+            """Return the bytes of a row."""
+            last = _digest(row) if retracts else number.to_bytes(_NUMBER_BYTES, "big")
+            return order_of(row) + last
+
+        def read_places(transaction: TimedTransaction, prefix: bytes, number: int) -> Places:
+            """Return the rows that have a rank, in order."""
+            rows = (
+                (data[:-tail], (data, cell))
+                for data, count, cell in transaction.counted.items(prefix, number)
+                for _ in range(count)
+            )
+            return {(rank, tie): row for rank, tie, row in ranking.rank_rows(rows)}
+
+        def bound_of(places: Places) -> str | None:
+            """Return the bytes above which rows have no rank."""
+            last = next(reversed(places))
+            if not ranking.is_full(*last):
+                return None
+            data = places[last][0]
+            # A row that is equal to the last one has a rank as well.
+            return (data[:-tail] + b"\xff" * (tail + 1) if has_ties else data).hex()
 
         def run(value: Any, key: Any, timestamp: int, headers: Headers | None, *, _node: Node = node) -> None:
             if key is None:
                 keyless.note()
                 return
             transaction = cast("TimedTransaction", store())
-            prefix, timelines = transaction.prefix(key), transaction.timelines
-            rows = timelines.items(prefix, 0, NEVER)
-            number = transaction.head(prefix) or 0
+            prefix, sets = transaction.prefix(key), transaction.counted
             former, present = value if retracts else (None, value)
-            before = sort_rows(rows, by, descending)
-            taken = None if former is None else _find_row(rows, former)
-            left = before if taken is None else [row for row in before if row[0] != taken]
-            after = left
             if present is not None:
-                _check_row(present, rank)
-                after = sort_rows([*left, (number, present)], by, descending)
+                ranking.check_row(present)
+            head = transaction.head(prefix)
+            number, arrived, bound = (sets.create(prefix), 0, None) if head is None else head
+            gone = None if former is None else data_of(former, 0)
+            added = None if present is None else data_of(present, arrived)
+            if bound is not None:
+                above = bytes.fromhex(bound)
+                if (gone is None or gone > above) and (added is None or added > above):
+                    if added is not None:
+                        ranking.check_order(present, added, above)
+                    if retracts:
+                        _replace(transaction, prefix, number, gone, added, present)
+                    return
             # Nothing is stored before: what cannot be ordered leaves the rows as they were.
-            dropped = [] if retracts else after[count:]
-            for gone in (*(row[0] for row in dropped), *(() if taken is None else (taken,))):
-                if gone != number:
-                    timelines.delete(prefix, gone, gone + 1)
-            if present is not None and all(row[0] != number for row in dropped):
-                timelines.add(prefix, number, present)
-                transaction.set_head(prefix, number + 1)
-            elif not after:
+            before = read_places(transaction, prefix, number)
+            if before and present is not None:
+                ranking.check_types(present, transaction.unpack(before[1, 1][1]))
+            repeated = _replace(transaction, prefix, number, gone, added, present)
+            after = read_places(transaction, prefix, number)
+            if not retracts:
+                kept = {data for data, _ in after.values()}
+                for data in chain((data for data, _ in before.values()), () if added is None else (added,)):
+                    if data not in kept:
+                        sets.take(prefix, number, data)
+            if after:
+                transaction.set_head(prefix, [number, arrived + (not retracts), bound_of(after)])
+            else:
                 transaction.delete_head(prefix)
-            for place in range(min(count, max(len(before), len(after)))):
-                old, new = (each[place] if place < len(each) else None for each in (before, after))
-                if old is None or new is None or old[0] != new[0]:
-                    ranked = [*key, place + 1] if several or is_null_group(key) else [key, place + 1]
-                    pass_on(_add_rank(old, rank, place), _add_rank(new, rank, place), ranked, timestamp, headers)
+            for place in sorted(before.keys() | after.keys()):
+                old, new = before.get(place), after.get(place)
+                if repeated or old is None or new is None or old[0] != new[0]:
+                    rows = [None if row is None else transaction.unpack(row[1]) for row in (old, new)]
+                    ranked = [None if row is None else ranking.add_rank(row, *place) for row in rows]
+                    ranks = place if has_ties else place[:1]
+                    group = key if several or is_null_group(key) else [key]
+                    pass_on(ranked[0], ranked[1], [*group, *ranks], timestamp, headers)
 
         return run
 
     def describe(self) -> str:  # noqa: D102
-        return f"{self.count} by {', '.join(self.by)}, {'descending' if self.descending else 'ascending'}"
+        return self.ranking.describe()
 
     def keeps(self) -> tuple[str, ...]:
         """Return how many rows are kept, in which order, and whether they may be taken back."""
-        return (*super().keeps(), *numbers_of(self), self.describe(), *(("of rows",) if self.retracts else ()))
+        return (*super().keeps(), self.describe(), *(("of rows",) if self.retracts else ()))
 
     def multiplies_records(self) -> bool:
         """A row that gets a rank changes those after it."""
@@ -111,47 +153,25 @@ class TopRows(Operator):
         return (self.store,)
 
 
-def sort_rows(rows: Sequence[Numbered], by: tuple[str, ...], descending: bool) -> list[Numbered]:
-    """Return numbered rows in the order of columns; equal ones keep theirs. None comes last.
+def _replace(
+    transaction: TimedTransaction, prefix: bytes, number: int, gone: bytes | None, added: bytes | None, row: Any
+) -> bool:
+    """Replace a row of a set by another one; return whether that has been done before, as may be at least once.
 
     Args:
-        rows: the rows.
-        by: the columns, the first one first.
-        descending: whether the highest values come first.
-
-    Raises:
-        MissingColumnError: if a row has not got a column.
-
-    Example:
-        >>> sort_rows([(0, {"a": 1}), (1, {"a": None}), (2, {"a": 5})], ("a",), True)
-        [(2, {'a': 5}), (0, {'a': 1}), (1, {'a': None})]
+        transaction: the running transaction.
+        prefix: the key of the group.
+        number: the number of the set.
+        gone: the bytes of the row that is taken out; None for none.
+        added: the bytes of the row that is added; None for none.
+        row: the row that is added.
     """
-    ordered = list(rows)
-    for column in reversed(by):
-        values = [(column_of(row, column), (number, row)) for number, row in ordered]
-        known = sorted((each for each in values if each[0] is not None), key=_first, reverse=descending)
-        ordered = [row for _, row in known] + [row for value, row in values if value is None]
-    return ordered
+    sets = transaction.counted
+    missing = gone is not None and sets.take(prefix, number, gone) is None
+    if added is not None and sets.add(prefix, number, added, 1, transaction.pack(row)) > 1 and missing:
+        sets.take(prefix, number, added)
+    return missing
 
 
-def _first(pair: tuple[Any, Any]) -> Any:
-    return pair[0]
-
-
-def _find_row(rows: Sequence[Numbered], row: Any) -> int | None:
-    """Return the number of the first row that equals another one; None if none does, as after a state that was lost."""
-    exact = dumps_exact(row)
-    return next((number for number, each in rows if each == row and dumps_exact(each) == exact), None)
-
-
-def _check_row(row: Any, rank: str) -> None:
-    if not isinstance(row, dict):
-        raise ColumnTypeError(f"top() orders values that are dicts by their columns, got {type(row).__name__}")
-    if rank in row:
-        raise ConfigurationError(
-            f"top() adds the column {rank!r}, which the values already have: choose another name, top(..., rank='...')"
-        )
-
-
-def _add_rank(row: Numbered | None, rank: str, place: int) -> dict[str, Any] | None:
-    return None if row is None else {**deep_copy(row[1]), rank: place + 1}
+def _digest(row: Any) -> bytes:
+    return blake2b(dumps_exact(row), digest_size=_DIGEST_BYTES).digest()
