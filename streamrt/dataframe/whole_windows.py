@@ -11,7 +11,6 @@ from streamrt.dataframe.clocks import Clock, WindowClock
 from streamrt.dataframe.unfinished import NOT_EMITTED, AddWindow, refuse_use_as_frame
 from streamrt.errors import ArgumentValueError, InvalidOperationError
 from streamrt.operators.group_by import Repartition
-from streamrt.relations import ExactDeserializer, ExactSerializer
 from streamrt.relations.partial_aggregate import WholeKey
 from streamrt.state.transactions.timed import TimedTransaction
 from streamrt.topics.durations import milliseconds
@@ -167,14 +166,7 @@ def add_whole_window(branch: Branch, name: str, parts: PartialWindow, clock: Win
     if not parts.final:
         timer = branch.store(branch.own_store(f"{name}_timer", what, cure), TimedTransaction)
     sending = branch.add(replace(parts, store=store, timer=timer))
-    topic = branch.topic_manager.repartition_topic(
-        name,
-        branch.stream_id,
-        value_deserializer=ExactDeserializer(),
-        key_deserializer="str",
-        value_serializer=ExactSerializer(),
-        key_serializer="str",
-    )
+    topic = branch.exact_topic(name, key_deserializer="str", key_serializer="str")
     merging = sending.exchange(Repartition(topic, WholeKey(), name), name)
     store = merging.store(merging.own_store(name, what, cure), TimedTransaction)
     return merging.add(replace(MergedWindow.of(parts), store=store)).with_sides_of(sending)

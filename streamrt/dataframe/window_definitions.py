@@ -286,7 +286,9 @@ class TimeWindowDefinition(_Definition[F, "TimeWindow[F]"], Generic[F]):
         return TimeWindow(self._add_window, store, replace(template, aggregation=aggregation))
 
 
-@refuse_use_as_frame(_NOT_DEFINED, {**dict.fromkeys(("process", "trigger"), _NOT_COUNTED), "agg_all": _NO_WHOLE_COUNT})
+@refuse_use_as_frame(
+    _NOT_DEFINED, {**dict.fromkeys(("process", "top", "trigger"), _NOT_COUNTED), "agg_all": _NO_WHOLE_COUNT}
+)
 class CountWindowDefinition(_Definition[F, "CountWindow[F]"], Generic[F]):
     """A window of a number of records. Next, say what to compute. Each method returns a `CountWindow`.
 

@@ -92,10 +92,10 @@ class Ranking:
         return {**row, **dict(zip(self.rank_columns, (rank, tie), strict=False))}
 
     def check_row(self, row: Any) -> None:
-        """Refuse a row that has no columns, or one that a rank would replace.
+        """Refuse a row without columns, or with one that a rank would replace.
 
         Raises:
-            ColumnTypeError: if it is no dict.
+            ColumnTypeError: if it is not a dict.
             ConfigurationError: if it has a column of the rank.
         """
         if not isinstance(row, dict):
