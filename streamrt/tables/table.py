@@ -171,16 +171,18 @@ class Table:
         """Return a new writer of rows; use it in a with statement, or close it.
 
         Args:
-            columns: names, or numbers from 0, of the columns that rows give, in their order. Others get their default, or
-                null. By default, rows give all columns.
+            columns: names, or numbers from 0, of the columns that rows give, in their order. By default, rows give all
+                columns. Others get their default, or null; in a maintained table, they stay as they are.
             id: name of the writer. Its rows are in transactions, which `checkpoint` commits together with a state. One
                 process at a time may use an id: a new writer with it aborts what the former one has not committed.
             options: `assigner`, which is "sticky" (several rows after each other go to one partition) or "round-robin", for
                 tables without a key; and producer options of librdkafka.
 
         Raises:
-            InvalidOperationError: if the table is in another system, or `columns` leave some out and it has a primary key.
-            SchemaError: if the table has no schema, or `columns` do not fit it.
+            InvalidOperationError: if the table is in another system, or `columns` leave some out and it has a primary key,
+                and is not maintained.
+            SchemaError: if the table has no schema, or `columns` do not fit it or the rules of the table.
+            TopicConfigurationError: if the topic with the requests of a maintained table has other partitions.
             ConfigurationError: if an option cannot be used.
             TopicNotFoundError: if the topic does not exist.
             TransactionError: if the id could not be acquired.
@@ -509,7 +511,8 @@ class Table:
 
         Raises:
             SchemaMismatchError: if it is not a key of the table; the message names the column.
-            LookupTimeoutError: if the copy is not up to date in time; it reads on, so that a later call may succeed.
+            LookupTimeoutError: if the copy is not up to date in time, or requests to a maintained table are not merged; it
+                reads on, so that a later call may succeed.
             StaleTokenError: if the topic was deleted and created again since the token was made.
             SerializationError: if the record is not a row of the table.
             TopicNotFoundError: if the topic does not exist.

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from streamrt.errors import LookupTimeoutError
 from streamrt.records import TopicPartition
 from streamrt.tables import Aggregate, Catalog
 from tests.command_line import streamrt
@@ -41,7 +42,14 @@ def test_requests_of_several_writers(kafka: Kafka, tmp_path: Path, guarantee: st
                         whole.upsert({"k": k, "total": number, "last": f"run {run}"})
                     else:
                         partial.upsert({"k": k, "total": number})
+                token = whole.flush() | partial.flush()
+            with pytest.raises(LookupTimeoutError, match="wait to be merged"):
+                table.get(1, after=token, timeout=0.5)
             maintain()
+            assert [usage.kind for usage in table.usages()] == ["maintains"]
+            row = table.get(1, after=token)
+            assert row is not None
+            assert row["total"] == expected[1]
             rows = {row["k"]: row for row in table.scan().to_arrow().to_pylist()}
             assert {k: row["total"] for k, row in rows.items()} == expected
             assert {row["last"] for k, row in rows.items() if k % 2} == {f"run {run}"}

@@ -213,6 +213,10 @@ def test_topics_of_maintained_tables(catalog: Catalog) -> None:
     }
     assert settings[topics[2]] == {"cleanup.policy": "delete", "max.message.bytes": "2000000"}
     assert {config.num_partitions for config in found.values() if config is not None} == {3}
+    catalog.alter_table("customers", config={"max.message.bytes": "3000000", "segment.ms": "60000"})
+    config = admin.inspect_topics(topics)[topics[1]]
+    assert config is not None
+    assert config.extra_config == {**settings[topics[1]], "max.message.bytes": "3000000"}
     catalog.drop_table("customers")
     again = catalog.create_table("customers", COLUMNS, changelog=True)
     assert again.info.num_partitions == 3

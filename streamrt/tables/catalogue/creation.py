@@ -31,7 +31,7 @@ from streamrt.tables.descriptions.maintenance import Maintenance, changelog_topi
 from streamrt.tables.descriptions.naming import check_text, check_texts
 from streamrt.tables.descriptions.rule_checks import check_rules
 from streamrt.tables.descriptions.variables import resolve
-from streamrt.tables.writing.further_topics import TopicDraft, prepare_further_topics
+from streamrt.tables.writing.further_topics import TopicDraft, change_further_topics, prepare_further_topics
 from streamrt.topics.settings import config_differences
 from streamrt.topics.topic import NAME
 
@@ -233,6 +233,7 @@ def change_topic(links: TableLinks, info: TableInfo, settings: Mapping[str, str 
     if links.admin().inspect_topics([topic], timeout)[topic] is None:
         raise TopicNotFoundError(f"topic {topic!r} of table {info.name!r} does not exist: create it, or drop the table")
     links.admin().change_settings(topic, settings, timeout)
+    change_further_topics(links.admin(), replace(info, topic=topic), settings, timeout)
 
 
 def _adopt_topic(links: TableLinks, info: TableInfo, topic: str, wanted: TopicConfig, found: TopicConfig) -> None:

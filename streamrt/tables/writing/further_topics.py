@@ -8,7 +8,13 @@ from streamrt.kafka import TopicConfig
 from streamrt.tables.access.links import TableAdmin
 from streamrt.tables.descriptions.info import TableInfo
 
-__all__ = ["TopicDraft", "list_further_topics", "prepare_further_topics", "require_same_partitions"]
+__all__ = [
+    "TopicDraft",
+    "change_further_topics",
+    "list_further_topics",
+    "prepare_further_topics",
+    "require_same_partitions",
+]
 
 _SHARED_SETTINGS = ("compression.type", "max.message.bytes", "min.insync.replicas")
 """Settings of the table's topic that the others have as well."""
@@ -65,6 +71,24 @@ def prepare_further_topics(admin: TableAdmin, info: TableInfo, of_table: TopicCo
         require_same_partitions(info, name, settings.num_partitions, of_table.num_partitions)
 
 
+def change_further_topics(
+    admin: TableAdmin, info: TableInfo, settings: Mapping[str, str | None], timeout: float
+) -> None:
+    """Change those settings of the further topics of a table that they share with that of its rows.
+
+    Args:
+        admin: the administration.
+        info: the table, with its topic resolved.
+        settings: what changes; None returns to the cluster's.
+        timeout: seconds to wait for brokers.
+    """
+    shared = {name: value for name, value in settings.items() if name in _SHARED_SETTINGS}
+    names = list_further_topics(info) if shared else []
+    for name, found in admin.inspect_topics(names, timeout).items() if names else ():
+        if found is not None:
+            admin.change_settings(name, shared, timeout)
+
+
 def require_same_partitions(info: TableInfo, topic: str, partitions: int | None, of_table: int | None) -> None:
     """Refuse a further topic of a table if it has another number of partitions.
 
@@ -79,9 +103,9 @@ def require_same_partitions(info: TableInfo, topic: str, partitions: int | None,
     """
     if partitions != of_table:
         raise TopicConfigurationError(
-            f"topic {topic} has {partitions} partitions, and topic {info.topic} of table {info.name!r} has {of_table}: a "
-            "request must lie in the partition of its row; add partitions to the one that has fewer, such as by "
-            f"`kafka-topics.sh --alter --topic {topic} --partitions N`"
+            f"topic {topic} has {partitions} partitions, and topic {info.topic} of table {info.name!r} has {of_table}: what "
+            f"belongs to a row must lie in its partition. Add partitions to {topic} if it has fewer; otherwise delete it "
+            "when no requests wait, and create the table again with if_exists='replace'"
         )
 
 

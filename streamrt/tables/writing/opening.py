@@ -77,12 +77,11 @@ def open_writer(
         raise TopicNotFoundError(
             f"topic {topic!r} of table {info.name!r} does not exist: create it, or the table again"
         )
+    rows_config = found[of_rows]
+    rows_count = None if rows_config is None else rows_config.num_partitions
+    require_keys_in_place(info, rows_count)
     if info.maintenance is not None:
-        rows_config = found[of_rows]
-        require_same_partitions(
-            info, topic, config.num_partitions, None if rows_config is None else rows_config.num_partitions
-        )
-    require_keys_in_place(info, config.num_partitions)
+        require_same_partitions(info, topic, config.num_partitions, rows_count)
     topic_id = admin.topic_ids([topic], timeout)[topic]
     transactions = None
     if writer_id is not None:

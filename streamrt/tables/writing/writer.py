@@ -225,8 +225,9 @@ class TableWriter:
         """Insert a row into a table with a primary key, or replace the one with its key.
 
         Args:
-            row: a mapping, or a list or tuple with a value for each column. Columns that a mapping leaves out get their
-                default, or null: the row that was there is not looked at.
+            row: a mapping, or a list or tuple with a value for each column of the writer. Columns of it that a mapping leaves
+                out get their default, or null: the row that was there is not looked at. What an upsert does in a maintained
+                table, its rules say.
 
         Returns:
             What becomes of it, as of `append`.
@@ -263,6 +264,8 @@ class TableWriter:
     def delete(self, key: Any) -> WriteResult:
         """Delete the row with a primary key, if there is one.
 
+        A writer of some columns of a maintained table sets these to null, and the row goes if no other column has a value.
+
         Args:
             key: the value of the one key column; or a list or tuple with those of all, in the order of the primary key; or a
                 mapping with the key columns, in any order. The mapping may be a whole row, whose other columns are ignored.
@@ -272,7 +275,8 @@ class TableWriter:
 
         Raises:
             SchemaMismatchError: if it is not a key of the table; the message names column, type and rule, and no value.
-            InvalidOperationError: if the writer is closed, or the table is a log table. Other errors are those of `append`.
+            InvalidOperationError: if the writer is closed, or the table is a log table, or refuses deletes. Other errors are
+                those of `append`.
         """
         return self._write_row(self._encoder.deleted, key)
 
@@ -293,7 +297,8 @@ class TableWriter:
 
         Args:
             changes: a mapping for each change, from what is done to the row: `{"insert": row}`; in tables with a primary key
-                also `{"upsert": row}`, `{"update": row}` with all columns, and `{"delete": key}`, whose key may be the row.
+                also `{"upsert": row}`, `{"update": row}` with all columns, or, of a maintained table, those that change, and
+                `{"delete": key}`, whose key may be the row.
                 Or a frame, as `upsert_rows` takes it, with the column `_change_type`. In log tables, it has "+A" or "+I".
                 With a primary key, "+I" and "+U" are rows to upsert, "-D" those to delete, and "-U", a row as it was, is
                 left out. So is the column `insert_delete`, which frames of `Table.on_changes` have.
