@@ -36,7 +36,7 @@ KILLS = 4
 
 @pytest.mark.parametrize(
     ("static", "group_protocol"),
-    itertools.product([True, False], GROUP_PROTOCOLS) if LONG else [(True, "consumer"), (False, "classic")],
+    list(itertools.product([True, False], GROUP_PROTOCOLS)) if LONG else [(True, "consumer"), (False, "classic")],
     indirect=["group_protocol"],
 )
 @pytest.mark.usefixtures("group_protocol")
