@@ -15,6 +15,7 @@ from streamrt.runtime.chunk import Chunk
 from streamrt.runtime.tasks.task_clients import RecordWriter, TransactionalRecordWriter
 from streamrt.topology import TaskId
 from tests.sim.broker import Entry
+from tests.sim.deriving import headers_of
 
 if TYPE_CHECKING:
     from tests.sim.simulation import Process, Simulation
@@ -43,7 +44,7 @@ def chunk_of(place: TopicPartition, records: Iterable[Entry]) -> Chunk:
         [record.value for record in records],
         [record.timestamp for record in records],
         [TimestampType.TIMESTAMP_CREATE_TIME] * len(records),
-        None,
+        headers_of(place.topic, records),
     )
 
 

@@ -1,7 +1,8 @@
 """Tables that are derived from others behind exchanges, for the simulator, and what they are over the present rows.
 
 A table is joined with another one by a foreign key; the first rows of groups of a table are kept; captured changes become the
-rows of a table, or their history. Records are those of `tests.sim.relating`: some delete their row, and many repeat it.
+rows of a table, or their history; requests of several writers are merged into the rows of a maintained table. Records are
+those of `tests.sim.relating`: some delete their row, and many repeat it.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -11,15 +12,19 @@ from typing import Any, Literal
 import orjson
 
 from streamrt import Application
-from streamrt.tables import Catalog, MemoryCatalog
+from streamrt.records import Headers
+from streamrt.tables import Catalog, MemoryCatalog, Versioned
+from streamrt.tables.descriptions.requests import make_request_headers
 from tests.sim.broker import Entry
 
-DERIVED = ("foreign", "foreign-left", "top", "rows", "history")
-REPAIRED = ("foreign", "foreign-left", "rows", "history")
+DERIVED = ("foreign", "foreign-left", "top", "rows", "history", "merged", "newest")
+REPAIRED = ("foreign", "foreign-left", "rows", "history", "merged", "newest")
 """Those that are right in the end at least once as well."""
 SUBSCRIPTIONS = "repartition__sim--in--f.subscriptions"
 MATCHES = f"repartition__sim--other--{SUBSCRIPTIONS}--f.matches"
 BY_GROUP = "repartition__sim--in--g"
+MAINTAINED = ("merged", "newest")
+"""Those that are maintained tables."""
 RESULT, RANKS = "out", 2
 
 Row = dict[str, Any]
@@ -33,6 +38,8 @@ def topics_of(kind: str) -> tuple[str, ...]:
     """Return the topics that the application reads."""
     if kind.startswith("foreign"):
         return ("in", "other", SUBSCRIPTIONS, MATCHES)
+    if kind in MAINTAINED:
+        return ("in", f"sim.{kind}.requests")
     return ("in", BY_GROUP) if kind == "top" else ("in", f"repartition__sim--in--sim-{kind}")
 
 
@@ -64,13 +71,55 @@ def is_gone(value: Row) -> bool:
     return bool(value["gone"])
 
 
+def is_whole(value: Row) -> bool:
+    """Return whether a record is a request of a whole row, or to delete it; others are of one column."""
+    return bool(value["u"] % 5 in (0, 4))
+
+
+def whole_row(value: Row, key: str, timestamp: int, headers: Any) -> Row | None:
+    """Return a row, or None to delete it."""
+    return {"k": key, "n": value["u"] % 3, "m": value["u"] % 4} if value["u"] % 5 == 0 else None
+
+
+def first_column(value: Row, key: str, timestamp: int, headers: Any) -> Row:
+    """Return a row with one column."""
+    return {"k": key, "n": value["u"] % 3}
+
+
+def second_column(value: Row, key: str, timestamp: int, headers: Any) -> Row:
+    """Return a row with another column."""
+    return {"k": key, "m": value["u"] % 4}
+
+
+def versioned_row(value: Row, key: str, timestamp: int, headers: Any) -> Row:
+    """Return a row whose version may be older than that of a former one."""
+    return {"k": key, "n": value["u"] * 7 % 13, "m": value["u"] % 4}
+
+
+def write_requests(app: Application, kind: str) -> None:
+    """Send requests of several writers, or of rows with versions."""
+    records = app.dataframe(app.topic("in", key_deserializer="str"))
+    if kind == "newest":
+        records.apply(versioned_row, metadata=True).to_table("sim.newest")
+        return
+    records.filter(is_whole).apply(whole_row, metadata=True).to_table("sim.merged")
+    records.filter(lambda value: value["u"] % 5 in (1, 2)).apply(first_column, metadata=True).to_table(
+        "sim.merged", columns=["n"]
+    )
+    records.filter(lambda value: value["u"] % 5 == 3).apply(second_column, metadata=True).to_table(
+        "sim.merged", columns=["m"]
+    )
+
+
 def catalog_of_tables() -> Catalog:
-    """Return a catalogue with the tables of captured changes."""
+    """Return a catalogue with the tables of captured changes and of requests."""
     catalog = Catalog(store=MemoryCatalog())
     catalog.create_database("sim")
     catalog.create_table("sim.rows", "k STRING, n BIGINT, PRIMARY KEY (k)")
     versions = "k STRING, n BIGINT, __START_AT BIGINT, __END_AT BIGINT, PRIMARY KEY (k, __START_AT)"
     catalog.create_table("sim.history", versions)
+    catalog.create_table("sim.merged", "k STRING, n BIGINT, m BIGINT, PRIMARY KEY (k)", maintained=True)
+    catalog.create_table("sim.newest", "k STRING, n BIGINT, m BIGINT, PRIMARY KEY (k)", merge=Versioned("n"))
     return catalog
 
 
@@ -93,6 +142,9 @@ def declare_derived(app: Application, kind: str) -> Application:
         ranked: Any = app.dataframe(app.topic("in"))
         ranked = ranked.apply(row_of, metadata=True).as_table("left").group_by("g").top(RANKS, by=["n", "k"])
         ranked.to_stream("both").to_topic(app.topic(RESULT, key_serializer="json"))
+    elif kind in MAINTAINED:
+        write_requests(app, kind)
+        app.maintain(f"sim.{kind}").to_stream("both").to_topic(app.topic(RESULT, key_serializer="json"))
     else:
         changes = app.dataframe(app.topic("in")).apply(change_of, metadata=True)
         scd: Literal[1, 2] = 2 if kind == "history" else 1
@@ -155,6 +207,26 @@ def answer_rows(changes: Iterable[Row]) -> Answer:
     return {key: {"k": key, "n": change["n"]} for key, change in last.items() if not change["gone"]}
 
 
+def answer_merged(requests: Iterable[tuple[str, Row | None]]) -> Answer:
+    """Return the rows that requests make, one after the other."""
+    rows: Answer = {}
+    for key, columns in requests:
+        if columns is None:
+            rows.pop(key, None)
+        else:
+            rows[key] = {"k": key, "n": None, "m": None, **rows.get(key, {}), **columns}
+    return rows
+
+
+def answer_newest(requests: Iterable[tuple[str, Row | None]]) -> Answer:
+    """Return the rows with the highest versions; of equal ones, the last."""
+    rows: Answer = {}
+    for key, row in requests:
+        if row is not None and (key not in rows or row["n"] >= rows[key]["n"]):
+            rows[key] = row
+    return rows
+
+
 def answer_history(changes: Iterable[Row]) -> Answer:
     """Return the versions of the row of each key."""
     versions: Answer = {}
@@ -173,6 +245,23 @@ def answer_history(changes: Iterable[Row]) -> Answer:
     return versions
 
 
+def headers_of(topic: str, records: Sequence[Entry]) -> list[Headers | None] | None:
+    """Return the headers of records, which the simulated broker does not keep: those of requests follow from their values."""
+    if not topic.endswith(".requests"):
+        return None
+    return [make_request_headers("d" if record.value is None else "u", 1) for record in records]
+
+
+def read_value(entry: Entry) -> Any:
+    """Return the decoded value of a record."""
+    return orjson.loads(entry.value or b"null")
+
+
+def read_request(entry: Entry) -> tuple[str, Row | None]:
+    """Return key and columns of a request; None for a delete."""
+    return orjson.loads(entry.key or b""), read_value(entry)
+
+
 @dataclass(frozen=True)
 class Follower:
     """How the rows of a result are found in a topic, and what they should be.
@@ -182,12 +271,14 @@ class Follower:
         result: the topic that has it.
         key_of: returns the key of a row, given that of the record.
         answer: returns the rows, given all values of a partition of the exchange.
+        read: returns the value of a record of the exchange.
     """
 
     exchange: str
     result: str
     key_of: Callable[[Any], Any]
     answer: Callable[[list[Any]], Answer]
+    read: Callable[[Entry], Any] = read_value
 
 
 def follower_of(kind: str) -> Follower:
@@ -195,6 +286,9 @@ def follower_of(kind: str) -> Follower:
     exchange = topics_of(kind)[1]
     if kind == "top":
         return Follower(exchange, RESULT, tuple, lambda values: answer_top(_fold_changes(values)))
+    if kind in MAINTAINED:
+        answer = answer_merged if kind == "merged" else answer_newest
+        return Follower(exchange, f"sim.{kind}", str, answer, read_request)
     if kind == "rows":
         return Follower(exchange, "sim.rows", str, answer_rows)
     return Follower(exchange, "sim.history", tuple, answer_history)
@@ -208,8 +302,3 @@ def _fold_changes(values: Iterable[list[Any]]) -> list[Row]:
         if after is not None:
             rows.append(after)
     return rows
-
-
-def values_of(entries: Iterable[Entry]) -> list[Any]:
-    """Return the decoded values of records."""
-    return [orjson.loads(entry.value or b"null") for entry in entries]

@@ -7,6 +7,7 @@ again; in the end, each row was written that there is, and each was deleted that
 """
 
 from collections.abc import Mapping
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -16,6 +17,7 @@ from streamrt.topology import TaskId
 from tests.sim.broker import Entry
 from tests.sim.checks import Checks
 from tests.sim.deriving import (
+    MAINTAINED,
     RESULT,
     Answer,
     Follower,
@@ -25,7 +27,6 @@ from tests.sim.deriving import (
     foreign_key,
     merge_rows,
     row_of,
-    values_of,
 )
 from tests.sim.driver import Wrong
 from tests.sim.stores import Machine
@@ -73,7 +74,9 @@ class DerivedChecks(Checks):
                 written[key] = row
         present = {key: row for key, row in written.items() if row is not None}
         self.compared += len(present)
-        values = {at: values_of(self._sim.broker.logs[at].history()) for at in self._places(follower.exchange)}
+        values = {
+            at: list(map(follower.read, self._sim.broker.logs[at].history())) for at in self._places(follower.exchange)
+        }
         if not self._sim.setup.transactional:
             if final:
                 _check_written(former, _merge(follower.answer(each) for each in values.values()))
@@ -85,6 +88,10 @@ class DerivedChecks(Checks):
             if place is None:
                 raise Wrong(f"{follower.result} has of {at} {found}, and all {len(own)} make {follower.answer(own)}")
             self._reached[at] = place
+        if self._sim.setup.deriving in MAINTAINED:
+            for key, rows in former.items():
+                if any(one == other for one, other in pairwise([None, *rows])):
+                    raise Wrong(f"the row of {key} was written, and had not changed: {rows}")
 
     def _row_in(self, follower: Follower, entry: Entry) -> Any:
         value = orjson.loads(entry.value or b"null")

@@ -10,6 +10,7 @@ from streamrt.errors import OffsetOutOfRangeError
 from streamrt.kafka import KafkaRequestError
 from streamrt.kafka.reading.input_reader import InputBatch
 from streamrt.models import TimestampType, TopicPartition
+from tests.sim.deriving import headers_of
 from tests.sim.driver import Wrong
 
 if TYPE_CHECKING:
@@ -90,7 +91,7 @@ class SimFeed:
                             [entry.value for entry in taken],
                             [entry.timestamp for entry in taken],
                             [int(TimestampType.TIMESTAMP_CREATE_TIME)] * len(taken),
-                            None,
+                            headers_of(place.topic, taken),
                         ),
                     )
                 )

@@ -45,7 +45,7 @@ from tests.sim.process_mutants import EXPANDED, PROCESS_MUTANTS, PROCESSING
 from tests.sim.recreated_mutants import RECREATED, RECREATED_MUTANTS
 from tests.sim.recreating import RecreatedSimulation, ResidentRecreatedSimulation
 from tests.sim.relating import KINDS as HOWS
-from tests.sim.relating_mutants import TABLE_MUTANTS, TABLES
+from tests.sim.relating_mutants import MERGE_MUTANTS, MERGING, TABLE_MUTANTS, TABLES
 from tests.sim.resident import ResidentSimulation
 from tests.sim.simulation import Simulation, Violation, replaced
 from tests.sim.snapshot_mutants import SNAPSHOT_MUTANTS, SNAPSHOTS, snapshot_world
@@ -589,6 +589,7 @@ MUTANTS: Mapping[str, tuple[str, bool, tuple[Patch, ...]]] = {
     **WINDOW_MUTANTS,
     **JOIN_MUTANTS,
     **TABLE_MUTANTS,
+    **MERGE_MUTANTS,
     **RECREATED_MUTANTS,
     **STANDBY_MUTANTS,
 }
@@ -608,6 +609,7 @@ def simulation_of(name: str, seed: int) -> Simulation:
         f"resident {BROADCAST}": ResidentSimulation,
         f"resident {JOINING}": ResidentSimulation,
         f"resident {TABLES}": ResidentSimulation,
+        f"resident {MERGING}": ResidentSimulation,
         "tokens": TokenSimulation,
         "resident tokens": ResidentTokenSimulation,
     }
@@ -626,6 +628,9 @@ def simulation_of(name: str, seed: int) -> Simulation:
     if TABLES in name.partition(",")[0]:
         setup = Setup(transactional, True, False, False, relating=HOWS[seed % len(HOWS)])
         return kind(seed, setup, mutant=mistake)
+    if MERGING in name.partition(",")[0]:
+        maintained = "newest" if name.endswith("version is ignored") else "merged"
+        return kind(seed, Setup(transactional, True, False, False, deriving=maintained), mutant=mistake)
     if JOINING in name:
         setup = Setup(transactional, True, False, False, joining=KINDS[seed % len(KINDS)])
         return kind(seed, setup, mutant=mistake)

@@ -3,6 +3,8 @@
 from collections.abc import Callable, Iterable
 from typing import Any
 
+import streamrt.relations.maintain as maintain_module
+import streamrt.relations.merge_rules as rules_module
 import streamrt.runtime.tasks.stores.changelog_restore as restore_module
 from streamrt.records import Headers
 from streamrt.relations import Change, Materialize, TableJoin
@@ -12,8 +14,12 @@ from streamrt.topology import Node, OperatorContext, RecordHandler
 TABLES = "tables"
 """In the names of mutants that are looked for in applications with tables."""
 
+MERGING = "merging"
+"""In the names of mutants that are looked for in applications that maintain a table."""
+
 _REAL_MATERIALIZE = Materialize.build
 _REAL_JOIN = TableJoin.build_inputs
+_REAL_STORE_ROW = maintain_module._store_row
 
 
 class _Certain:
@@ -83,6 +89,19 @@ def _restore_no_tombstones(entries: Iterable[tuple[bytes, bytes | None]], *rest:
     return restore_changes((entry for entry in entries if entry[1] is not None), *rest)
 
 
+def _keep_deleted_rows(state: Any, row: Any, timestamp: int) -> None:
+    if row is not None:
+        _REAL_STORE_ROW(state, row, timestamp)
+
+
+def _always(one: Any, other: Any) -> bool:
+    return True
+
+
+def _never(one: Any, other: Any) -> bool:
+    return False
+
+
 Patch = tuple[Any, str, Callable[..., Any]]
 
 TABLE_MUTANTS: dict[str, tuple[str, bool, tuple[Patch, ...]]] = {
@@ -100,4 +119,19 @@ TABLE_MUTANTS: dict[str, tuple[str, bool, tuple[Patch, ...]]] = {
         f"{TABLES}, {'' if transactional else 'at least once, '}",
         f"resident {TABLES}, {'' if transactional else 'at least once, '}",
     )
+}
+
+MERGE_MUTANTS: dict[str, tuple[str, bool, tuple[Patch, ...]]] = {
+    f"{prefix}{MERGING}, {'' if transactional else 'at least once, '}{what}": (
+        "",
+        transactional,
+        ((where, name, mistake),),
+    )
+    for what, guarantees, where, name, mistake in (
+        ("unchanged rows are written", (True,), maintain_module, "rows_differ", _always),
+        ("a deleted row comes back", (True, False), maintain_module, "_store_row", _keep_deleted_rows),
+        ("the version is ignored", (True,), rules_module, "is_higher", _never),
+    )
+    for transactional in guarantees
+    for prefix in ("", "resident ")
 }
