@@ -142,7 +142,7 @@ class Declarations:
         stream = StreamingDataFrame(self._read_topic(topic, shares=False))
         if store_type is not None:
             stream.register_store(store_type)
-        changed = maintain_table(stream, found)
+        changed = maintain_table(stream, found, self._tables.task_links())
         self._maintained.add(found.name)
         return changed
 

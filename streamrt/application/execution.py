@@ -93,6 +93,7 @@ class Execution:
 
     def process(self, timeout: float, count: int, *, collect: bool) -> list[Output]:
         """Process records on Spark, or in processes, once."""
+        self._tables.claim_maintained()
         with self._fork_server() as server:
             # Imported here so that programs that use streamrt for tests or topics do not wait for it.
             from streamrt.application.application_run import ApplicationRun

@@ -15,6 +15,7 @@ from streamrt.runtime.driver.starting.definition import ApplicationDefinition, E
 
 if TYPE_CHECKING:
     from streamrt.tables import Catalog, Table
+    from streamrt.tables.access.task_links import TaskLinks
 
 __all__ = ["ApplicationTables"]
 
@@ -59,6 +60,12 @@ class ApplicationTables:
         """
         return self.catalog.table(table) if isinstance(table, str) else table
 
+    def task_links(self) -> TaskLinks:
+        """Return how tasks reach the topics of tables."""
+        from streamrt.tables.access.task_links import TaskLinks
+
+        return TaskLinks(self._environment.connection, self._definition.config.request_timeout)
+
     @contextlib.contextmanager
     def noting_usage(self) -> Iterator[None]:
         """Record in the catalogue which tables the application uses, if it uses any, while it runs."""
@@ -83,6 +90,16 @@ class ApplicationTables:
             yield
         finally:
             noting.join(_LAST_WAIT_S)
+
+    def claim_maintained(self) -> None:
+        """Record in the catalogue that this application maintains its maintained tables, and no other one.
+
+        Raises:
+            InvalidOperationError: if another application maintains one of them.
+            CatalogError: if the catalogue does not answer.
+        """
+        for table in TableUsage.of(self._definition).maintains:
+            self.catalog.claim_table(table, self._definition.config.consumer_group)
 
     def forget_usage(self) -> None:
         """Remove from the catalogue which tables the application uses."""

@@ -12,7 +12,7 @@ from streamrt.cli.programs import dev, example_programs, init, plan, repartition
 from streamrt.cli.records import consume, dlq, produce
 from streamrt.cli.tables import catalog as catalogs
 from streamrt.cli.tables import table as tables
-from streamrt.cli.tables import table_copy, table_maintain
+from streamrt.cli.tables import table_copy, table_maintain, table_release
 from streamrt.errors import StreamRTError, reference_of
 
 __all__ = ["app", "main"]
@@ -33,6 +33,7 @@ app.add_typer(savepoint.app, name="savepoint")
 app.add_typer(state.app, name="state")
 table_copy.register(tables.app)
 table_maintain.register(tables.app)
+table_release.register(tables.app)
 app.add_typer(tables.app, name="table")
 app.add_typer(topics.app, name="topics")
 app.add_typer(groups.app, name="groups")

@@ -13,18 +13,20 @@ from streamrt.state.transactions.process_functions import ProcessTransaction
 
 if TYPE_CHECKING:
     from streamrt.tables import Table
+    from streamrt.tables.access.task_links import TaskLinks
 
 __all__ = ["maintain_table"]
 
 F = TypeVar("F", bound=Frame)
 
 
-def maintain_table(stream: F, table: Table) -> StreamingTable[F]:
+def maintain_table(stream: F, table: Table, reached: TaskLinks) -> StreamingTable[F]:
     """Merge the requests of a table, and return the table of its present rows.
 
     Args:
         stream: the requests.
         table: the table, which is a maintained one.
+        reached: reads the rows that the table has already.
 
     Raises:
         InvalidOperationError: if the application writes the rows of the table.
@@ -48,5 +50,5 @@ def maintain_table(stream: F, table: Table) -> StreamingTable[F]:
         manager.register(log)
         changelog = log
     manager.register(topic)
-    operator = Maintain(topic, merger, store, changelog)
+    operator = Maintain(topic, merger, store, changelog, reached)
     return StreamingTable(stream, branch.add(operator).of_tables(), table.info.key)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
 
 from streamrt.errors import SchemaMismatchError
 from streamrt.records import Headers, Tick, TimestampType
-from streamrt.relations.change import decode_row, encode_row, make_pass_on, row_time, rows_differ
+from streamrt.relations.adoption import RowAdoption, TakeRow
+from streamrt.relations.change import PassOn, decode_row, encode_row, make_pass_on, row_time, rows_differ
 from streamrt.relations.merge_rules import RowMerger
 from streamrt.relations.upserts import topic_and_key
 from streamrt.state.journal import due
@@ -18,10 +19,11 @@ from streamrt.state.spec import StoreSpec
 from streamrt.state.transactions.process_functions import ProcessTransaction
 from streamrt.state.transactions.timers import Timers
 from streamrt.tables.descriptions.topics import TableTopic
-from streamrt.topology import Node, Operator, OperatorContext, RecordHandler, SourceOperator, Topology
+from streamrt.topology import Node, Operator, OperatorContext, RecordHandler, SourceOperator, StateAccess, Topology
 
 if TYPE_CHECKING:
     from streamrt.state.access.keyed_state import KeyedState
+    from streamrt.tables.access.task_links import TaskLinks
 
 __all__ = ["Maintain", "find_request_topics"]
 
@@ -47,13 +49,16 @@ class Maintain(Operator):
         merger: the rules.
         store: the store of the rows.
         changelog: the topic of the changes; None if they are not written.
+        reached: reads the rows that the table has already; None if it has none.
     """
 
     name: ClassVar[str] = "maintain"
+    in_place: ClassVar[bool] = True
     topic: TableTopic
     merger: RowMerger
     store: StoreSpec
     changelog: TableTopic | None = None
+    reached: TaskLinks | None = field(default=None, compare=False, repr=False)
 
     def build(self, child: RecordHandler, node: Node, context: OperatorContext) -> RecordHandler:  # noqa: D102
         from streamrt.tables.descriptions.requests import read_op
@@ -72,8 +77,11 @@ class Maintain(Operator):
                 raise SchemaMismatchError("the key of the record is not that of its columns")
             return after
 
+        pass_on = make_pass_on(child, context)
         if self.merger.rules.ttl_ms is not None:
-            return _ExpiringRows(self, apply, merge, read, node, context).make_handler()
+            expiring = _ExpiringRows(self, apply, merge, read, pass_on, node, context)
+            self._adopt_rows(expiring.take, expiring.state_of, node, context)
+            return expiring.make_handler()
         state_of, repeats = context.state(self.store), context.repeats_records
 
         def run(request: Any, key: Any, timestamp: int, headers: Headers | None, *, _node: Node = node) -> None:
@@ -86,7 +94,20 @@ class Maintain(Operator):
             if changed or repeats:
                 apply(before, after, key, timestamp, headers)
 
+        def take(key: Any, row: Any, timestamp: int) -> None:
+            state = state_of(key, timestamp)
+            before = _read_row(state, read)
+            _store_row(state, row, timestamp)
+            pass_on(before, row, key, timestamp, None)
+
+        self._adopt_rows(take, state_of, node, context)
         return run
+
+    def _adopt_rows(self, take: TakeRow, state_of: StateAccess, node: Node, context: OperatorContext) -> None:
+        """Let ticks take the rows that the table has already."""
+        if self.reached is not None:
+            adoption = RowAdoption(self.topic, self.reached, take, state_of, context.access(self.store), node, context)
+            context.on_tick(node, adoption.handle_tick)
 
     def _make_apply(self, child: RecordHandler, context: OperatorContext) -> _Apply:
         """Return the function that writes a change of a row, and passes it on."""
@@ -140,7 +161,7 @@ class Maintain(Operator):
         return None if self._expires else 0
 
     def resumes(self) -> bool:  # noqa: D102
-        return self._expires
+        return self._expires or self.reached is not None
 
     def timed(self) -> bool:  # noqa: D102
         return self._expires
@@ -176,6 +197,7 @@ class _ExpiringRows:
         apply: writes a change, and passes it on.
         merge: returns the row after a request; takes it, its key, its headers, and the row before it.
         read: returns a stored row with the columns of the schema.
+        pass_on: passes a change on, and does not write it.
         node: the node of the operator.
         context: the services of the task.
     """
@@ -186,9 +208,11 @@ class _ExpiringRows:
         apply: _Apply,
         merge: Callable[[Any, Any, Headers | None, Any], Any],
         read: Callable[[Any], Any],
+        pass_on: PassOn,
         node: Node,
         context: OperatorContext,
     ) -> None:
+        self._pass_on = pass_on
         self._ttl = ttl = operator.merger.rules.ttl_ms or 0
         self._beat = min(max(ttl // _SHARE, _SHORTEST_BEAT_MS), _LONGEST_BEAT_MS)
         self._apply, self._merge, self._read = apply, merge, read
@@ -204,6 +228,23 @@ class _ExpiringRows:
 
     def _use(self, transaction: Any) -> None:
         self._transaction = transaction
+
+    def state_of(self, key: Any, timestamp: int) -> KeyedState:
+        """Return the state of a key."""
+        return self._transaction.state_at(self._transaction.prefix_of(key), timestamp)
+
+    def take(self, key: Any, row: Any, timestamp: int) -> None:
+        """Take a row that the table has already; its time is that of its record."""
+        transaction = self._transaction
+        if timestamp > transaction.event_time:
+            transaction.event_time = transaction.clock = timestamp
+        state = self.state_of(key, timestamp)
+        before = _read_row(state, self._read)
+        _store_row(state, row, timestamp)
+        if row is not None and before is None:
+            transaction.event_timers.register(transaction.prefix_of(key), _timer_time(timestamp + self._ttl))
+            self._keep_beating(transaction)
+        self._pass_on(before, row, key, timestamp, None)
 
     def make_handler(self) -> RecordHandler:
         """Return the handler of requests."""

@@ -23,6 +23,7 @@ from streamrt.tables.catalogue.catalog_transfer import CatalogTransfer
 from streamrt.tables.catalogue.catalog_usages import CatalogUsages
 from streamrt.tables.catalogue.creation import TableArguments
 from streamrt.tables.catalogue.objects import IfExists, IfMissing
+from streamrt.tables.catalogue.table_owners import TableOwners
 from streamrt.tables.descriptions.connections import Connection
 from streamrt.tables.descriptions.connectors import Connector
 from streamrt.tables.descriptions.info import DatabaseInfo, TableInfo
@@ -93,6 +94,7 @@ class Catalog:
         self._connections = CatalogConnections(self._state)
         self._databases = CatalogDatabases(self._state)
         self._usages = CatalogUsages(self._state)
+        self._owners = TableOwners(self._state)
         self._tables = CatalogTables(self._state, self._databases, self._connections, self._usages)
         self._transfer = CatalogTransfer(self._state, self._databases)
         if connect:
@@ -480,6 +482,36 @@ class Catalog:
             CatalogError: if the catalogue cannot be changed.
         """
         self._usages.record(application, reads, writes, maintains)
+
+    def claim_table(self, name: str, group: str) -> None:
+        """Note that an application maintains a table; it does so when it starts, for each of its `maintain()`.
+
+        Args:
+            name: the table.
+            group: the consumer group of the application.
+
+        Raises:
+            InvalidOperationError: if another group maintains the table, or it is a direct one.
+            TableNotFoundError: if there is no such table.
+            CatalogError: if the catalogue cannot be changed.
+        """
+        self._owners.claim(name, group)
+
+    def release_table(self, name: str) -> str | None:
+        """Let another application maintain a table. It continues behind the requests that are merged.
+
+        Args:
+            name: the table.
+
+        Returns:
+            The consumer group that has maintained the table; None if there was none.
+
+        Raises:
+            InvalidOperationError: if that group has members, or the table is a direct one.
+            TableNotFoundError: if there is no such table.
+            CatalogError: if the catalogue cannot be changed.
+        """
+        return self._owners.release(name)
 
     def forget_usage(self, application: str) -> None:
         """Delete what was noted of an application, if anything was: it is gone, or will note it again when it starts.

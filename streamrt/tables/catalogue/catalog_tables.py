@@ -19,6 +19,7 @@ from streamrt.tables.catalogue.alteration import TableChanges, altered
 from streamrt.tables.catalogue.catalog_connections import CatalogConnections
 from streamrt.tables.catalogue.catalog_databases import CatalogDatabases
 from streamrt.tables.catalogue.catalog_state import DEFAULT_DATABASE, CatalogState
+from streamrt.tables.catalogue.catalog_store import Stored
 from streamrt.tables.catalogue.catalog_usages import CatalogUsages
 from streamrt.tables.catalogue.creation import (
     TableArguments,
@@ -79,7 +80,7 @@ class CatalogTables:
             info = prepare_topic(self._state.links, info, given.replication_factor, self._state.timeout)
         for _ in range(_ATTEMPTS):
             try:
-                made = self._insert_table(info, None if found is None else found.version)
+                made = self._insert_table(self._with_owner(info, found), None if found is None else found.version)
             except CatalogConflictError:
                 # Another program has created, changed or dropped it since.
                 if if_exists == "error":
@@ -258,6 +259,15 @@ class CatalogTables:
             if strict:
                 raise
             return info
+
+    def _with_owner(self, info: TableInfo, found: Stored | None) -> TableInfo:
+        """Return a table with the group that maintains it; a description that is replaced does not end its work."""
+        if found is None or info.maintenance is None:
+            return info
+        with contextlib.suppress(CatalogError):
+            former = self._objects.find(self._objects.tables, info.name)
+            return info if former is None else replace(info, maintained_by=former.value.maintained_by)
+        return info
 
     def _insert_table(self, info: TableInfo, expected: str | None) -> TableInfo:
         version = self._objects.put(self._objects.tables, info.name, info, expected)

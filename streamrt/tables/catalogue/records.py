@@ -88,6 +88,8 @@ def table_record(info: TableInfo) -> bytes:
     }
     if info.maintenance is not None:
         document |= {"v": MAINTAINED_VERSION, "maintenance": maintenance_document(info.maintenance)}
+        if info.maintained_by is not None:
+            document["maintained_by"] = info.maintained_by
     return orjson.dumps(document)
 
 
@@ -216,6 +218,7 @@ def _read_table(name: str, document: dict[str, Any]) -> TableInfo:
         version=_checked_number(document["version"]),
         readable_from=_checked_number(document["readable_from"]),
         maintenance=maintenance_of(_check_mapping(document["maintenance"])) if is_maintained else None,
+        maintained_by=_optional_text(document.get("maintained_by")),
     )
 
 

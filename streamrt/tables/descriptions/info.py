@@ -71,6 +71,7 @@ class TableInfo:
         modified_at: when it was changed last, in UTC.
         version: number of the change, from 1 on.
         maintenance: the rules of a maintained table, whose writers send requests; None for a direct one.
+        maintained_by: the consumer group that merges the requests; None until an application has begun to.
         created_partitions: number of partitions when the table was created, if its topic has another number now.
     """
 
@@ -97,6 +98,7 @@ class TableInfo:
     version: int = 1
     readable_from: int = 1
     maintenance: Maintenance | None = None
+    maintained_by: str | None = None
     # Not part of what the catalogue keeps.
     created_partitions: int | None = field(default=None, compare=False, repr=False)
 

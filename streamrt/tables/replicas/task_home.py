@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from streamrt.errors import ConfigurationError, InvalidOperationError
-from streamrt.kafka import ConnectionConfig
-from streamrt.secret import Secret
 from streamrt.serializers.row_formats import KeyFormat, RowFormat
 from streamrt.tables.access.kafka_links import KafkaLinks
 from streamrt.tables.access.links import TableLinks
 from streamrt.tables.access.shared_resources import SharedResources
+from streamrt.tables.access.task_links import TaskLinks
 from streamrt.tables.descriptions.home import TableHome
 from streamrt.tables.descriptions.info import TableInfo
 from streamrt.tables.descriptions.permissions import TablePermissions
@@ -33,20 +32,20 @@ class TaskHome:
 
     def __init__(self, info: TableInfo, home: TableHome) -> None:
         links = home.links
-        connection = Secret(links.connection.to_secret_json()) if isinstance(links, KafkaLinks) else None
-        self._begin(info, connection, home.timeout, home.row_format(info), home.key_format(info))
+        reached = TaskLinks(links.connection, home.timeout) if isinstance(links, KafkaLinks) else None
+        self._begin(info, reached, home.timeout, home.row_format(info), home.key_format(info))
 
     def _begin(
-        self, info: TableInfo, connection: Secret | None, timeout: float, rows: RowFormat, keys: KeyFormat | None
+        self, info: TableInfo, reached: TaskLinks | None, timeout: float, rows: RowFormat, keys: KeyFormat | None
     ) -> None:
-        self._given = (info, connection, timeout, rows, keys)
+        self._given = (info, reached, timeout, rows, keys)
         self.info = info
         self.timeout = timeout
         self.resources = SharedResources()
         self.permissions = TablePermissions()
         self._rows = rows
         self._keys = keys
-        self._links: KafkaLinks | None = None
+        self._reached = reached
 
     @property
     def links(self) -> TableLinks:
@@ -55,15 +54,12 @@ class TaskHome:
         Raises:
             ConfigurationError: if it is not on Kafka.
         """
-        if self._links is None:
-            connection = self._given[1]
-            if connection is None:
-                raise ConfigurationError(
-                    f"table {self.info.name!r} is in the memory of the process that defined the application, and not in that "
-                    "of its tasks: use a catalogue on Kafka, or the test driver"
-                )
-            self._links = KafkaLinks(ConnectionConfig.from_secret_json(connection.reveal()), self.timeout)
-        return self._links
+        if self._reached is None:
+            raise ConfigurationError(
+                f"table {self.info.name!r} is in the memory of the process that defined the application, and not in that of "
+                "its tasks: use a catalogue on Kafka, or the test driver"
+            )
+        return self._reached.links
 
     def load(self, name: str) -> TableInfo:
         """Return what was known of the table when the application was defined."""
@@ -84,9 +80,8 @@ class TaskHome:
     def close(self) -> None:
         """Close the connections."""
         self.resources.close()
-        if self._links is not None:
-            self._links.close()
-            self._links = None
+        if self._reached is not None:
+            self._reached.close()
 
     def __getstate__(self) -> Any:
         return self._given

@@ -1,10 +1,11 @@
-"""Lookups in tables, in the test driver: they find the rows of the driver's tables, at once."""
+"""Tables that operators read by themselves, in the test driver: they are those in the memory of the driver."""
 
 from collections.abc import Callable
 from dataclasses import replace
 
 from streamrt.joins.lookup import LookupJoin
 from streamrt.joins.lookups import TableLookup
+from streamrt.relations import Maintain
 from streamrt.tables.table import Table
 from streamrt.topology import Node, Topology
 
@@ -12,7 +13,7 @@ __all__ = ["bind_lookups"]
 
 
 def bind_lookups(topology: Topology, table_in_memory: Callable[[Table], Table]) -> Topology:
-    """Return a topology whose lookups in tables find rows in memory.
+    """Return a topology whose lookups in tables find rows in memory, at once, and whose maintained tables begin without rows.
 
     Args:
         topology: the operators of an application.
@@ -21,6 +22,8 @@ def bind_lookups(topology: Topology, table_in_memory: Callable[[Table], Table]) 
 
     def bind(node: Node) -> Node:
         operator = node.operator
+        if isinstance(operator, Maintain):
+            return replace(node, operator=replace(operator, reached=None))
         if not isinstance(operator, LookupJoin) or not isinstance(operator.lookup, TableLookup):
             return node
         lookup = operator.lookup.reading(table_in_memory(operator.lookup.table))

@@ -35,7 +35,7 @@ from streamrt.kafka import KafkaRequestError, TopicAdmin
 from streamrt.kafka.cluster.topic_ids import confirmed_ids
 from streamrt.kafka.completion_token import Offsets
 from streamrt.records import TopicPartition
-from streamrt.relations import Maintain
+from streamrt.relations import find_request_topics
 from streamrt.runtime.driver.housekeeping.state_directory import group_directory, locked_parts
 from streamrt.runtime.driver.starting.definition import ApplicationDefinition
 from streamrt.runtime.metadata import CommittedMetadata
@@ -133,8 +133,7 @@ class Reset:
             to: where it begins.
 
         Raises:
-            InvalidOperationError: if the consumer group has members, an instance on this machine runs, or the application
-                maintains a table.
+            InvalidOperationError: if the consumer group has members, or an instance on this machine runs.
             ArgumentValueError: if offsets of input partitions are missing, or are of other topics.
             OffsetOutOfRangeError: if an offset is not in its partition.
             StaleTokenError: if a topic was deleted since the offsets were made.
@@ -143,7 +142,6 @@ class Reset:
         config, topology = definition.config, definition.topology
         group, timeout, state_dir = config.consumer_group, config.request_timeout, config.state_dir.absolute()
         _require_start(to)
-        _require_no_maintained_table(topology)
         if admin.group_is_active(group, timeout=timeout):
             raise InvalidOperationError(
                 f"consumer group {group!r} has members: stop all instances of the application before you reset it; killed "
@@ -168,12 +166,14 @@ class Reset:
         of_sources = {topic.name for topic in definition.sources.changelog_topics()}
         with locked_parts(state_dir, group) as parts:
             directories = tuple(parts)
-        mine = [each for each in found if each.topic in inputs]
+        requests = find_request_topics(topology)
+        mine = [each for each in found if each.topic in inputs and each.topic not in requests]
+        merged = {each: committed[each].offset for each in found if each.topic in requests}
         ends = admin.offset_bounds([each for each in found if each.topic in repartition], timeout=timeout)
         report = ResetReport(
             group,
             dry_run=False,
-            offsets=_start_offsets(admin, to, mine, topology, timeout),
+            offsets=_start_offsets(admin, to, mine, merged, topology, timeout),
             changelogs=tuple(topic for topic in existing if topic in logs),
             repartition_topics=tuple(repartition),
             directories=directories,
@@ -250,16 +250,6 @@ def _require_start(to: object) -> None:
     )
 
 
-def _require_no_maintained_table(topology: Topology) -> None:
-    tables = [node.operator.topic.table for node in topology.nodes if isinstance(node.operator, Maintain)]
-    if tables:
-        raise InvalidOperationError(
-            f"the application maintains table {tables[0]!r}, whose rows are its state, and the requests of which they were "
-            "made are deleted: after a reset, it would take the rows for missing; `streamrt table adopt` takes them as the "
-            "state of a group"
-        )
-
-
 def _existing_partitions(admin: TopicAdmin, topics: Collection[str], timeout: float) -> list[TopicPartition]:
     """Return the partitions of the topics that exist."""
     return [
@@ -285,20 +275,36 @@ def _named_changelogs(notes: Collection[CommittedMetadata], group: str) -> Itera
 
 
 def _start_offsets(
-    admin: TopicAdmin, to: ResetTo, partitions: Collection[TopicPartition], topology: Topology, timeout: float
+    admin: TopicAdmin,
+    to: ResetTo,
+    partitions: Collection[TopicPartition],
+    merged: Mapping[TopicPartition, int | None],
+    topology: Topology,
+    timeout: float,
 ) -> Offsets:
-    """Return the offsets of the input partitions."""
-    topics = sorted({partition.topic for partition in partitions})
+    """Return the offsets of the input partitions.
+
+    Requests to maintained tables keep theirs, `merged`: they are in the rows of the tables, which become the state.
+    """
+    topics = sorted({partition.topic for partition in (*partitions, *merged)})
     noted = to.ids if isinstance(to, Offsets) else {}
     found = confirmed_ids(admin.topic_ids, {topic: noted.get(topic) for topic in topics}, timeout=timeout)
     ids = {topic: known for topic, known in found.items() if known is not None}
-    bounds = admin.offset_bounds(partitions, timeout=timeout)
+    bounds = admin.offset_bounds([*partitions, *merged], timeout=timeout)
+    lows = {each: bounds.pop(each)[0] for each in merged}
+    kept = {each: lows[each] if offset is None else offset for each, offset in merged.items()}
     if isinstance(to, datetime):
         at = to if to.tzinfo is not None else to.replace(tzinfo=timezone.utc)
-        return Offsets(admin.offsets_at(partitions, round(at.timestamp() * 1_000), timeout=timeout), ids)
+        return Offsets({**admin.offsets_at(partitions, round(at.timestamp() * 1_000), timeout=timeout), **kept}, ids)
     if not isinstance(to, Offsets):
-        return Offsets({each: low if to == "earliest" else high for each, (low, high) in bounds.items()}, ids)
+        found_at = {each: low if to == "earliest" else high for each, (low, high) in bounds.items()}
+        return Offsets({**found_at, **kept}, ids)
     for topic in to.topics:
+        if any(each.topic == topic for each in merged):
+            raise ArgumentValueError(
+                f"reset() got offsets of {topic}, requests to a table that it maintains: it continues behind "
+                "those that are merged, so leave them out"
+            )
         if topic not in topology.sources:
             raise ArgumentValueError(f"reset() got offsets of {topic}, which the application does not read")
         if topic in ids and to.ids.get(topic, ids[topic]) != ids[topic]:
@@ -313,4 +319,4 @@ def _start_offsets(
             )
         if not low <= to[each] <= high:
             raise OffsetOutOfRangeError(f"reset() got offset {to[each]} of {each}, which has offsets {low} to {high}")
-    return Offsets({each: to[each] for each in bounds}, ids)
+    return Offsets({**{each: to[each] for each in bounds}, **kept}, ids)

@@ -129,7 +129,7 @@ def _plan_below(partition: TopicPartition, known: int, low: int, rules: StartRul
     if rules.merges:
         raise OffsetOutOfRangeError(
             f"{what}; they are requests to write a table, and are deleted when they are merged, so the table has rows that "
-            "this state does not have: `streamrt table adopt` takes the rows as the state"
+            "this state does not have: `streamrt reset` lets the application begin with the rows of the table"
         )
     if not rules.recover:
         raise OffsetOutOfRangeError(

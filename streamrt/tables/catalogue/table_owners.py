@@ -1,0 +1,107 @@
+"""Which application maintains a table: one consumer group at a time, noted in the catalogue."""
+
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from typing import Protocol, runtime_checkable
+
+from streamrt.errors import ArgumentValueError, InvalidOperationError
+from streamrt.kafka.cluster.committed import CommittedOffset
+from streamrt.records import TopicPartition
+from streamrt.tables.catalogue.catalog_state import CatalogState
+from streamrt.tables.descriptions.info import TableInfo
+from streamrt.tables.descriptions.maintenance import requests_topic
+
+__all__ = ["TableOwners"]
+
+
+@runtime_checkable
+class RequestAdmin(Protocol):
+    """The further methods of an administration that knows consumer groups; `TopicAdmin` is one."""
+
+    def group_is_active(self, group: str, timeout: float = 30) -> bool:
+        """Return whether a consumer group has members."""
+
+    def committed_stable(
+        self, group: str, partitions: Collection[TopicPartition], timeout: float = 30
+    ) -> Mapping[TopicPartition, CommittedOffset]:
+        """Return the committed offsets of a group, after all transactions that may change them."""
+
+    def delete_records(self, offsets: Mapping[TopicPartition, int], timeout: float = 30) -> None:
+        """Delete the records below offsets."""
+
+
+class TableOwners:
+    """Lets one consumer group at a time maintain a table.
+
+    Args:
+        state: the catalogue.
+    """
+
+    def __init__(self, state: CatalogState) -> None:
+        self._state = state
+        self._objects = state.objects
+
+    def claim(self, name: str, group: str) -> None:
+        """Note that a group maintains a table, unless another one does."""
+        if not group or not isinstance(group, str):
+            raise ArgumentValueError("claim_table() needs the name of a consumer group")
+        name = self._state.full_name(name)
+        if self._find(name).maintained_by == group:
+            return
+
+        def change(found: TableInfo | None) -> TableInfo:
+            info = self._require_maintained(name, found)
+            if info.maintained_by not in (None, group):
+                raise InvalidOperationError(
+                    f"table {name!r} is maintained by consumer group {info.maintained_by!r}, and {group!r} cannot maintain "
+                    "it as well, because one application merges all requests: use that group; or stop its application for "
+                    f"good, and let another one have the table: `streamrt table release {name}`"
+                )
+            return replace(info, maintained_by=group)
+
+        self._objects.change(self._objects.tables, name, change)
+
+    def release(self, name: str) -> str | None:
+        """Let another group maintain a table; return the one that did."""
+        name = self._state.full_name(name)
+        info = self._find(name)
+        group = info.maintained_by
+        if group is None:
+            return None
+        self._end_group(info, group)
+
+        def change(found: TableInfo | None) -> TableInfo:
+            now = self._require_maintained(name, found)
+            return replace(now, maintained_by=None) if now.maintained_by == group else now
+
+        self._objects.change(self._objects.tables, name, change)
+        return group
+
+    def _end_group(self, info: TableInfo, group: str) -> None:
+        """Delete the requests that a group has merged: the next one begins behind them."""
+        admin: object = self._state.links.admin() if self._state.has_topics else None
+        if not isinstance(admin, RequestAdmin) or info.topic is None:
+            return
+        timeout = self._state.timeout
+        if admin.group_is_active(group, timeout):
+            raise InvalidOperationError(
+                f"consumer group {group!r} maintains table {info.name!r} and has members: stop all instances of its "
+                "application first; killed ones leave the group when their sessions time out"
+            )
+        topic = requests_topic(info.topic)
+        partitions = [TopicPartition(topic, number) for number in range(info.num_partitions or 1)]
+        committed = admin.committed_stable(group, partitions, timeout)
+        merged = {each: note.offset for each, note in committed.items() if note.offset}
+        if merged:
+            admin.delete_records(merged, timeout)
+
+    def _find(self, name: str) -> TableInfo:
+        found = self._objects.find(self._objects.tables, name)
+        return self._require_maintained(name, None if found is None else found.value)
+
+    def _require_maintained(self, name: str, found: TableInfo | None) -> TableInfo:
+        if found is None:
+            raise self._state.no_table(name)
+        if found.maintenance is None:
+            raise InvalidOperationError(f"table {name!r} is not a maintained one: its rows are written directly")
+        return found
