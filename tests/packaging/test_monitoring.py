@@ -14,6 +14,7 @@ from typing import Any
 import httpx
 import pytest
 
+from streamrt.common.replica_sizes import ReplicaSize
 from streamrt.records import OffsetRange
 from streamrt.runtime.driver.observation.lag import Lag, LagSample
 from streamrt.runtime.driver.observation.meters import JvmMemory
@@ -191,6 +192,7 @@ def work(app: Played) -> None:
     app._state.progress.meters.rebalanced()
     app._state.progress.meters.jvm_memory(JvmMemory(1_000, 5_000, 9_000))
     report.block_cache, report.sizes = {"machine:7": 1024}, {(task, "default"): StoreSize(5_000, 40)}
+    report.replicas = {"machine:7": {"ref.countries": ReplicaSize(250, 3)}}
     report.tallies = {Tally(kind, "orders", "default"): 3.0 for kind in KINDS}
     report.interrupted, report.locked, report.stalled = {task: "broker away"}, {task: "in use"}, {task: Pause(1.0)}
     app._state.progress.report(report)
