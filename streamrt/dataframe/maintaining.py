@@ -20,13 +20,13 @@ __all__ = ["maintain_table"]
 F = TypeVar("F", bound=Frame)
 
 
-def maintain_table(stream: F, table: Table, reached: TaskLinks) -> StreamingTable[F]:
+def maintain_table(stream: F, table: Table, task_links: TaskLinks) -> StreamingTable[F]:
     """Merge the requests of a table, and return the table of its present rows.
 
     Args:
         stream: the requests.
         table: the table, which is a maintained one.
-        reached: reads the rows that the table has already.
+        task_links: how tasks read the rows that the table has before.
 
     Raises:
         InvalidOperationError: if the application writes the rows of the table.
@@ -43,12 +43,12 @@ def maintain_table(stream: F, table: Table, reached: TaskLinks) -> StreamingTabl
         store = ProcessStoreSpec(store.name, store.store_type, store.transaction)
     changelog = None
     if rules.changelog:
-        from streamrt.tables.descriptions.changelog_tables import changelog_info
+        from streamrt.tables.descriptions.changelog_tables import describe_changelog
         from streamrt.tables.descriptions.topics import table_topic
 
-        log = table_topic(changelog_info(table.info), table.home)
+        log = table_topic(describe_changelog(table.info), table.home)
         manager.register(log)
         changelog = log
     manager.register(topic)
-    operator = Maintain(topic, merger, store, changelog, reached)
+    operator = Maintain(topic, merger, store, changelog, task_links)
     return StreamingTable(stream, branch.add(operator).of_tables(), table.info.key)

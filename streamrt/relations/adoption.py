@@ -25,13 +25,13 @@ logger = logging.getLogger("streamrt")
 TakeRow = Callable[[Any, Any, int], None]
 """Takes key, row (None for none) and timestamp of a record of the table."""
 
-_PLACE: Final = "adopted"
+_ADOPTED: Final = "adopted"
 _POLL_S: Final = 0.1
 _RECORDS: Final = 1_000
 
 
-class _Place(NamedTuple):
-    """How far a partition is read: up to `at`; `end` is where it ended when that began."""
+class _Progress(NamedTuple):
+    """How far a partition is read: up to offset `at`, of those below `end`, where it ended when reading began."""
 
     topic_id: str | None
     at: int
@@ -39,14 +39,14 @@ class _Place(NamedTuple):
 
 
 class RowAdoption:
-    """Reads the records that a partition of a table has when its first request is due, in portions, before that request.
+    """Reads the records that a partition of a table already has, in portions, before the first request of the partition.
 
-    How far it is stands in the store, under no key, and is committed with the rows. So it happens once for a group, whether
-    its state is new, or its former state was given up. Rows that are written later are those of the application.
+    Its progress is in the store, under the key None, and is committed with the rows. So a group does it once for each state:
+    at its beginning, and again if that state was given up. All rows that are written later are its own.
 
     Args:
         topic: the topic of the table.
-        reached: reads it.
+        task_links: how tasks read it.
         take: takes a record.
         state_of: returns the state of a key.
         access: knows the task at work.
@@ -57,7 +57,7 @@ class RowAdoption:
     def __init__(
         self,
         topic: TableTopic,
-        reached: TaskLinks,
+        task_links: TaskLinks,
         take: TakeRow,
         state_of: StateAccess,
         access: TaskAccess,
@@ -65,7 +65,7 @@ class RowAdoption:
         context: OperatorContext,
     ) -> None:
         self._topic = topic
-        self._reached = reached
+        self._task_links = task_links
         self._take = take
         self._state_of = state_of
         self._access = access
@@ -84,7 +84,7 @@ class RowAdoption:
         context.on_close(self._close_feed)
 
     def handle_tick(self, moment: Tick) -> None:
-        """Read on, until the portion is over; ticks go on with the rest.
+        """Read records until the portion is over; the next ticks read the rest.
 
         Args:
             moment: the tick.
@@ -93,48 +93,50 @@ class RowAdoption:
             StaleTokenError: if the topic was deleted and created again meanwhile.
         """
         state = self._state_of(None, moment.now)
-        stored = state.get(_PLACE)
+        stored = state.get(_ADOPTED)
         if stored is True:
             return
         partition = TopicPartition(self._topic.name, self._access.task().partition)
-        place = self._begin(partition) if stored is None else _Place(*stored)
+        progress = self._begin(partition) if stored is None else _Progress(*stored)
         must_stop = self._begin_portion(self._node)
-        while place.at < place.end and not must_stop():
-            place = self._read_on(partition, place)
-        if place.at < place.end:
-            state.set(_PLACE, list(place))
+        while progress.at < progress.end and not must_stop():
+            progress = self._read_on(partition, progress)
+        if progress.at < progress.end:
+            state.set(_ADOPTED, list(progress))
             return
         self._close_feed()
-        state.set(_PLACE, True)
+        state.set(_ADOPTED, True)
         if stored is not None or self._taken:
             logger.info("table %s: the rows in %s are part of the state now", self._topic.table, partition)
         self._taken = False
 
-    def _begin(self, partition: TopicPartition) -> _Place:
-        admin, timeout = self._reached.links.admin(), self._reached.timeout
+    def _begin(self, partition: TopicPartition) -> _Progress:
+        admin, timeout = self._task_links.links.admin(), self._task_links.timeout
         topic_id = admin.topic_ids([partition.topic], timeout)[partition.topic]
         low, high = admin.offset_bounds([partition], timeout)[partition]
-        return _Place(topic_id, low, high if low < high else low)
+        return _Progress(topic_id, low, max(low, high))
 
-    def _read_on(self, partition: TopicPartition, place: _Place) -> _Place:
-        found = self._reached.links.admin().topic_ids([partition.topic], self._reached.timeout)[partition.topic]
-        if found != place.topic_id:
+    def _read_on(self, partition: TopicPartition, progress: _Progress) -> _Progress:
+        topic_id = self._task_links.links.admin().topic_ids([partition.topic], self._task_links.timeout)[
+            partition.topic
+        ]
+        if topic_id != progress.topic_id:
             raise StaleTokenError(
                 f"topic {partition.topic!r} of table {self._topic.table!r} was deleted and created again while its rows were "
                 "read: start the application again with another consumer_group"
             )
-        feed = self._open_feed(partition, place.at)
-        at = place.at
+        feed = self._open_feed(partition, progress.at)
+        at = progress.at
         for _, records in feed.poll(_POLL_S, _RECORDS):
             for offset, key, value, timestamp in zip(
                 records.offsets, records.keys, records.values, records.timestamps, strict=True
             ):
-                if offset < place.end and key is not None:
+                if offset < progress.end and key is not None:
                     self._take_record(offset, key, value, timestamp)
                 at = offset + 1
         at = max(at, feed.ends().get(partition, at))
         self._fed = partition, at
-        return place._replace(at=at)
+        return progress._replace(at=at)
 
     def _take_record(self, offset: int, data: bytes, value: bytes | None, timestamp: int) -> None:
         key = row = None
@@ -150,7 +152,7 @@ class RowAdoption:
     def _open_feed(self, partition: TopicPartition, at: int) -> RecordFeed:
         if self._feed is None or self._fed != (partition, at):
             self._close_feed()
-            self._feed, self._fed = self._reached.links.feed(), (partition, at)
+            self._feed, self._fed = self._task_links.links.feed(), (partition, at)
             self._feed.add({partition: at})
             self._feed.resume([partition])
         return self._feed

@@ -49,7 +49,7 @@ class Maintain(Operator):
         merger: the rules.
         store: the store of the rows.
         changelog: the topic of the changes; None if they are not written.
-        reached: reads the rows that the table has already; None if it has none.
+        task_links: how tasks read the rows that the table has before; None in the test driver, whose tables have none.
     """
 
     name: ClassVar[str] = "maintain"
@@ -58,7 +58,7 @@ class Maintain(Operator):
     merger: RowMerger
     store: StoreSpec
     changelog: TableTopic | None = None
-    reached: TaskLinks | None = field(default=None, compare=False, repr=False)
+    task_links: TaskLinks | None = field(default=None, compare=False, repr=False)
 
     def build(self, child: RecordHandler, node: Node, context: OperatorContext) -> RecordHandler:  # noqa: D102
         from streamrt.tables.descriptions.requests import read_op
@@ -105,8 +105,10 @@ class Maintain(Operator):
 
     def _adopt_rows(self, take: TakeRow, state_of: StateAccess, node: Node, context: OperatorContext) -> None:
         """Let ticks take the rows that the table has already."""
-        if self.reached is not None:
-            adoption = RowAdoption(self.topic, self.reached, take, state_of, context.access(self.store), node, context)
+        if self.task_links is not None:
+            adoption = RowAdoption(
+                self.topic, self.task_links, take, state_of, context.access(self.store), node, context
+            )
             context.on_tick(node, adoption.handle_tick)
 
     def _make_apply(self, child: RecordHandler, context: OperatorContext) -> _Apply:
@@ -161,7 +163,7 @@ class Maintain(Operator):
         return None if self._expires else 0
 
     def resumes(self) -> bool:  # noqa: D102
-        return self._expires or self.reached is not None
+        return self._expires or self.task_links is not None
 
     def timed(self) -> bool:  # noqa: D102
         return self._expires

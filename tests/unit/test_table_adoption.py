@@ -47,9 +47,9 @@ class Former:
 def maintain(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Maintained]:
     def start(former: Former, **settings: Any) -> Maintained:
         def bind(topology: Topology, _: object) -> Topology:
-            reached: dict[str, Any] = {"reached": former}
+            task_links: dict[str, Any] = {"task_links": former}
             nodes = (
-                replace(node, operator=replace(node.operator, **reached))
+                replace(node, operator=replace(node.operator, **task_links))
                 if isinstance(node.operator, Maintain)
                 else node
                 for node in topology.nodes

@@ -30,7 +30,7 @@ from streamrt.tables.catalogue.creation import (
     with_format_options,
 )
 from streamrt.tables.catalogue.objects import IfExists, IfMissing
-from streamrt.tables.descriptions.changelog_tables import changelog_info, is_changelog, source_name
+from streamrt.tables.descriptions.changelog_tables import describe_changelog, is_changelog, strip_changelog_suffix
 from streamrt.tables.descriptions.info import TableInfo
 from streamrt.tables.descriptions.naming import IF_EXISTS, IF_MISSING, check_choice, check_name
 from streamrt.tables.writing.further_topics import list_further_topics
@@ -173,13 +173,13 @@ class CatalogTables:
     def load(self, name: str) -> TableInfo:
         """Return what is known of a table now, with the partitions that its topic has now."""
         is_log_of_changes = isinstance(name, str) and is_changelog(name)
-        name = self._state.full_name(source_name(name) if is_log_of_changes else name)
+        name = self._state.full_name(strip_changelog_suffix(name) if is_log_of_changes else name)
         found = self._objects.find(self._objects.tables, name)
         if found is None:
             raise self._state.no_table(name)
         info = self._resolve_info(found.value)
         if is_log_of_changes:
-            info = changelog_info(info)
+            info = describe_changelog(info)
         if info.topic is None or not self._state.has_topics:
             return info
         try:

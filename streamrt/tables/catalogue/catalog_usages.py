@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from streamrt.errors import ArgumentValueError, CatalogError
 from streamrt.tables.catalogue.catalog_state import CatalogState
 from streamrt.tables.catalogue.objects import now
-from streamrt.tables.descriptions.changelog_tables import source_name
+from streamrt.tables.descriptions.changelog_tables import strip_changelog_suffix
 from streamrt.tables.descriptions.usages import STALE_AFTER, ApplicationInfo, Lineage, Usage
 
 __all__ = ["CatalogUsages"]
@@ -82,4 +82,4 @@ class CatalogUsages:
 
     def _find_name(self, name: object) -> str:
         """Return the full name of a table; the log of its changes is a part of it."""
-        return self._state.full_name(source_name(name) if isinstance(name, str) else name)
+        return self._state.full_name(strip_changelog_suffix(name) if isinstance(name, str) else name)

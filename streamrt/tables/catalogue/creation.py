@@ -27,7 +27,7 @@ from streamrt.tables.catalogue.objects import now
 from streamrt.tables.descriptions.connectors import Connector, KafkaTopic, SinkTable, SourceTable, table_connector
 from streamrt.tables.descriptions.endpoint_classes import endpoint_class
 from streamrt.tables.descriptions.info import TableInfo
-from streamrt.tables.descriptions.maintenance import Maintenance, changelog_topic
+from streamrt.tables.descriptions.maintenance import Maintenance, name_changelog_topic
 from streamrt.tables.descriptions.naming import check_text, check_texts
 from streamrt.tables.descriptions.rule_checks import check_rules
 from streamrt.tables.descriptions.variables import resolve
@@ -179,7 +179,7 @@ def resolved_topic(info: TableInfo) -> str | None:
             f"{name!r}, the topic of table {info.name!r}, cannot be the name of a topic: use letters, digits, '.', '_' and "
             f"'-', and not {_RESERVED!r} at the beginning"
         )
-    if info.maintenance is not None and len(changelog_topic(name)) > _LONGEST_TOPIC:
+    if info.maintenance is not None and len(name_changelog_topic(name)) > _LONGEST_TOPIC:
         raise ConfigurationError(
             f"topic {name[:60]!r}... of table {info.name!r} has {len(name)} characters, which leaves no room for the names "
             "of the topics with its requests and changes: use a shorter one"

@@ -36,7 +36,7 @@ from streamrt.kafka.cluster.counts import MOST
 from streamrt.schema import Schema
 from streamrt.tables.descriptions.connections import Connection, connection_of
 from streamrt.tables.descriptions.info import DatabaseInfo, TableInfo, TableKind
-from streamrt.tables.descriptions.maintenance import maintenance_document, maintenance_of
+from streamrt.tables.descriptions.maintenance import make_rules_document, read_rules_document
 from streamrt.tables.descriptions.schema_documents import schema_document, schema_of
 from streamrt.tables.descriptions.usages import ApplicationInfo
 
@@ -87,7 +87,7 @@ def table_record(info: TableInfo) -> bytes:
         "properties": dict(info.properties),
     }
     if info.maintenance is not None:
-        document |= {"v": MAINTAINED_VERSION, "maintenance": maintenance_document(info.maintenance)}
+        document |= {"v": MAINTAINED_VERSION, "maintenance": make_rules_document(info.maintenance)}
         if info.maintained_by is not None:
             document["maintained_by"] = info.maintained_by
     return orjson.dumps(document)
@@ -217,7 +217,7 @@ def _read_table(name: str, document: dict[str, Any]) -> TableInfo:
         properties=_check_strings(document["properties"]),
         version=_checked_number(document["version"]),
         readable_from=_checked_number(document["readable_from"]),
-        maintenance=maintenance_of(_check_mapping(document["maintenance"])) if is_maintained else None,
+        maintenance=read_rules_document(_check_mapping(document["maintenance"])) if is_maintained else None,
         maintained_by=_optional_text(document.get("maintained_by")),
     )
 

@@ -9,7 +9,7 @@ from streamrt.kafka.cluster.committed import CommittedOffset
 from streamrt.records import TopicPartition
 from streamrt.tables.catalogue.catalog_state import CatalogState
 from streamrt.tables.descriptions.info import TableInfo
-from streamrt.tables.descriptions.maintenance import requests_topic
+from streamrt.tables.descriptions.maintenance import name_requests_topic
 
 __all__ = ["TableOwners"]
 
@@ -88,7 +88,7 @@ class TableOwners:
                 f"consumer group {group!r} maintains table {info.name!r} and has members: stop all instances of its "
                 "application first; killed ones leave the group when their sessions time out"
             )
-        topic = requests_topic(info.topic)
+        topic = name_requests_topic(info.topic)
         partitions = [TopicPartition(topic, number) for number in range(info.num_partitions or 1)]
         committed = admin.committed_stable(group, partitions, timeout)
         merged = {each: note.offset for each, note in committed.items() if note.offset}

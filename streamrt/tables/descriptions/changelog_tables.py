@@ -10,7 +10,7 @@ from streamrt.schema import Schema
 from streamrt.tables.descriptions.info import TableInfo, required_schema
 from streamrt.tables.descriptions.maintenance import CHANGELOG_SUFFIX
 
-__all__ = ["changelog_info", "is_changelog", "source_name"]
+__all__ = ["describe_changelog", "is_changelog", "strip_changelog_suffix"]
 
 _ADDED = (
     {"name": "_change_type", "type": "STRING", "nullable": False, "comment": "+I, -U, +U or -D"},
@@ -23,17 +23,17 @@ def is_changelog(name: str) -> bool:
     return name.endswith(CHANGELOG_SUFFIX)
 
 
-def source_name(name: str) -> str:
+def strip_changelog_suffix(name: str) -> str:
     """Return the name of the table whose changes a log has; other names as they are.
 
     Example:
-        >>> source_name("shop.customers$changelog"), source_name("shop.customers")
+        >>> strip_changelog_suffix("shop.customers$changelog"), strip_changelog_suffix("shop.customers")
         ('shop.customers', 'shop.customers')
     """
     return name.removesuffix(CHANGELOG_SUFFIX)
 
 
-def changelog_info(table: TableInfo) -> TableInfo:
+def describe_changelog(table: TableInfo) -> TableInfo:
     """Return the description of the log table with the changes of a table.
 
     Its rows are JSON, whatever those of the table are, with `_change_type` and `_at` before the columns of the table; their

@@ -8,7 +8,12 @@ from typing import Any, Literal
 from streamrt.errors import InvalidOperationError, SchemaError
 from streamrt.schema import Schema
 from streamrt.secret import SecretRef
-from streamrt.tables.descriptions.maintenance import Maintenance, changelog_topic, maintenance_document, requests_topic
+from streamrt.tables.descriptions.maintenance import (
+    Maintenance,
+    make_rules_document,
+    name_changelog_topic,
+    name_requests_topic,
+)
 from streamrt.tables.descriptions.schema_documents import schema_document
 from streamrt.tables.descriptions.variables import unstored_options
 
@@ -105,13 +110,13 @@ class TableInfo:
     @property
     def requests_topic(self) -> str | None:
         """Topic to which writers of a maintained table send requests; None for other tables."""
-        return None if self.maintenance is None or self.topic is None else requests_topic(self.topic)
+        return None if self.maintenance is None or self.topic is None else name_requests_topic(self.topic)
 
     @property
     def changelog_topic(self) -> str | None:
         """Topic with the changes of a maintained table that has `changelog=True`; None for other tables."""
         has_one = self.maintenance is not None and self.maintenance.changelog and self.topic is not None
-        return changelog_topic(str(self.topic)) if has_one else None
+        return name_changelog_topic(str(self.topic)) if has_one else None
 
     @property
     def database(self) -> str:
@@ -193,7 +198,7 @@ def _plain_value(value: Any) -> Any:
     if isinstance(value, datetime):
         return value.isoformat().replace("+00:00", "Z")
     if isinstance(value, Maintenance):
-        return maintenance_document(value)
+        return make_rules_document(value)
     if isinstance(value, Mapping):
         return {str(name): _plain_value(each) for name, each in value.items()}
     return list(value) if isinstance(value, tuple) else value

@@ -15,11 +15,11 @@ __all__ = [
     "Merge",
     "SequenceGroups",
     "Versioned",
-    "changelog_topic",
     "describe_merge",
-    "maintenance_document",
-    "maintenance_of",
-    "requests_topic",
+    "make_rules_document",
+    "name_changelog_topic",
+    "name_requests_topic",
+    "read_rules_document",
 ]
 
 Deletes = Literal["allow", "ignore", "refuse"]
@@ -126,27 +126,27 @@ class Maintenance:
     ttl_ms: int | None = None
 
 
-def requests_topic(topic: str) -> str:
+def name_requests_topic(topic: str) -> str:
     """Return the name of the topic with the requests of a maintained table.
 
     Args:
         topic: the topic of the table.
 
     Example:
-        >>> requests_topic("shop.customers")
+        >>> name_requests_topic("shop.customers")
         'shop.customers.requests'
     """
     return f"{topic}.requests"
 
 
-def changelog_topic(topic: str) -> str:
+def name_changelog_topic(topic: str) -> str:
     """Return the name of the topic with the changes of a maintained table that has `changelog=True`.
 
     Args:
         topic: the topic of the table.
 
     Example:
-        >>> changelog_topic("shop.customers")
+        >>> name_changelog_topic("shop.customers")
         'shop.customers.changelog'
     """
     return f"{topic}.changelog"
@@ -169,11 +169,11 @@ def describe_merge(merge: Merge) -> str:
     return merge
 
 
-def maintenance_document(rules: Maintenance) -> dict[str, Any]:
-    """Return rules as JSON has them.
+def make_rules_document(rules: Maintenance) -> dict[str, Any]:
+    """Return rules as a document of JSON, which the catalogue keeps.
 
     Example:
-        >>> maintenance_document(Maintenance(Versioned("at"), "ignore"))
+        >>> make_rules_document(Maintenance(Versioned("at"), "ignore"))
         {'merge': {'versioned': 'at'}, 'deletes': 'ignore', 'changelog': False, 'ttl_ms': None}
     """
     merge: Any = rules.merge
@@ -186,8 +186,8 @@ def maintenance_document(rules: Maintenance) -> dict[str, Any]:
     return {"merge": merge, "deletes": rules.deletes, "changelog": rules.changelog, "ttl_ms": rules.ttl_ms}
 
 
-def maintenance_of(document: Mapping[str, Any]) -> Maintenance:
-    """Return the rules of a document.
+def read_rules_document(document: Mapping[str, Any]) -> Maintenance:
+    """Return the rules of a document that `make_rules_document` has made.
 
     Raises:
         TypeError, KeyError, ValueError, AttributeError: if it is not such a document.
@@ -197,10 +197,10 @@ def maintenance_of(document: Mapping[str, Any]) -> Maintenance:
         raise ValueError
     if ttl_ms is not None and (type(ttl_ms) is not int or ttl_ms < 1):
         raise ValueError
-    return Maintenance(_merge_of(document["merge"]), deletes, changelog, ttl_ms)
+    return Maintenance(_read_merge(document["merge"]), deletes, changelog, ttl_ms)
 
 
-def _merge_of(document: Any) -> Merge:
+def _read_merge(document: Any) -> Merge:
     if document in ("last", "first"):
         first_or_last: Literal["last", "first"] = document
         return first_or_last

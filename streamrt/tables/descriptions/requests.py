@@ -28,7 +28,7 @@ from streamrt.serializers import (
 )
 from streamrt.serializers.rows.json_rows import RowSerializer
 from streamrt.tables.descriptions.keys import RowKey, TableKeyDeserializer, TableKeySerializer
-from streamrt.tables.descriptions.maintenance import requests_topic
+from streamrt.tables.descriptions.maintenance import name_requests_topic
 from streamrt.tables.descriptions.topics import TableTopic
 from streamrt.topics import Topic
 
@@ -250,7 +250,7 @@ def make_requests_topic(info: TableInfo, home: TableHome, columns: tuple[str, ..
     if info.schema is None or keys is None or info.topic is None:
         raise TypeError(f"{info.name} is not a maintained table")
     topic = Topic(
-        requests_topic(info.topic),
+        name_requests_topic(info.topic),
         TopicConfig(info.num_partitions, None, dict(_KEPT)),
         RequestDeserializer(info.schema, keys.columns, info.schema_version),
         TableKeyDeserializer(keys),

@@ -86,10 +86,10 @@ class ChangeEncoder:
         return self._finish_all(self._of_frame(changes) if is_frame(changes) else self._of_list(changes))
 
     def _finish(self, encoded: EncodedRow) -> EncodedRow:
-        return encoded if self._requests is None else self._requests.request(encoded)
+        return encoded if self._requests is None else self._requests.make_request(encoded)
 
     def _finish_all(self, encoded: EncodedRows) -> EncodedRows:
-        return encoded if self._requests is None else self._requests.requests(encoded)
+        return encoded if self._requests is None else self._requests.make_requests(encoded)
 
     def _of_list(self, changes: Sequence[Any]) -> EncodedRows:
         is_keyed = self._keys is not None
@@ -131,7 +131,7 @@ class ChangeEncoder:
             rows = self._rows
             if number in partial:
                 try:
-                    rows = requests.of_columns(list(change.row))
+                    rows = requests.encoder_for(list(change.row))
                 except SchemaError as error:
                     raise SchemaMismatchError(f"row {number}: {error}") from None
             made.append(rows.rows([change.row], [number]))

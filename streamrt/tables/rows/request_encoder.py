@@ -38,14 +38,14 @@ def choose_columns(what: str, table: str, schema: Schema, rules: Maintenance, co
     given = schema.project(columns)
     for column in schema.fields:
         if column.name not in given.names:
-            why = _find_need(column, schema, rules, given)
+            why = _find_reason(column, schema, rules, given)
             if why is not None:
                 raise SchemaError(f"{what} leaves out the column {column.name!r} of table {table!r}, which {why}")
     return given
 
 
-def _find_need(column: Column, schema: Schema, rules: Maintenance, given: Schema) -> str | None:
-    """Return why requests must give a column, or None if they need not."""
+def _find_reason(column: Column, schema: Schema, rules: Maintenance, given: Schema) -> str | None:
+    """Return why requests must give a column; None if they may leave it out."""
     if column.name in schema.primary_key:
         return "is in the primary key"
     if not column.nullable and column.default in (NO_DEFAULT, None):
@@ -97,23 +97,23 @@ class RequestEncoder:
         self._is_partial = len(given) < len(schema)
         self._upsert = make_request_headers("u", schema_version)
         self._delete = make_request_headers("d", schema_version)
-        self._of_columns: dict[tuple[str, ...], RowEncoder] = {}
+        self._encoders: dict[tuple[str, ...], RowEncoder] = {}
         self.rows = self._make_rows(given)
 
-    def of_columns(self, columns: Sequence[str]) -> RowEncoder:
-        """Return what encodes rows of fewer columns than the writer's.
+    def encoder_for(self, columns: Sequence[str]) -> RowEncoder:
+        """Return the encoder of rows with fewer columns than the writer's.
 
         Raises:
             SchemaError: if such requests could not count.
         """
         names = tuple(name for name in self._given.names if name in columns)
-        encoder = self._of_columns.get(names)
+        encoder = self._encoders.get(names)
         if encoder is None:
             given = choose_columns("an update", self._table, self._schema, self._rules, names)
             encoder = self._make_rows(given)
-            if len(self._of_columns) >= _MOST_SETS:
-                self._of_columns.clear()
-            self._of_columns[names] = encoder
+            if len(self._encoders) >= _MOST_SETS:
+                self._encoders.clear()
+            self._encoders[names] = encoder
         return encoder
 
     def require_deletes(self) -> None:
@@ -133,13 +133,13 @@ class RequestEncoder:
                     "must not be null: leave it out of columns=, or delete whole rows by a writer without columns"
                 )
 
-    def request(self, encoded: EncodedRow) -> EncodedRow:
+    def make_request(self, encoded: EncodedRow) -> EncodedRow:
         """Return the request for a row, or for the delete of one."""
         if encoded.value is not None:
             return encoded._replace(headers=self._upsert)
         return encoded._replace(value=self._null_columns(encoded.key), headers=self._delete)
 
-    def requests(self, encoded: EncodedRows) -> EncodedRows:
+    def make_requests(self, encoded: EncodedRows) -> EncodedRows:
         """Return the requests for rows, and for the deletes of rows."""
         keys = encoded.keys or ()
         headers = [self._delete if value is None else self._upsert for value in encoded.values]

@@ -18,7 +18,7 @@ from streamrt.tables.access.feed_options import refusal_of
 from streamrt.tables.access.links import TableLinks
 from streamrt.tables.access.positions import TopicPositions
 from streamrt.tables.access.topic_watch import TopicWatch
-from streamrt.tables.descriptions.changelog_tables import is_changelog, source_name
+from streamrt.tables.descriptions.changelog_tables import is_changelog, strip_changelog_suffix
 from streamrt.tables.descriptions.info import TableInfo, require_keys_in_place
 from streamrt.tables.descriptions.maintenance import Maintenance
 from streamrt.tables.rows.change_encoder import ChangeEncoder
@@ -126,8 +126,8 @@ def _check_writable(info: TableInfo) -> tuple[str, Schema]:
         raise SchemaError(f"table {info.name!r} has no schema: set one by set_schema(), or see detect_schema()")
     if is_changelog(info.name):
         raise InvalidOperationError(
-            f"{info.name!r} is written by the application that maintains table {source_name(info.name)!r}: write to that "
-            "table"
+            f"{info.name!r} is written by the application that maintains table {strip_changelog_suffix(info.name)!r}: "
+            "write to that table"
         )
     return info.requests_topic or info.topic, info.schema
 

@@ -23,7 +23,7 @@ def bind_lookups(topology: Topology, table_in_memory: Callable[[Table], Table]) 
     def bind(node: Node) -> Node:
         operator = node.operator
         if isinstance(operator, Maintain):
-            return replace(node, operator=replace(operator, reached=None))
+            return replace(node, operator=replace(operator, task_links=None))
         if not isinstance(operator, LookupJoin) or not isinstance(operator.lookup, TableLookup):
             return node
         lookup = operator.lookup.reading(table_in_memory(operator.lookup.table))
