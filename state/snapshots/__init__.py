@@ -3,7 +3,7 @@
 from streamrt.state.snapshots.downloads import FoundSnapshot, RestoreInterrupted, SnapshotChoice, SnapshotDownload
 from streamrt.state.snapshots.listing import ListedSnapshot, list_snapshots
 from streamrt.state.snapshots.manifest import NewerSnapshotError, SnapshotManifest, StoredFile, UnusableSnapshotError
-from streamrt.state.snapshots.repository import SnapshotRepository, SnapshotStorage
+from streamrt.state.snapshots.repository import SnapshotRepositories, SnapshotRepository, SnapshotStorage
 from streamrt.state.snapshots.settings import StateSnapshots
 from streamrt.state.snapshots.uploads import SnapshotUploads
 
@@ -15,6 +15,7 @@ __all__ = [
     "SnapshotChoice",
     "SnapshotDownload",
     "SnapshotManifest",
+    "SnapshotRepositories",
     "SnapshotRepository",
     "SnapshotStorage",
     "SnapshotUploads",

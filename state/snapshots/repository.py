@@ -17,6 +17,7 @@ The rules that let several processes write here without a lock:
 import contextlib
 import hashlib
 import os
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
@@ -34,7 +35,7 @@ from streamrt.state.snapshots.manifest import (
 )
 from streamrt.state.snapshots.settings import StateSnapshots
 
-__all__ = ["SnapshotRepository", "SnapshotStorage"]
+__all__ = ["SnapshotRepositories", "SnapshotRepository", "SnapshotStorage"]
 
 _CHUNK: Final = 4 * 1024 * 1024
 _GRACE_S: Final = 3_600.0
@@ -66,6 +67,36 @@ class SnapshotStorage:
         parts = (identity.group, identity.topic, identity.store, identity.changelog_id or "none")
         folder = "/".join((self.root, *map(escaped, parts), str(identity.partition)))
         return SnapshotRepository(self.filesystem, folder)
+
+
+class SnapshotRepositories:
+    """The repositories that a process uses. Any thread may ask for one.
+
+    Args:
+        settings: where they are.
+
+    Example:
+        >>> repositories = SnapshotRepositories(StateSnapshots("memory://snapshots"))
+        >>> identity = StoreIdentity("shop", "orders", 0, "default", None, None, 1)
+        >>> repositories.find(identity) is repositories.find(identity)
+        True
+    """
+
+    def __init__(self, settings: StateSnapshots) -> None:
+        self._settings = settings
+        self._storage: SnapshotStorage | None = None
+        self._repositories: dict[StoreIdentity, SnapshotRepository] = {}
+        # A lock of its own: the first use of an object store may wait for credentials.
+        self._lock = threading.Lock()
+
+    def find(self, identity: StoreIdentity) -> "SnapshotRepository":
+        """Return the repository of a store partition; the first call connects to the object store."""
+        with self._lock:
+            repository = self._repositories.get(identity)
+            if repository is None:
+                self._storage = self._storage or SnapshotStorage(self._settings)
+                repository = self._repositories[identity] = self._storage.repository(identity)
+            return repository
 
 
 class SnapshotRepository:

@@ -1,6 +1,6 @@
-"""Snapshots of replicas in an object store: taken by the ones that have rows, and found by those that begin.
+"""Snapshots of replicas in an object store: replicas upload them from time to time, and new replicas begin with them.
 
-They are kept like the snapshots of state, under the group `replica`. Files on the disk are in the directory of the replica::
+Their layout is that of snapshots of state, with the group `replica`. Files on the disk are in the directory of the replica::
 
     .snapshots/<topic>/<partition>/upload/      the files that are being uploaded
     .snapshots/<topic>/<partition>/download/    the files that are being downloaded
@@ -19,8 +19,7 @@ from streamrt.state.snapshots import (
     RestoreInterrupted,
     SnapshotDownload,
     SnapshotManifest,
-    SnapshotRepository,
-    SnapshotStorage,
+    SnapshotRepositories,
     SnapshotUploads,
     StateSnapshots,
 )
@@ -31,19 +30,19 @@ __all__ = ["ReplicaSnapshots", "RowsChoice"]
 logger = logging.getLogger("streamrt.tables")
 
 _WAIT_S: Final = 0.2
-"""How often a download looks whether the replica is closed."""
+"""How often the wait for a download checks whether the replica is closed, in seconds."""
 
 
 @dataclass(frozen=True)
 class RowsChoice:
-    """Which snapshots a partition may begin with: the rules for rows on the disk.
+    """Decides which snapshots a partition may begin with, by the rules for rows on the disk.
 
     Attributes:
         rows: the partition, which is not read yet.
         low: first offset of the topic's partition.
         high: offset after its last record.
-        now_ms: when these were read.
-        longest_absence_ms: age from which on compaction may have removed deletes that were not seen.
+        now_ms: wall clock when both were read, in milliseconds.
+        longest_absence_ms: age in milliseconds from which on compaction may have removed deletes that were not seen.
     """
 
     rows: PartitionRows
@@ -68,7 +67,7 @@ class RowsChoice:
 
 
 class ReplicaSnapshots:
-    """Lets partitions of one replica begin with snapshots, and takes snapshots of them.
+    """Snapshots of the partitions of one replica: begins partitions with them, and takes new ones.
 
     Args:
         settings: where they are, and how often they are taken.
@@ -78,11 +77,9 @@ class ReplicaSnapshots:
     def __init__(self, settings: StateSnapshots, directory: Path) -> None:
         self._settings = settings
         self._root = directory / ".snapshots"
-        self._opening = threading.Lock()
-        self._storage: SnapshotStorage | None = None
-        self._repositories: dict[StoreIdentity, SnapshotRepository] = {}
+        self._repositories = SnapshotRepositories(settings)
         # Other replicas have the same rows.
-        self._uploads = SnapshotUploads(settings, self._repository, _note_upload, shared=True)
+        self._uploads = SnapshotUploads(settings, self._repositories.find, _ignore_upload, shared=True)
 
     def is_worthwhile(self, rows: PartitionRows, high: int) -> bool:
         """Return whether a partition has so much to read that it looks for a snapshot.
@@ -106,22 +103,22 @@ class ReplicaSnapshots:
         rows = choice.rows
         identity = rows.identity
         folder = self._folder(identity) / "download"
-        download = SnapshotDownload(identity, lambda: self._repository(identity), folder, choice)
-        found = None
+        download = SnapshotDownload(identity, lambda: self._repositories.find(identity), folder, choice)
+        snapshot = None
         while not closing.is_set():
             try:
-                found = download.wait(choice, time.monotonic() + _WAIT_S, lambda share, offset: None)
+                snapshot = download.wait(choice, time.monotonic() + _WAIT_S, lambda share, offset: None)
                 break
             except RestoreInterrupted:
                 continue
         if closing.is_set():
             download.abandon()
-        if found is None:
+        if snapshot is None:
             return
         try:
-            is_adopted = rows.adopt(found.folder, found.manifest.stamp, choice.low, choice.now_ms)
+            is_adopted = rows.adopt(snapshot.folder, snapshot.manifest.stamp, choice.low, choice.now_ms)
         finally:
-            found.release()
+            snapshot.release()
         place = f"{identity.topic}[{identity.partition}]"
         if is_adopted:
             logger.info("The replica of %s begins with a snapshot, at offset %d", place, rows.position)
@@ -140,20 +137,11 @@ class ReplicaSnapshots:
     def _folder(self, identity: StoreIdentity) -> Path:
         return self._root / escaped(identity.topic) / str(identity.partition)
 
-    def _repository(self, identity: StoreIdentity) -> SnapshotRepository:
-        """Return the repository of a partition; called in the threads that use it."""
-        with self._opening:
-            found = self._repositories.get(identity)
-            if found is None:
-                self._storage = self._storage or SnapshotStorage(self._settings)
-                found = self._repositories[identity] = self._storage.repository(identity)
-            return found
-
 
 def _can_have_snapshots(rows: PartitionRows) -> bool:
     """Return whether the topic has an id: without one, rows of a topic that was created again could be taken for its own."""
     return rows.identity.changelog_id is not None
 
 
-def _note_upload(identity: StoreIdentity, manifest: SnapshotManifest | None, sent: int) -> None:
-    """Uploads log what happens to them."""
+def _ignore_upload(identity: StoreIdentity, manifest: SnapshotManifest | None, sent: int) -> None:
+    """Do nothing: replicas have no counters of uploads, which are logged."""

@@ -26,8 +26,7 @@ from streamrt.state.snapshots import (
     FoundSnapshot,
     SnapshotDownload,
     SnapshotManifest,
-    SnapshotRepository,
-    SnapshotStorage,
+    SnapshotRepositories,
     SnapshotUploads,
     StateSnapshots,
 )
@@ -74,16 +73,13 @@ class Snapshots:
         self.least_replay = settings.least_replay
         self._settings = settings
         self._root = base_dir / _FOLDER
-        self._storage: SnapshotStorage | None = None
-        self._repositories: dict[StoreIdentity, SnapshotRepository] = {}
+        self._repositories = SnapshotRepositories(settings)
         self._downloads: dict[StoreIdentity, SnapshotDownload] = {}
         self._settled: dict[StoreIdentity, tuple[float, int]] = {}
         self._newest: dict[StoreIdentity, SnapshotAge] = {}
         self._tallies: dict[Tally, float] = {}
         # Guards what the threads of uploads and downloads count and note.
         self._lock = threading.Lock()
-        # Another one for the repositories: the first use of an object store may wait for credentials.
-        self._opening = threading.Lock()
         self._uploads: SnapshotUploads | None = None
 
     def offer(self, identity: StoreIdentity, partition: StorePartition, *, after_commit: bool = True) -> None:
@@ -96,7 +92,7 @@ class Snapshots:
         """
         if self._uploads is None:
             self._delete_leftovers()
-            self._uploads = SnapshotUploads(self._settings, self._repository, self._note_upload)
+            self._uploads = SnapshotUploads(self._settings, self._repositories.find, self._note_upload)
         folder = self._folder(identity) / "upload"
         self._uploads.offer(identity, partition, folder, after_commit=after_commit)
 
@@ -139,7 +135,7 @@ class Snapshots:
         download = self._downloads.get(identity)
         if download is None:
             folder = self._folder(identity) / "download"
-            download = SnapshotDownload(identity, lambda: self._repository(identity), folder, rules)
+            download = SnapshotDownload(identity, lambda: self._repositories.find(identity), folder, rules)
             self._downloads[identity] = download
         found = download.wait(rules, deadline, on_progress)
         # Only now: an interruption leaves it here.
@@ -169,15 +165,6 @@ class Snapshots:
     def _folder(self, identity: StoreIdentity) -> Path:
         name = "\0".join((identity.topic, identity.store, str(identity.partition)))
         return self._root / hashlib.sha256(name.encode()).hexdigest()[:32]
-
-    def _repository(self, identity: StoreIdentity) -> SnapshotRepository:
-        """Return the repository of a store partition; called in the threads that use it."""
-        with self._opening:
-            found = self._repositories.get(identity)
-            if found is None:
-                self._storage = self._storage or SnapshotStorage(self._settings)
-                found = self._repositories[identity] = self._storage.repository(identity)
-        return found
 
     def _note_upload(self, identity: StoreIdentity, manifest: SnapshotManifest | None, sent: int) -> None:
         if manifest is None:
