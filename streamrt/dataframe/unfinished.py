@@ -20,19 +20,22 @@ AddWindow = Callable[..., F]
 returns the new frame."""
 
 
-def refuse_use_as_frame(advice: str, never: Mapping[str, str] | None = None) -> Callable[[type[T]], type[T]]:
+def refuse_use_as_frame(
+    advice: str, never: Mapping[str, str] | None = None, kind: str = "a window"
+) -> Callable[[type[T]], type[T]]:
     """Return a class decorator: the use of an object as a dataframe raises an error with advice.
 
     Args:
         advice: the methods to call first.
         never: advice for methods that such an object never has, by name.
+        kind: what the object is, for the errors of these methods.
     """
 
     def missing_attribute(self: Any, name: str) -> NoReturn:
         if name.startswith("_"):
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
         if never and name in never:
-            raise UnfinishedWindowError(f"a count window has no {name}: {never[name]}")
+            raise UnfinishedWindowError(f"{kind} has no {name}: {never[name]}")
         raise UnfinishedWindowError(f"a window has no {name} yet: {advice}")
 
     def missing_column(self: Any, *item: Any) -> NoReturn:

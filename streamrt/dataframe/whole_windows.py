@@ -37,6 +37,7 @@ F = TypeVar("F")
         "it is merged from the parts of all partitions when it closes; call .final() or .current(), and continue with the "
         "results",
     ),
+    "a window with agg_all()",
 )
 class WholeWindow(Generic[F]):
     """A window over all records of a stream, with its aggregations. Next, say when to emit it."""

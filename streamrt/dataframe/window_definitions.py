@@ -287,7 +287,9 @@ class TimeWindowDefinition(_Definition[F, "TimeWindow[F]"], Generic[F]):
 
 
 @refuse_use_as_frame(
-    _NOT_DEFINED, {**dict.fromkeys(("process", "top", "trigger"), _NOT_COUNTED), "agg_all": _NO_WHOLE_COUNT}
+    _NOT_DEFINED,
+    {**dict.fromkeys(("process", "top", "trigger"), _NOT_COUNTED), "agg_all": _NO_WHOLE_COUNT},
+    "a count window",
 )
 class CountWindowDefinition(_Definition[F, "CountWindow[F]"], Generic[F]):
     """A window of a number of records. Next, say what to compute. Each method returns a `CountWindow`.
@@ -455,7 +457,7 @@ class TimeWindow(Generic[F]):
         return self._add_window(self._store, replace(self._operator, final=final), chosen)
 
 
-@refuse_use_as_frame(NOT_EMITTED, dict.fromkeys(("process", "trigger"), _NOT_COUNTED))
+@refuse_use_as_frame(NOT_EMITTED, dict.fromkeys(("process", "trigger"), _NOT_COUNTED), "a count window")
 class CountWindow(Generic[F]):
     """A window of a number of records with its aggregation. Next, say when to emit it."""
 
