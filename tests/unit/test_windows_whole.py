@@ -283,7 +283,9 @@ def test_what_is_refused() -> None:
             window.agg_all(n=Count()).final(closing_strategy=clock)
     with pytest.raises(ArgumentValueError, match="every"):
         window.agg_all(n=Count()).current(every=-1)
-    with pytest.raises(UnfinishedWindowError, match=r"a window with agg_all\(\) has no \w+: it is merged from the parts"):
+    with pytest.raises(
+        UnfinishedWindowError, match=r"a window with agg_all\(\) has no \w+: it is merged from the parts"
+    ):
         window.agg_all(n=Count()).trigger()  # type: ignore[attr-defined]
     window.agg_all(n=Count()).final()
     with pytest.raises(InvalidOperationError, match=r"name='\.\.\.'"):
