@@ -1,33 +1,15 @@
 """Which application maintains a table: one consumer group at a time, noted in the catalogue."""
 
-from collections.abc import Collection, Mapping
 from dataclasses import replace
-from typing import Protocol, runtime_checkable
 
 from streamrt.errors import ArgumentValueError, InvalidOperationError
-from streamrt.kafka.cluster.committed import CommittedOffset
 from streamrt.records import TopicPartition
+from streamrt.tables.access.groups import GroupAdmin
 from streamrt.tables.catalogue.catalog_state import CatalogState
 from streamrt.tables.descriptions.info import TableInfo
 from streamrt.tables.descriptions.maintenance import name_requests_topic
 
 __all__ = ["TableOwners"]
-
-
-@runtime_checkable
-class RequestAdmin(Protocol):
-    """The further methods of an administration that knows consumer groups; `TopicAdmin` is one."""
-
-    def group_is_active(self, group: str, timeout: float = 30) -> bool:
-        """Return whether a consumer group has members."""
-
-    def committed_stable(
-        self, group: str, partitions: Collection[TopicPartition], timeout: float = 30
-    ) -> Mapping[TopicPartition, CommittedOffset]:
-        """Return the committed offsets of a group, after all transactions that may change them."""
-
-    def delete_records(self, offsets: Mapping[TopicPartition, int], timeout: float = 30) -> None:
-        """Delete the records below offsets."""
 
 
 class TableOwners:
@@ -42,7 +24,13 @@ class TableOwners:
         self._objects = state.objects
 
     def claim(self, name: str, group: str) -> None:
-        """Note that a group maintains a table, unless another one does."""
+        """Note that a group maintains a table, unless another one does.
+
+        Raises:
+            ArgumentValueError: if the group has no name.
+            InvalidOperationError: if another group maintains it, or the table is not maintained.
+            TableNotFoundError: if there is no table of this name.
+        """
         if not group or not isinstance(group, str):
             raise ArgumentValueError("claim_table() needs the name of a consumer group")
         name = self._state.full_name(name)
@@ -62,13 +50,18 @@ class TableOwners:
         self._objects.change(self._objects.tables, name, change)
 
     def release(self, name: str) -> str | None:
-        """Let another group maintain a table; return the one that did."""
+        """Let another group maintain a table; return the group that did, or None if there was none.
+
+        Raises:
+            InvalidOperationError: if the group still has members, or the table is not maintained.
+            TableNotFoundError: if there is no table of this name.
+        """
         name = self._state.full_name(name)
         info = self._find(name)
         group = info.maintained_by
         if group is None:
             return None
-        self._end_group(info, group)
+        self._delete_merged(info, group)
 
         def change(found: TableInfo | None) -> TableInfo:
             now = self._require_maintained(name, found)
@@ -77,10 +70,14 @@ class TableOwners:
         self._objects.change(self._objects.tables, name, change)
         return group
 
-    def _end_group(self, info: TableInfo, group: str) -> None:
-        """Delete the requests that a group has merged: the next one begins behind them."""
+    def _delete_merged(self, info: TableInfo, group: str) -> None:
+        """Delete the requests that a group has merged, so that the next group begins behind them.
+
+        Raises:
+            InvalidOperationError: if the group has members, and may merge more.
+        """
         admin: object = self._state.links.admin() if self._state.has_topics else None
-        if not isinstance(admin, RequestAdmin) or info.topic is None:
+        if not isinstance(admin, GroupAdmin) or info.topic is None:
             return
         timeout = self._state.timeout
         if admin.group_is_active(group, timeout):

@@ -1,4 +1,4 @@
-"""`MergedRequests`: finds out whether the application that maintains a table has merged a request, and where its row is."""
+"""`MergedRequests`: waits until the application that maintains a table has merged a request, and finds where its row is."""
 
 import contextlib
 import threading
@@ -8,14 +8,14 @@ from typing import Protocol, runtime_checkable
 
 from streamrt.errors import LookupTimeoutError
 from streamrt.kafka.client import KafkaRequestError
-from streamrt.kafka.cluster.committed import CommittedOffset
 from streamrt.kafka.completion_token import Offsets
 from streamrt.records import TopicPartition
+from streamrt.tables.access.groups import GroupAdmin, GroupOffsets
 from streamrt.tables.access.links import TableAdmin
 from streamrt.tables.access.positions import TopicPositions
 from streamrt.tables.descriptions.usages import Usage
 
-__all__ = ["GroupAdmin", "MaintainedHome", "MergedRequests"]
+__all__ = ["MaintainedHome", "MergedRequests"]
 
 _FIRST_WAIT_S = 0.01
 _LONGEST_WAIT_S = 0.5
@@ -27,16 +27,6 @@ class MaintainedHome(Protocol):
 
     def usages(self, name: str) -> list[Usage]:
         """Return which applications use a table."""
-
-
-@runtime_checkable
-class GroupAdmin(Protocol):
-    """The further method of an administration that knows consumer groups."""
-
-    def committed_stable(
-        self, group: str, partitions: Collection[TopicPartition], timeout: float = 30
-    ) -> Mapping[TopicPartition, CommittedOffset]:
-        """Return the committed offsets of a group, after all transactions that may change them."""
 
 
 class MergedRequests:
@@ -100,7 +90,7 @@ class MergedRequests:
         while True:
             missing = {number: offset for number, offset in targets.items() if not self._is_merged(number, offset)}
             if missing:
-                groups = self._look(missing, deadline)
+                groups = self._find_merged(missing, deadline)
                 missing = {number: offset for number, offset in targets.items() if not self._is_merged(number, offset)}
             if not missing:
                 return {number: self._merged[number][1] for number in targets}
@@ -114,16 +104,16 @@ class MergedRequests:
         with self._lock:
             return self._merged.get(number, (0, 0))[0] >= offset
 
-    def _look(self, wanted: Mapping[int, int], deadline: float) -> Mapping[str, Mapping[int, int]]:
-        """Note how far requests are merged; return it by group and partition."""
+    def _find_merged(self, wanted: Mapping[int, int], deadline: float) -> Mapping[str, Mapping[int, int]]:
+        """Find out how far requests are merged, and note it; return the committed offsets by group and partition."""
         partitions = [TopicPartition(self.topic, number) for number in wanted]
         groups: dict[str, dict[int, int]] = {}
         admin: object = self._admin
-        if isinstance(admin, GroupAdmin):
+        if isinstance(admin, GroupOffsets):
             for group in self._find_maintainers():
                 timeout = max(0.1, min(self._requests.timeout, deadline - time.monotonic()))
-                found = admin.committed_stable(group, partitions, timeout)
-                groups[group] = {each.partition: entry.offset or 0 for each, entry in found.items()}
+                committed = admin.committed_stable(group, partitions, timeout)
+                groups[group] = {each.partition: entry.offset or 0 for each, entry in committed.items()}
         # What is merged is deleted, and nothing else is.
         low = {each.partition: low for each, (low, _) in self._admin.offset_bounds(partitions).items()}
         merged = {number: max([low[number], *(at.get(number, 0) for at in groups.values())]) for number in wanted}
@@ -150,9 +140,9 @@ class MergedRequests:
         else:
             group, at = max(groups.items(), key=lambda each: each[1].get(number, 0))
             state = "maintains the table, and"
+            admin: object = self._admin
             with contextlib.suppress(KafkaRequestError):
-                is_active = getattr(self._admin, "group_is_active", None)
-                if is_active is not None and not is_active(group, min(self._requests.timeout, 5.0)):
+                if isinstance(admin, GroupAdmin) and not admin.group_is_active(group, min(self._requests.timeout, 5.0)):
                     state = "maintains the table, and is not running: start it; it"
             reason = f"application {group!r} {state} has merged those below {at.get(number, 0)}"
         return LookupTimeoutError(f"{what} of table {table!r} has no answer in time: {waiting}, and {reason}")
