@@ -66,10 +66,10 @@ def show_tables(app: Controlled, sample: LagSample, counted: MetersSnapshot) -> 
             rows.append(
                 {
                     "operator": node.label,
-                    "table": _name_of(node),
+                    "table": _describe_table(node),
                     "kind": "kept" if isinstance(node.operator, _KEPT) else "written",
-                    "key": _key_of(node, topology),
-                    **_sizes_of(node, topology, stores),
+                    "key": _list_key_columns(node, topology),
+                    **_read_sizes(node, topology, stores),
                     **counts.get(node.label, dict.fromkeys(_COUNTS, 0)),
                     "lag": sum(known) if known else None,
                 }
@@ -80,28 +80,28 @@ def show_tables(app: Controlled, sample: LagSample, counted: MetersSnapshot) -> 
 
 
 def _show_lookup(node: Node, lookup: TableLookup, counted: MetersSnapshot) -> dict[str, Any]:
-    """Return a copy of a table: of several processes, that with the most rows, and that which is furthest behind."""
-    copies = [size for (_, table), size in counted.replicas.items() if table == lookup.table.name]
+    """Return the copies of a table that processes look rows up in: the highest number of rows, and the highest lag."""
+    sizes = [size for (_, table), size in counted.replicas.items() if table == lookup.table.name]
     return {
         "operator": node.label,
         "table": lookup.table.name,
         "kind": "looked up",
         "key": ", ".join(lookup.table.schema.primary_key),
-        "rows": max((size.rows for size in copies if size.rows is not None), default=None),
+        "rows": max((size.rows for size in sizes if size.rows is not None), default=None),
         "bytes": None,
         **dict.fromkeys(_COUNTS, 0),
-        "lag": max((size.lag for size in copies), default=None),
+        "lag": max((size.lag for size in sizes), default=None),
     }
 
 
-def _name_of(node: Node) -> str:
-    operator, words = node.operator, node.operator.describe()
+def _describe_table(node: Node) -> str:
+    operator, description = node.operator, node.operator.describe()
     if isinstance(operator, TableJoin | ResolveMatches):
-        return f"{words} join"
-    return f"the first {words}" if isinstance(operator, TopRows) else words
+        return f"{description} join"
+    return f"the first {description}" if isinstance(operator, TopRows) else description
 
 
-def _key_of(node: Node, topology: Topology) -> str:
+def _list_key_columns(node: Node, topology: Topology) -> str:
     operator = node.operator
     if isinstance(operator, GroupAggregate):
         return ", ".join(operator.key_columns)
@@ -114,7 +114,9 @@ def _key_of(node: Node, topology: Topology) -> str:
     return ", ".join(topic.row_key.columns) if isinstance(topic, TableTopic) and topic.row_key is not None else ""
 
 
-def _sizes_of(node: Node, topology: Topology, stores: Mapping[str, Mapping[str, StoreStats]]) -> dict[str, int | None]:
+def _read_sizes(
+    node: Node, topology: Topology, stores: Mapping[str, Mapping[str, StoreStats]]
+) -> dict[str, int | None]:
     """Return the approximate number of rows, where the store has one key for each, and the size of the store."""
     specs = node.operator.stores()
     if not specs:
