@@ -82,6 +82,9 @@ def test_commands_of_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     run("catalog import", tmp_path / "all.json", "--if-exists", "replace")
     run("catalog lineage")
     run("catalog forget", "late")
+    run("table create", "people", "id BIGINT, PRIMARY KEY (id)", "--merge", "first")
+    assert run("table release", "people")["group"] is None
+    assert streamrt("table", "release", "people").out == "no application maintains people\n"
     run("table drop", "orders")
 
 
