@@ -1,4 +1,4 @@
-"""Window definitions, which `sdf.tumbling_window(...)` and the like return: what to compute and when to emit it."""
+"""Window definitions, which `sdf.tumbling_window(...)` and the like return: what to compute."""
 
 from __future__ import annotations
 
@@ -6,17 +6,15 @@ import abc
 import re
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import timedelta
 from typing import Any, Generic, TypeVar, cast
 
-from streamrt.dataframe.clocks import Clock, WindowClock
+from streamrt.dataframe.aggregated_windows import NOT_COUNTED, AssignedWindow, CountWindow, TimeWindow
 from streamrt.dataframe.ranking import make_ranking
-from streamrt.dataframe.triggering import at_end, each_record, triggered, with_function, with_trigger
-from streamrt.dataframe.unfinished import NOT_EMITTED, AddWindow, refuse_use_as_frame
+from streamrt.dataframe.triggering import triggered, with_function
+from streamrt.dataframe.unfinished import AddWindow, refuse_use_as_frame
 from streamrt.dataframe.whole_windows import WholeWindow, make_partial_window
-from streamrt.errors import ArgumentValueError, InvalidOperationError, argument_error
+from streamrt.errors import ArgumentValueError, argument_error
 from streamrt.operators.ranking import RankMethod
-from streamrt.topology import WhenAllIdle
 from streamrt.windows import (
     Aggregator,
     Collect,
@@ -34,21 +32,12 @@ from streamrt.windows import (
 )
 from streamrt.windows.aggregation import Aggregation
 from streamrt.windows.closing import TimeWindowOperator, WindowOperator
-from streamrt.windows.evictors import Evictor
 from streamrt.windows.functions import WindowFunction
 from streamrt.windows.session import DynamicSessionWindow, SessionWindow
 from streamrt.windows.top import RankedRows, TopValues
 from streamrt.windows.triggered import TriggeredWindow
-from streamrt.windows.triggers import Trigger
 
-__all__ = [
-    "AssignedWindow",
-    "AssignedWindowDefinition",
-    "CountWindow",
-    "CountWindowDefinition",
-    "TimeWindow",
-    "TimeWindowDefinition",
-]
+__all__ = ["AssignedWindowDefinition", "CountWindowDefinition", "TimeWindowDefinition"]
 
 _NAME = re.compile(r"[A-Za-z0-9_-]+", re.ASCII)
 
@@ -62,12 +51,6 @@ W = TypeVar("W")
 _NO_WHOLE_COUNT = (
     "the records of different partitions have no common order in which they could be counted; "
     "group_by brings them together"
-)
-
-_NOT_COUNTED = (
-    "for a function or a trigger of a number of records, use "
-    "sdf.global_window().process(function).trigger(PurgingTrigger(CountTrigger(n))), with count() or another aggregation "
-    "in place of process()"
 )
 
 
@@ -288,7 +271,7 @@ class TimeWindowDefinition(_Definition[F, "TimeWindow[F]"], Generic[F]):
 
 @refuse_use_as_frame(
     _NOT_DEFINED,
-    {**dict.fromkeys(("process", "top", "trigger"), _NOT_COUNTED), "agg_all": _NO_WHOLE_COUNT},
+    {**dict.fromkeys(("process", "top", "trigger"), NOT_COUNTED), "agg_all": _NO_WHOLE_COUNT},
     "a count window",
 )
 class CountWindowDefinition(_Definition[F, "CountWindow[F]"], Generic[F]):
@@ -331,294 +314,3 @@ class AssignedWindowDefinition(_Definition[F, "AssignedWindow[F]"], Generic[F]):
         store = self._store if suffix is None else f"{self._store}_{suffix}"
         template = cast("TriggeredWindow", self._template)
         return AssignedWindow(self._add_window, store, replace(template, aggregation=aggregation))
-
-
-@refuse_use_as_frame(NOT_EMITTED)
-class TimeWindow(Generic[F]):
-    """A window over event time with its aggregation. Next, say when to emit it."""
-
-    def __init__(self, add: AddWindow[F], store: str, operator: TimeWindowOperator) -> None:
-        self._add_window = add
-        self._store = store
-        self._operator = operator
-
-    def final(
-        self,
-        closing_strategy: Clock | None = None,
-        idle_timeout_ms: int | timedelta | None = None,
-        when_all_idle: WhenAllIdle | None = None,
-    ) -> F:
-        """Emit each window once, when it closes.
-
-        The value is `{"start": ..., "end": ..., "value": ...}`, for `agg()` `{"start": ..., "end": ..., <name>: ...}`,
-        with the record's key, the start of the window as timestamp, and no headers. A window closes when the clock reaches
-        its end plus the grace period. Windows of a key that close together come in the order of their starts.
-
-        Args:
-            closing_strategy: the clock that closes windows. "key": the highest event time among the key's records, so
-                the last windows of a key wait for its next record. "partition": the highest event time of all records
-                that reach the window in the partition. "watermark": event time of the whole stream, which is the lowest
-                among the highest event times of all partitions. Idle partitions are left out after a timeout, and while
-                all are idle, time advances with the wall clock; so all windows close. A `WatermarkStrategy` is the same
-                with other rules. By default the watermark strategy of the topic, or else "key".
-            idle_timeout_ms: for "watermark": time without records after which a partition counts as idle, in
-                milliseconds or as a timedelta; 10 seconds by default. Not allowed with other strategies.
-            when_all_idle: for "watermark": behaviour of event time while all partitions are idle. "advance", the
-                default: it advances with the wall clock, so that the last windows close. "hold": it stops, so windows
-                wait for the next record, and records that were delayed on their way to Kafka are not late. Not allowed
-                with other strategies.
-
-        Returns:
-            A new frame.
-
-        Raises:
-            ConfigurationError: if the strategy is unknown, or the timeout is not allowed.
-            InvalidOperationError: if the dataframe already has the same window with the same aggregation.
-
-        Example:
-            ```python
-            per_minute = sdf.tumbling_window(60_000).count().final(closing_strategy="watermark", idle_timeout_ms=30_000)
-            ```
-        """
-        return self._add(True, closing_strategy, idle_timeout_ms, when_all_idle)
-
-    def current(
-        self,
-        closing_strategy: Clock | None = None,
-        idle_timeout_ms: int | timedelta | None = None,
-        when_all_idle: WhenAllIdle | None = None,
-    ) -> F:
-        """Emit, for each record, all windows that it changes, in the order of their starts.
-
-        Values are as for `final()`. Windows are not emitted again when they close.
-
-        Args:
-            closing_strategy: the clock that decides which records are late; see `final()`.
-            idle_timeout_ms: see `final()`.
-            when_all_idle: see `final()`.
-
-        Returns:
-            A new frame.
-
-        Raises:
-            ConfigurationError: if the strategy is unknown, or the timeout is not allowed.
-            InvalidOperationError: if the dataframe already has the same window with the same aggregation, or the window
-                collects values.
-
-        Example:
-            ```python
-            so_far = sdf.tumbling_window(60_000).count().current()
-            ```
-        """
-        _refuse_collectors(self._operator)
-        return self._add(False, closing_strategy, idle_timeout_ms, when_all_idle)
-
-    def process(self, function: WindowFunction) -> AssignedWindow[F]:
-        """Call a function with the aggregate of a window when it is emitted.
-
-        Args:
-            function: as for `TimeWindowDefinition.process`; it gets a list with the aggregate, which is a dict after `agg()`.
-
-        Raises:
-            ConfigurationError: as there.
-        """
-        template = triggered(self._operator, self._operator.aggregation)
-        return AssignedWindow(self._add_window, f"{self._store}_process", with_function(template, function))
-
-    def trigger(
-        self,
-        trigger: Trigger,
-        *,
-        evictor: Evictor | None = None,
-        closing_strategy: Clock | None = None,
-        idle_timeout_ms: int | timedelta | None = None,
-        when_all_idle: WhenAllIdle | None = None,
-    ) -> F:
-        """Emit windows when a trigger says so; see `AssignedWindow.trigger`."""
-        window: AssignedWindow[F] = AssignedWindow(
-            self._add_window, f"{self._store}_triggered", triggered(self._operator, self._operator.aggregation)
-        )
-        return window.trigger(
-            trigger,
-            evictor=evictor,
-            closing_strategy=closing_strategy,
-            idle_timeout_ms=idle_timeout_ms,
-            when_all_idle=when_all_idle,
-        )
-
-    def _add(
-        self,
-        final: bool,
-        clock: Clock | None,
-        idle_timeout_ms: int | timedelta | None,
-        when_all_idle: WhenAllIdle | None,
-    ) -> F:
-        chosen = WindowClock(clock, idle_timeout_ms, when_all_idle)
-        return self._add_window(self._store, replace(self._operator, final=final), chosen)
-
-
-@refuse_use_as_frame(NOT_EMITTED, dict.fromkeys(("process", "trigger"), _NOT_COUNTED), "a count window")
-class CountWindow(Generic[F]):
-    """A window of a number of records with its aggregation. Next, say when to emit it."""
-
-    def __init__(self, add: AddWindow[F], store: str, operator: WindowOperator) -> None:
-        self._add_window = add
-        self._store = store
-        self._operator = operator
-
-    def final(self) -> F:
-        """Emit each window once, when it has all its records.
-
-        The value is as for time windows, with the lowest and the highest event time of the records as start and end.
-
-        Returns:
-            A new frame.
-
-        Raises:
-            InvalidOperationError: if the dataframe already has the same window with the same aggregation.
-        """
-        return self._add_window(self._store, replace(self._operator, final=True))
-
-    def current(self) -> F:
-        """Emit, for each record, all windows that it changes, in the order of their starts.
-
-        Returns:
-            A new frame.
-
-        Raises:
-            InvalidOperationError: if the dataframe already has the same window with the same aggregation, or the window
-                collects values.
-        """
-        _refuse_collectors(self._operator)
-        return self._add_window(self._store, replace(self._operator, final=False))
-
-
-@refuse_use_as_frame(
-    "say when it is emitted, by .trigger(), .final() or .current(), and continue with the returned frame"
-)
-class AssignedWindow(Generic[F]):
-    """Windows with what they compute, which may be a window function. Next, say when to emit them."""
-
-    def __init__(self, add: AddWindow[F], store: str, operator: TriggeredWindow) -> None:
-        self._add_window = add
-        self._store = store
-        self._operator = operator
-
-    def process(self, function: WindowFunction) -> AssignedWindow[F]:
-        """Call a function with the aggregate of a window when it is emitted; see `TimeWindow.process`.
-
-        Raises:
-            ConfigurationError: as there, and if there is a function already.
-        """
-        if self._operator.function is not None:
-            raise ArgumentValueError("a window has one process() function: call the other one from it, or by apply()")
-        return AssignedWindow(self._add_window, f"{self._store}_process", with_function(self._operator, function))
-
-    def trigger(
-        self,
-        trigger: Trigger,
-        *,
-        evictor: Evictor | None = None,
-        closing_strategy: Clock | None = None,
-        idle_timeout_ms: int | timedelta | None = None,
-        when_all_idle: WhenAllIdle | None = None,
-    ) -> F:
-        """Emit windows when a trigger says so.
-
-        A window is deleted at its end plus the grace period. Until then, late records are added to it and given to the
-        trigger: `EventTimeTrigger` emits the window again with each of them.
-
-        Args:
-            trigger: the trigger.
-            evictor: chooses the elements that count when a window is emitted; needs `collect()` or `process()`.
-            closing_strategy: the clock of event time: "watermark", "partition" or a `WatermarkStrategy`; by default the
-                watermark strategy of the topic, or else "watermark". See `TimeWindow.final`.
-            idle_timeout_ms: see `TimeWindow.final`.
-            when_all_idle: see `TimeWindow.final`.
-
-        Returns:
-            A new frame.
-
-        Raises:
-            ConfigurationError: if the arguments do not fit together: a trigger without `on_merge` for sessions, an evictor
-                for an aggregation that keeps no elements.
-            InvalidOperationError: if the dataframe already has the same window with the same aggregation.
-
-        Example:
-            ```python
-            sdf.tumbling_window(60_000, grace_ms=5_000).count().trigger(EventTimeTrigger())
-            ```
-        """
-        clock = WindowClock(closing_strategy, idle_timeout_ms, when_all_idle, default="watermark")
-        operator = with_trigger(self._operator, trigger, closing_strategy, evictor=evictor)
-        return self._add_window(self._store, operator, clock)
-
-    def final(
-        self,
-        closing_strategy: Clock | None = None,
-        idle_timeout_ms: int | timedelta | None = None,
-        when_all_idle: WhenAllIdle | None = None,
-    ) -> F:
-        """Emit each window once, when it closes: at its end plus the grace period.
-
-        Args:
-            closing_strategy: the clock that closes windows; see `trigger`.
-            idle_timeout_ms: see `TimeWindow.final`.
-            when_all_idle: see `TimeWindow.final`.
-
-        Returns:
-            A new frame.
-
-        Raises:
-            ConfigurationError: if the strategy or the timeout is not allowed, or the windows never end.
-            InvalidOperationError: if the dataframe already has the same window with the same aggregation.
-        """
-        return self._add(at_end(self._operator), "final", closing_strategy, idle_timeout_ms, when_all_idle)
-
-    def current(
-        self,
-        closing_strategy: Clock | None = None,
-        idle_timeout_ms: int | timedelta | None = None,
-        when_all_idle: WhenAllIdle | None = None,
-    ) -> F:
-        """Emit, for each record, all its windows. Not for windows that keep their elements.
-
-        Args:
-            closing_strategy: the clock that decides which records are late; see `final`.
-            idle_timeout_ms: see `final`.
-            when_all_idle: see `final`.
-
-        Returns:
-            A new frame.
-
-        Raises:
-            ConfigurationError: as for `final`, and if the windows keep their elements.
-            InvalidOperationError: as for `final`.
-        """
-        return self._add(each_record(self._operator), "current", closing_strategy, idle_timeout_ms, when_all_idle)
-
-    def _add(
-        self,
-        trigger: Trigger,
-        verb: str,
-        strategy: Clock | None,
-        idle_timeout_ms: int | timedelta | None,
-        when_all_idle: WhenAllIdle | None,
-    ) -> F:
-        clock = WindowClock(strategy, idle_timeout_ms, when_all_idle, default="watermark")
-        if not self._operator.by_event_time:
-            if strategy not in (None, "watermark") or idle_timeout_ms is not None or when_all_idle is not None:
-                raise ArgumentValueError(
-                    f"{verb}(): closing_strategy, idle_timeout_ms and when_all_idle have no effect on windows that end by "
-                    "the wall clock; leave them out"
-                )
-            clock = WindowClock("partition", None, None)
-        return self._add_window(self._store, with_trigger(self._operator, trigger, strategy, verb=verb), clock)
-
-
-def _refuse_collectors(operator: WindowOperator) -> None:
-    if operator.aggregation.collectors:
-        raise InvalidOperationError(
-            "current() cannot emit windows that collect values, because each record would read all of them again: use "
-            "final(), or an aggregation such as reduce()"
-        )
