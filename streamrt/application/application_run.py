@@ -15,6 +15,7 @@ from streamrt.errors import ConfigurationError
 from streamrt.event_time.end_of_time import EndOfTime
 from streamrt.kafka.checks import require_consumer_protocol
 from streamrt.queries.routing import StateQueries
+from streamrt.relations import find_row_topics
 from streamrt.runs.resident_run import ResidentRunner
 from streamrt.runs.runner_settings import EnvironmentStart, RunContext, RunSettings, StopConditions
 from streamrt.runtime.driver.housekeeping.cleanup import StoreCleanup
@@ -156,9 +157,12 @@ class ApplicationRun:
         kept = {topic.name: _LOST_SOURCE for topic in self.definition.sources.changelog_topics()}
         if spec.positions is not None:
             kept[spec.positions.topic] = _LOST_LAYOUT
+        # A new topic has none of the rows that are state.
+        rows = find_row_topics(spec.topology)
+        held = self.environment.admin.topic_ids(rows, self.definition.config.request_timeout) if rows else {}
         return RecreationWatch(
             self.environment.admin,
-            {**spec.topic_ids, **changelogs},
+            {**held, **spec.topic_ids, **changelogs},
             self.definition.topics.topics,
             kept=kept,
             identity=identity,

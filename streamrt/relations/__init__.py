@@ -18,7 +18,7 @@ from streamrt.relations.foreign_key_join import (
     Subscribe,
 )
 from streamrt.relations.group_aggregate import GroupAggregate
-from streamrt.relations.maintain import Maintain, find_request_topics
+from streamrt.relations.maintain import Maintain, find_request_topics, find_row_topics
 from streamrt.relations.map_rows import MapRows
 from streamrt.relations.map_versions import MapVersions
 from streamrt.relations.materialize import Materialize
@@ -74,4 +74,5 @@ __all__ = [
     "UpsertChanges",
     "UpsertRows",
     "find_request_topics",
+    "find_row_topics",
 ]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from streamrt.errors import SerializationError, StaleTokenError
 from streamrt.joins.notes import Warnings
+from streamrt.kafka.cluster.topic_ids import confirmed_ids
 from streamrt.records import Tick, TopicPartition
 from streamrt.serializers import MessageField, SerializationContext
 from streamrt.topology import Node, OperatorContext, StateAccess, TaskAccess
@@ -42,7 +43,8 @@ class RowAdoption:
     """Reads the records that a partition of a table already has, in portions, before the first request of the partition.
 
     Its progress is in the store, under the key None, and is committed with the rows. So a group does it once for each state:
-    at its beginning, and again if that state was given up. All rows that are written later are its own.
+    at its beginning, and again if that state was given up. All rows that are written later are its own. At the end, the id of
+    the topic is there: in another topic, the rows of the group would be missing.
 
     Args:
         topic: the topic of the table.
@@ -79,6 +81,7 @@ class RowAdoption:
         self._of_key = SerializationContext(topic.name, MessageField.KEY)
         self._of_value = SerializationContext(topic.name, MessageField.VALUE)
         self._taken = False
+        self._compared: set[TopicPartition] = set()
         self._feed: RecordFeed | None = None
         self._fed: tuple[TopicPartition, int] | None = None
         context.on_close(self._close_feed)
@@ -90,13 +93,16 @@ class RowAdoption:
             moment: the tick.
 
         Raises:
-            StaleTokenError: if the topic was deleted and created again meanwhile.
+            StaleTokenError: if the topic was deleted and created again meanwhile, or since its rows were read.
         """
         state = self._state_of(None, moment.now)
         stored = state.get(_ADOPTED)
-        if stored is True:
-            return
         partition = TopicPartition(self._topic.name, self._access.task().partition)
+        if stored is True or isinstance(stored, str):
+            if stored is not True and partition not in self._compared:
+                self._refuse_recreated(stored)
+                self._compared.add(partition)
+            return
         progress = self._begin(partition) if stored is None else _Progress(*stored)
         must_stop = self._begin_portion(self._node)
         while progress.at < progress.end and not must_stop():
@@ -105,7 +111,7 @@ class RowAdoption:
             state.set(_ADOPTED, list(progress))
             return
         self._close_feed()
-        state.set(_ADOPTED, True)
+        state.set(_ADOPTED, progress.topic_id or True)
         if stored is not None or self._taken:
             logger.info("table %s: the rows in %s are part of the state now", self._topic.table, partition)
         self._taken = False
@@ -117,14 +123,7 @@ class RowAdoption:
         return _Progress(topic_id, low, max(low, high))
 
     def _read_on(self, partition: TopicPartition, progress: _Progress) -> _Progress:
-        topic_id = self._task_links.links.admin().topic_ids([partition.topic], self._task_links.timeout)[
-            partition.topic
-        ]
-        if topic_id != progress.topic_id:
-            raise StaleTokenError(
-                f"topic {partition.topic!r} of table {self._topic.table!r} was deleted and created again while its rows were "
-                "read: start the application again with another consumer_group"
-            )
+        self._refuse_recreated(progress.topic_id)
         feed = self._open_feed(partition, progress.at)
         at = progress.at
         for _, records in feed.poll(_POLL_S, _RECORDS):
@@ -137,6 +136,16 @@ class RowAdoption:
         at = max(at, feed.ends().get(partition, at))
         self._fed = partition, at
         return progress._replace(at=at)
+
+    def _refuse_recreated(self, topic_id: str | None) -> None:
+        before = {self._topic.name: topic_id}
+        found = confirmed_ids(self._task_links.links.admin().topic_ids, before, timeout=self._task_links.timeout)
+        if None not in (topic_id, found[self._topic.name]) and found != before:
+            raise StaleTokenError(
+                f"topic {self._topic.name!r} of table {self._topic.table!r} was deleted and created again, so the rows that "
+                "the application has are not in it: stop all instances, and let the application start over with "
+                "`streamrt reset`, which gives these rows up, and takes those of the new topic"
+            )
 
     def _take_record(self, offset: int, data: bytes, value: bytes | None, timestamp: int) -> None:
         key = row = None

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from streamrt.state.access.keyed_state import KeyedState
     from streamrt.tables.access.task_links import TaskLinks
 
-__all__ = ["Maintain", "find_request_topics"]
+__all__ = ["Maintain", "find_request_topics", "find_row_topics"]
 
 _ROW: Final = "row"
 _SHARE: Final = 16
@@ -181,6 +181,15 @@ def find_request_topics(topology: Topology) -> tuple[str, ...]:
         if isinstance(source.operator, SourceOperator)
         and any(isinstance(child.operator, Maintain) for child in topology.children.get(source.id, ()))
     )
+
+
+def find_row_topics(topology: Topology) -> tuple[str, ...]:
+    """Return the names of the topics with the rows of the tables that an application maintains: these are its state.
+
+    Args:
+        topology: the operators of the application.
+    """
+    return tuple(node.operator.topic.name for node in topology.nodes if isinstance(node.operator, Maintain))
 
 
 class _Apply(Protocol):

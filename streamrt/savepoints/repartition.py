@@ -29,6 +29,7 @@ from streamrt.kafka import ConnectionConfig, KafkaRequestError, TopicAdmin
 from streamrt.kafka.partitioner import partition_for
 from streamrt.kafka.reading.stored import StoredRecord
 from streamrt.records import TopicPartition
+from streamrt.relations import find_request_topics
 from streamrt.runtime.driver.starting.definition import ApplicationDefinition
 from streamrt.runtime.driver.starting.key_partitions import partition_of_key, partitioner_of, topic_of_keys
 from streamrt.runtime.metadata import CommittedMetadata
@@ -180,7 +181,8 @@ class Repartitioning:
 
     Raises:
         InvalidOperationError: if an instance runs.
-        TopicConfigurationError: if a topic has more partitions already, or a `group_by` needs no topic so far.
+        TopicConfigurationError: if a topic has more partitions already, a `group_by` needs no topic so far, or the
+            application maintains a table.
         SavepointError: if the application has no state, or this is done.
         KafkaRequestError: if Kafka does not respond.
     """
@@ -318,6 +320,12 @@ class Repartitioning:
 
     def _refuse_shapes(self) -> None:
         declared = self._definition.topology
+        requests = find_request_topics(declared)
+        if requests:
+            raise TopicConfigurationError(
+                f"the application merges the requests in {', '.join(requests)}, and rows of a maintained table stay in their "
+                "partitions: create a table with more of them, copy the rows, and let the writers use it"
+            )
         needless = [topic for topic in declared.exchanges if topic not in self._topology.exchanges]
         if needless:
             raise TopicConfigurationError(

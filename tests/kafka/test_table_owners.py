@@ -1,17 +1,19 @@
 """Maintained tables on a real broker: one group merges, another one takes over, and rows are never taken for missing."""
 
+import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import pytest
 
 from streamrt import Application
-from streamrt.errors import InvalidOperationError
-from streamrt.kafka import TopicAdmin
+from streamrt.errors import InvalidOperationError, StreamRTError, TopicConfigurationError
+from streamrt.kafka import KafkaRequestError, TopicAdmin, TopicConfig
 from streamrt.records import TopicPartition
 from streamrt.tables import Catalog, Table
-from tests.support import Kafka, unique
+from streamrt.topics import Topic
+from tests.support import Kafka, unique, wait_until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
@@ -45,6 +47,19 @@ def running(app: Application) -> Iterator[None]:
         yield
     finally:
         app.stop(wait=True)
+
+
+def create_topic(kafka: Kafka, topic: Topic) -> bool:
+    with suppress(KafkaRequestError):
+        kafka.admin.create_topics([topic])
+        return True
+    return False
+
+
+def run_until_refused(app: Application, refusals: list[str]) -> None:
+    with pytest.raises(StreamRTError, match="was deleted and created again") as refused:
+        app.run()
+    refusals.append(str(refused.value))
 
 
 def rows_of(table: Table, token: Any) -> dict[int, tuple[Any, Any]]:
@@ -81,6 +96,8 @@ def test_rows_are_there_for_each_group_that_maintains_the_table(kafka: Kafka, ca
     with running(second):
         expected |= {2: ("name 2", 200)}
         assert rows_of(table, token) == expected
+    with pytest.raises(TopicConfigurationError, match="rows of a maintained table stay in their partitions"):
+        second.repartition(4, dry_run=True)
     # A reset gives up the state, and neither rows nor requests.
     second.reset()
     with table.writer(columns=["id", "points"]) as again, running(second):
@@ -91,3 +108,16 @@ def test_rows_are_there_for_each_group_that_maintains_the_table(kafka: Kafka, ca
     partitions = [TopicPartition(f"{table.info.topic}.requests", number) for number in range(2)]
     committed = TopicAdmin(kafka.address).committed(second.config.consumer_group, partitions)
     assert all(offset is not None for offset in committed.values())
+    # The rows are not in a new topic of this name.
+    refusals: list[str] = []
+    thread = threading.Thread(target=run_until_refused, args=(second, refusals))
+    thread.start()
+    with table.writer(columns=["id", "points"]) as last:
+        last.upsert({"id": 1, "points": 1})
+        table.get(1, after=last.flush(), timeout=120)
+    topic = table.topic.with_config(TopicConfig(2, 1))
+    kafka.admin.delete_topics([topic.name])
+    wait_until(lambda: create_topic(kafka, topic), what="the new topic")
+    thread.join(120)
+    run_until_refused(second, refusals)
+    assert len(refusals) == 2

@@ -11,7 +11,10 @@ import pytest
 
 from streamrt.errors import ArgumentValueError, InvalidOperationError, ProcessingError, TableNotFoundError
 from streamrt.kafka import TopicConfig
+from streamrt.kafka.cluster import topic_ids
+from streamrt.records import TopicPartition
 from streamrt.relations import Maintain
+from streamrt.relations.adoption import RowAdoption
 from streamrt.tables import Catalog, MemoryCatalog
 from streamrt.testing import TopologyTestDriver
 from streamrt.testing.driver import record_processing
@@ -96,16 +99,47 @@ def test_rows_that_a_table_has_expire(maintain: Callable[..., Maintained]) -> No
     assert table.written() == [(2, 0.5, "old")]
 
 
+@pytest.fixture
+def ids(monkeypatch: pytest.MonkeyPatch) -> dict[str, str | None]:
+    """The ids of topics, which a test changes. Answers are repeated at once."""
+    found: dict[str, str | None] = {"shop.rows": "a"}
+    monkeypatch.setattr(topic_ids, "PAUSE_S", 0.0)
+    return found
+
+
+def have_ids(former: Former, ids: dict[str, str | None], monkeypatch: pytest.MonkeyPatch) -> None:
+    admin = former.links.admin()
+    known = SimpleNamespace(offset_bounds=admin.offset_bounds, topic_ids=lambda *_, timeout=0.0: dict(ids))
+    monkeypatch.setattr(former.links, "admin", lambda: known)
+
+
+RECREATED = r"topic 'shop.rows' of table 'shop.rows' was deleted and created again.*streamrt reset"
+
+
+@pytest.mark.parametrize("rows", [0, 1], ids=["later", "while it is read"])
 def test_a_topic_that_is_another_one_is_noticed(
-    maintain: Callable[..., Maintained], monkeypatch: pytest.MonkeyPatch
+    maintain: Callable[..., Maintained], monkeypatch: pytest.MonkeyPatch, ids: dict[str, str | None], rows: int
 ) -> None:
     former = Former()
-    former.upsert(1, "old")
-    admin, ids = former.links.admin(), iter("ab")
-    recreated = SimpleNamespace(offset_bounds=admin.offset_bounds, topic_ids=lambda *_: {"shop.rows": next(ids)})
-    monkeypatch.setattr(former.links, "admin", lambda: recreated)
-    with pytest.raises(ProcessingError, match=r"topic 'shop.rows' of table 'shop.rows' was deleted and created again"):
-        maintain(former).send({"k": 1, "v1": 0.5})
+    for number in range(rows):
+        former.upsert(number, "old")
+    have_ids(former, ids, monkeypatch)
+    begin = RowAdoption._begin
+
+    def begin_and_change(self: RowAdoption, partition: TopicPartition) -> Any:
+        place = begin(self, partition)
+        ids["shop.rows"] = "b"
+        return place
+
+    monkeypatch.setattr(RowAdoption, "_begin", begin_and_change)
+
+    def run() -> None:
+        table = maintain(former)
+        table.send({"k": 1, "v1": 0.5})
+        table.driver.advance(1_000)
+
+    with pytest.raises(ProcessingError, match=RECREATED):
+        run()
 
 
 def test_one_group_maintains_a_table() -> None:
