@@ -12,7 +12,7 @@ from streamrt.dataframe import StreamingDataFrame
 from streamrt.dataframe.branch import Branch
 from streamrt.dataframe.maintaining import maintain_table
 from streamrt.dataframe.streaming_table import StreamingTable, keep_versions
-from streamrt.dataframe.tables import requests_of
+from streamrt.dataframe.tables import require_requests_topic
 from streamrt.dataframe.versions import parse_keep
 from streamrt.errors import ArgumentTypeError, InvalidOperationError
 from streamrt.joins import TableLookup
@@ -138,7 +138,7 @@ class Declarations:
             raise InvalidOperationError(
                 f"maintain({_name_of(table)}) was called before: use the table that it returned; copy() makes another one"
             )
-        topic = requests_of("maintain", found)
+        topic = require_requests_topic("maintain", found)
         stream = StreamingDataFrame(self._read_topic(topic, shares=False))
         if store_type is not None:
             stream.register_store(store_type)

@@ -13,7 +13,7 @@ from streamrt.dataframe.branch import Branch, Frame
 from streamrt.dataframe.grouping import column_list
 from streamrt.dataframe.series import StreamingSeries
 from streamrt.dataframe.streaming_table import StreamingTable
-from streamrt.dataframe.tables import output_topic
+from streamrt.dataframe.tables import choose_output_topic
 from streamrt.errors import ArgumentValueError, InvalidOperationError
 from streamrt.operators import ColumnKey, ColumnsKey, Filter, Repartition
 from streamrt.operators.functions import require_callable
@@ -138,7 +138,7 @@ def capture_changes(
         keeper = RowHistory(rules, _tracked_columns(table, rules, settings), retention)
     chosen = settings.columns is not None or settings.except_columns is not None
     partly = chosen and table.info.maintenance is not None
-    topic = output_topic(table, rules.columns if partly else None, of_changes=True)
+    topic = choose_output_topic(table, rules.columns if partly else None, of_changes=True)
     branch.topic_manager.register(topic)
     operator = ApplyChanges(topic, reader, rules, keeper, branch.store(store, TimedTransaction))
     return StreamingTable(frame, branch.add(operator).of_tables(), rules.key)

@@ -15,7 +15,7 @@ from streamrt.dataframe.foreign_keys import KeyOfOther, join_by_foreign_key
 from streamrt.dataframe.grouped_table import GroupedTable, regroup
 from streamrt.dataframe.grouping import Nulls
 from streamrt.dataframe.series import StreamingSeries
-from streamrt.dataframe.tables import find_table, make_key_function, output_topic
+from streamrt.dataframe.tables import choose_output_topic, find_table, make_key_function
 from streamrt.dataframe.versions import Versions
 from streamrt.errors import ArgumentTypeError, ArgumentValueError, InvalidOperationError, argument_error
 from streamrt.joins.merging import OnMerge, merge_of
@@ -300,7 +300,7 @@ class StreamingTable(Generic[F]):
                 f"{'an external one' if found.info.kind == 'external' else 'a log'}: "
                 "to_stream(changes='rows').to_table() appends the changes to a log, and sink() writes to other systems"
             )
-        topic = self._branch.topic_manager.register(output_topic(found, of_changes=True))
+        topic = self._branch.topic_manager.register(choose_output_topic(found, of_changes=True))
         return self._in_place(UpsertChanges(topic, make_key_function(found, None), None, found.name))
 
     def sink(self, sink: BaseSink) -> None:
@@ -374,7 +374,7 @@ class StreamingTable(Generic[F]):
 
 
 def keep_versions(table: StreamingTable[F], keep_ms: int | None) -> StreamingTable[F]:
-    """Return another table with the same rows, former ones of which joins keep, for other packages.
+    """Return another table with the same rows, of which joins as of a time keep former ones; for other packages.
 
     Args:
         table: the table.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 from streamrt.dataframe.branch import Frame
 from streamrt.dataframe.capturing import CaptureSettings, ChangeCondition, SequenceOf, capture_changes
 from streamrt.dataframe.streaming_table import StreamingTable
-from streamrt.dataframe.tables import KeyOfRow, find_table, make_key_function, output_topic
+from streamrt.dataframe.tables import KeyOfRow, choose_output_topic, find_table, make_key_function
 from streamrt.operators.to_table import TableSinkOperator, ToTable
 from streamrt.relations import UpsertRows
 
@@ -150,6 +150,6 @@ def to_table(  # noqa: D417 - a method
         sink = endpoint_sink(info, home)
         self._branch.add(TableSinkOperator(sink, row_check(info, home), info.name, chosen))
         return self
-    topic = self._branch.topic_manager.register(output_topic(found, columns))
+    topic = self._branch.topic_manager.register(choose_output_topic(found, columns))
     writes = UpsertRows if info.kind == "primary-key" else ToTable
     return self._in_place(writes(topic, chosen, None, info.name))

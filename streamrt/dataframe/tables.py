@@ -14,7 +14,7 @@ from streamrt.tables.descriptions.topics import TableTopic
 if TYPE_CHECKING:
     from streamrt.tables import Table
 
-__all__ = ["KeyOfRow", "find_table", "make_key_function", "output_topic", "requests_of"]
+__all__ = ["KeyOfRow", "choose_output_topic", "find_table", "make_key_function", "require_requests_topic"]
 
 KeyOfRow = str | Sequence[str] | Callable[[Any], Any]
 
@@ -77,7 +77,7 @@ def make_key_function(table: Table, key: KeyOfRow | None) -> Callable[[Any], Any
     return RowKey(table.schema, columns) if columns else None
 
 
-def requests_of(method: str, table: Table, columns: tuple[str, ...] | None = None) -> TableTopic:
+def require_requests_topic(method: str, table: Table, columns: tuple[str, ...] | None = None) -> TableTopic:
     """Return the topic with the requests of a maintained table.
 
     Args:
@@ -98,11 +98,11 @@ def requests_of(method: str, table: Table, columns: tuple[str, ...] | None = Non
     return make_requests_topic(table.info, table.home, columns)
 
 
-def output_topic(table: Table, columns: Sequence[str] | None = None, *, of_changes: bool = False) -> TableTopic:
+def choose_output_topic(table: Table, columns: Sequence[str] | None = None, *, of_changes: bool = False) -> TableTopic:
     """Return the topic to which an application writes rows of a table: its own, or that of its requests.
 
     Args:
-        table: the table, which is none of another system.
+        table: a table with a topic of Kafka.
         columns: names of the columns that rows give; None for all.
         of_changes: whether rows are those of a table that changes.
 
@@ -129,7 +129,9 @@ def output_topic(table: Table, columns: Sequence[str] | None = None, *, of_chang
             f"to_table() of a table deletes rows, and {table.name} refuses deletes: to_stream() and a filter of what is not "
             "None give a stream of its rows, whose to_table() deletes none"
         )
-    return requests_of("to_table", table, None if columns is None else _choose_columns(table, columns, rules))
+    return require_requests_topic(
+        "to_table", table, None if columns is None else _choose_columns(table, columns, rules)
+    )
 
 
 def _choose_columns(table: Table, columns: Sequence[str], rules: Maintenance) -> tuple[str, ...]:

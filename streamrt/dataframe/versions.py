@@ -40,11 +40,11 @@ class Versions:
 
 
 def parse_keep(method: str, keep: int | timedelta | None) -> int | None:
-    """Return how long former rows are kept, in milliseconds; None for None.
+    """Return how long former rows are kept, in milliseconds; None if the table does not say it.
 
     Args:
         method: name of the method with the argument, for errors.
-        keep: milliseconds, or a timedelta.
+        keep: milliseconds, a timedelta, or None.
 
     Raises:
         ArgumentTypeError: if it is neither.

@@ -43,7 +43,7 @@ def maintain(
     """Merge the requests of maintained tables into their rows, until Ctrl+C.
 
     Several copies share the partitions. A program with app.maintain() does the
-    same, and can use the rows; a table has one of both.
+    same, and can use the rows. A table has one of the two.
     """
     from streamrt.app import Application
     from streamrt.runtime.driver.life.restart import RestartPolicy

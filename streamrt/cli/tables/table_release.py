@@ -34,5 +34,5 @@ def release(
 
 
 def register(app: typer.Typer) -> None:
-    """Add the command."""
+    """Add the command to `streamrt table`."""
     app.command("release", epilog=examples("streamrt table release shop.customers"))(release)

@@ -1,4 +1,4 @@
-"""Whether the rules of a maintained table can be used, and whether they fit its columns."""
+"""Checks of the rules of a maintained table: its arguments in `create_table`, and whether they fit its columns."""
 
 from collections.abc import Callable, Mapping
 from datetime import timedelta
@@ -23,7 +23,7 @@ __all__ = ["check_rules", "choose_maintenance"]
 
 _MERGES = "'last', 'first', Versioned(column), SequenceGroups(groups) or Aggregate(column=function)"
 _ADDED = ("_change_type", "_at")
-"""Columns of a log of changes, beside those of the table."""
+"""Columns that a log of changes has in addition to those of the table."""
 _Test = Callable[[pa.DataType], bool]
 
 

@@ -21,7 +21,7 @@ def parse_merge(text: str) -> Merge:
     """Return the rule of a text, as `describe_merge` writes it.
 
     Raises:
-        ConfigurationError: if it is none.
+        ConfigurationError: if it has another form.
 
     Example:
         >>> parse_merge("versioned(at)"), parse_merge("aggregate(total=sum, names=listagg)").functions
@@ -46,7 +46,7 @@ def parse_ttl(text: str) -> timedelta:
     """Return the time of a text, such as "30d", "12h", "90m", "10s" or "500ms".
 
     Raises:
-        ConfigurationError: if it is none.
+        ConfigurationError: if it has another form, or is too long.
 
     Example:
         >>> parse_ttl("36h")

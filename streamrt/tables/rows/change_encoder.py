@@ -83,7 +83,7 @@ class ChangeEncoder:
 
     def changes(self, changes: Any) -> EncodedRows:
         """Return the records of changes: a sequence of mappings such as `{"insert": row}`, or a frame with `_change_type`."""
-        return self._finish_all(self._of_frame(changes) if is_frame(changes) else self._of_list(changes))
+        return self._finish_all(self._encode_frame(changes) if is_frame(changes) else self._encode_list(changes))
 
     def _finish(self, encoded: EncodedRow) -> EncodedRow:
         return encoded if self._requests is None else self._requests.make_request(encoded)
@@ -91,14 +91,14 @@ class ChangeEncoder:
     def _finish_all(self, encoded: EncodedRows) -> EncodedRows:
         return encoded if self._requests is None else self._requests.make_requests(encoded)
 
-    def _of_list(self, changes: Sequence[Any]) -> EncodedRows:
+    def _encode_list(self, changes: Sequence[Any]) -> EncodedRows:
         is_keyed = self._keys is not None
         parsed = [parse_change(number, each, self._table, is_keyed=is_keyed) for number, each in enumerate(changes)]
         partial = [number for number, each in enumerate(parsed) if self._misses_columns(number, each)]
         if any(each.deletes for each in parsed):
             self._require_deletes()
         if partial and self._requests is not None:
-            return self._of_parts(parsed, self._requests, frozenset(partial))
+            return self._encode_partial(parsed, self._requests, frozenset(partial))
         written = [number for number, each in enumerate(parsed) if not each.deletes]
         deleted = [number for number, each in enumerate(parsed) if each.deletes]
         rows = self._rows.rows([parsed[number].row for number in written], written)
@@ -107,7 +107,7 @@ class ChangeEncoder:
         keys = self._keys.keys([parsed[number].row for number in deleted], deleted)
         return _interleave(rows, written, self._rows.tombstones(keys, deleted), deleted)
 
-    def _of_frame(self, frame: Any) -> EncodedRows:
+    def _encode_frame(self, frame: Any) -> EncodedRows:
         parsed = parse_frame(frame, self.schema, self._table, is_keyed=self._keys is not None)
         written, deleted = parsed.written, parsed.deleted
         if self._keys is None:
@@ -120,7 +120,9 @@ class ChangeEncoder:
         keys = self._keys.frame(parsed.select(deleted), deleted, of_rows=True)
         return _interleave(rows, written, self._rows.tombstones(keys, deleted), deleted)
 
-    def _of_parts(self, parsed: Sequence[Change], requests: RequestEncoder, partial: Collection[int]) -> EncodedRows:
+    def _encode_partial(
+        self, parsed: Sequence[Change], requests: RequestEncoder, partial: Collection[int]
+    ) -> EncodedRows:
         """Return the records of changes of which some are updates of some columns."""
         keys = self._require_keys("updates", "append() adds rows")
         made: list[EncodedRows] = []
