@@ -28,7 +28,8 @@ _EXACT: Final = decimal.Context(prec=200, traps=[decimal.InvalidOperation])
 def make_aggregate(function: str, column: Column) -> Combine:
     """Return the function that combines values of a column.
 
-    Nulls are left out by all functions but "first_value" and "last_value". A product of a DECIMAL column is rounded half up
+    Nulls are left out by all functions but "last_value": a row does not tell a null that was given from a column that was
+    left out, so "first_value" is the first one that is not null. A product of a DECIMAL column is rounded half up
     to its scale.
 
     Args:
@@ -44,7 +45,7 @@ def make_aggregate(function: str, column: Column) -> Combine:
     if function in ("sum", "product"):
         return _leave_nulls_out(_fit_column(_make_arithmetic(function, column), function, column))
     combine = _FUNCTIONS[function]
-    return combine if function in ("first_value", "last_value") else _leave_nulls_out(combine)
+    return combine if function == "last_value" else _leave_nulls_out(combine)
 
 
 def is_higher(one: Any, other: Any) -> bool:

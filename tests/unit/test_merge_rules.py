@@ -133,7 +133,7 @@ def test_groups_of_columns_have_sequences_of_their_own() -> None:
         ("DOUBLE", "sum", [0.5, 0.25], 0.75),
         ("DATE", "min", [datetime.date(2026, 2, 1), None, datetime.date(2026, 1, 1)], datetime.date(2026, 1, 1)),
         ("STRING", "max", ["a", "é", "b"], "é"),
-        ("STRING", "first_value", [None, "a"], None),
+        ("STRING", "first_value", [None, "a", None, "b"], "a"),
         ("STRING", "first_value_ignore_nulls", [None, "a", "b"], "a"),
         ("STRING", "last_value", ["a", None], None),
         ("STRING", "last_value_ignore_nulls", ["a", "b", None], "b"),
@@ -151,6 +151,16 @@ def test_columns_are_combined(dtype: str, function: str | None, values: list[Any
     assert row.values() == (expected,)
     row.upsert()
     assert row.values() == (expected,)
+
+
+@pytest.mark.parametrize("function", ["first_value", "first_value_ignore_nulls"])
+def test_the_first_value_of_a_column_that_was_left_out_is_the_first_one_given(function: str) -> None:
+    row = fold(Aggregate(a="sum", b=function), "k BIGINT, a BIGINT, b STRING, PRIMARY KEY (k)", deletes="allow")
+    assert row.upsert(a=1) == (1, None)
+    assert row.upsert(b="x") == (1, "x")
+    assert row.upsert(b="y") == (1, "x")
+    assert row.delete("b") == (1, None)
+    assert row.upsert(b="z") == (1, "z")
 
 
 @pytest.mark.parametrize(

@@ -38,7 +38,7 @@ AGGREGATES = (
     "bool_and",
     "bool_or",
 )
-"""Functions of `Aggregate`. All but `first_value` and `last_value` pass over nulls; `listagg` joins texts by commas."""
+"""Functions of `Aggregate`. All but `last_value` pass over nulls; `listagg` joins texts by commas."""
 
 CHANGELOG_SUFFIX = "$changelog"
 """What follows the name of a table in that of the log table with its changes."""
