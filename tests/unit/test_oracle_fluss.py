@@ -41,6 +41,12 @@ def test_tables_with_a_primary_key() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.rows("FL-165", "FL-166", "FL-167", "FL-169")
+def test_tables_with_merge_rules() -> None:
+    replay("maintained")
+
+
+@pytest.mark.slow
 @pytest.mark.rows("FL-070", "FL-104", "FL-115", "FL-172")
 def test_values_of_each_type() -> None:
     replay("types")

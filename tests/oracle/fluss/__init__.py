@@ -8,6 +8,7 @@ A case is a dict that JSON can hold, of one of these kinds:
 
 * `log`: a table with one bucket (partition), written, scanned and followed;
 * `keyed`: a table with three buckets, whose rows are placed by a key;
+* `maintained`: a table with rules for merging rows, written in parts and in whole rows; each write answers its row;
 * `types`: a table with one column, and values of all sorts for it;
 * `admin`: databases and tables are created, looked at and dropped.
 

@@ -17,7 +17,7 @@ from tests.oracle.fluss.recorded import FOLDER, NUMBERS, record
 
 Case = dict[str, Any]
 
-COUNTS = {"log": 100, "keyed": 40, "primary": 100, "types": TYPES_CASES, "admin": 100}
+COUNTS = {"log": 100, "keyed": 40, "primary": 100, "maintained": 60, "types": TYPES_CASES, "admin": 100}
 """How many cases of each kind."""
 ATTEMPTS = 3
 

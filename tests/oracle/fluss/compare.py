@@ -51,6 +51,11 @@ def differences(case: Case, fluss: list[Any], ours: list[Any]) -> list[Differenc
     for step, wanted, answer in zip(case["steps"], fluss, ours, strict=True):
         if step[0] == "flush":
             end = wanted
+        if case["kind"] == "maintained":
+            wanted, answer = _expected_of_maintained(case, step, wanted), _numbers(answer)
+            if wanted != answer:
+                found.append((step, wanted, answer))
+            continue
         wanted = _expected(step, wanted, end)
         if _plain(step, wanted) != _plain(step, answer):
             found.append((step, wanted, answer))
@@ -67,6 +72,29 @@ def _expected(step: list[Any], wanted: Any, end: int) -> Any:
     if _is_error(wanted):
         return ["error", _OF_STEPS[step[0]] if wanted[1] in _FOUND_BY_CLIENT else _ERRORS[wanted[1]]]
     return wanted
+
+
+def _expected_of_maintained(case: Case, step: list[Any], wanted: Any) -> Any:
+    if _is_error(wanted):
+        # What the table refuses by its rule for deletes has a code of its own.
+        if wanted[1] not in _FOUND_BY_CLIENT:
+            return ["error", "InvalidOperationError"]
+        columns = step[1]
+        refused = columns is not None and ("nowhere" in columns or not {*case["primary_key"]} <= {*columns})
+        return ["error", "SchemaError" if refused else "SchemaMismatchError"]
+    if step[0] == "changes":
+        # An upsert that changes nothing is an update in Fluss's log, and writes nothing here.
+        return {key: _leave_equal_updates_out(_numbers(changes)) for key, changes in wanted.items()}
+    return _numbers(wanted)
+
+
+def _leave_equal_updates_out(changes: list[Any]) -> list[Any]:
+    return [
+        change
+        for place, change in enumerate(changes)
+        if not (change[0] == "-U" and changes[place + 1][1] == change[1])
+        and not (change[0] == "+U" and changes[place - 1][1] == change[1])
+    ]
 
 
 def _plain(step: list[Any], answer: Any) -> Any:

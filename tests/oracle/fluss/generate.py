@@ -8,6 +8,7 @@ from datetime import date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from typing import Any
 
+from tests.oracle.fluss.maintained_cases import make_maintained_case
 from tests.oracle.fluss.values import encode
 
 __all__ = ["KINDS", "generate"]
@@ -396,7 +397,14 @@ def _table(chance: random.Random) -> list[Any]:
     return [columns, primary_key, options]
 
 
-_MAKERS = {"log": _log, "keyed": _keyed, "primary": _primary, "types": _types, "admin": _admin}
+_MAKERS = {
+    "log": _log,
+    "keyed": _keyed,
+    "primary": _primary,
+    "maintained": make_maintained_case,
+    "types": _types,
+    "admin": _admin,
+}
 KINDS = tuple(_MAKERS)
 TYPES_CASES = 2 * len(CANDIDATES)
 """How many seeds of the kind `types` differ."""

@@ -19,6 +19,7 @@ from streamrt.tables.catalogue.catalog_store import MemoryCatalog
 from streamrt.tables.reading.stream import TableStream
 from streamrt.tables.table import Table
 from streamrt.testing.memory_topics import MemoryLinks
+from tests.oracle.fluss.maintained_ours import MaintainedSide
 from tests.oracle.fluss.values import arrow_schema, decode, encode, type_name
 
 __all__ = ["run"]
@@ -34,7 +35,13 @@ def run(case: Case) -> list[Any]:
     side: Any
     with ExitStack() as resources:
         catalog = resources.enter_context(Catalog(links=MemoryLinks(), store=MemoryCatalog()))
-        side = _AdminSide(catalog) if case["kind"] == "admin" else _TableSide(catalog, case, resources)
+        match case["kind"]:
+            case "admin":
+                side = _AdminSide(catalog)
+            case "maintained":
+                side = MaintainedSide(case, resources)
+            case _:
+                side = _TableSide(catalog, case, resources)
         return [_answer(getattr(side, word), arguments) for word, *arguments in case["steps"]]
 
 

@@ -16,6 +16,7 @@ import fluss
 import pandas as pd
 import pyarrow as pa
 
+from tests.oracle.fluss.maintained_reference import create_table
 from tests.oracle.fluss.values import arrow_schema, decode, encode, type_name
 
 DATABASE = "oracle"
@@ -54,7 +55,7 @@ class Following:
 
 
 class TableSide:
-    """Steps of the kinds `log`, `keyed`, `primary` and `types`."""
+    """Steps of the kinds `log`, `keyed`, `primary`, `maintained` and `types`."""
 
     def __init__(self, connection: Any, case: Case, number: int) -> None:
         self.connection = connection
@@ -66,11 +67,10 @@ class TableSide:
         self.open_scanners: dict[str, Following] = {}
 
     async def begin(self) -> None:
-        schema = fluss.Schema(self.arrow, **_given(primary_keys=self.case.get("primary_key")))
-        descriptor = fluss.TableDescriptor(
-            schema, bucket_count=self.case["partitions"], **_given(bucket_keys=self.case["key"])
-        )
-        await self.admin.create_table(self.path, descriptor)
+        if self.case["kind"] == "maintained":
+            await create_table(sys.argv[1], self.path.database_name, self.path.table_name, self.case)
+        else:
+            await self._create_table()
         # The leaders of buckets are elected after the table is there.
         for _ in range(200):
             try:
@@ -84,6 +84,13 @@ class TableSide:
             self.lookuper = self.table.new_lookup().create_lookuper()
         else:
             self.writer = self.table.new_append().create_writer()
+
+    async def _create_table(self) -> None:
+        schema = fluss.Schema(self.arrow, **_given(primary_keys=self.case.get("primary_key")))
+        descriptor = fluss.TableDescriptor(
+            schema, bucket_count=self.case["partitions"], **_given(bucket_keys=self.case["key"])
+        )
+        await self.admin.create_table(self.path, descriptor)
 
     async def end(self) -> None:
         await self.admin.drop_table(self.path)
@@ -102,6 +109,18 @@ class TableSide:
         value = decode(key)
         self.writer.delete(FORMS[form](value) if form in FORMS else value)
         return "ok"
+
+    async def write(self, columns: Any, op: str, row: Any) -> Any:
+        """Upsert or delete, and return the row of the key."""
+        values = decode(row)
+        upsert = self.table.new_upsert()
+        if columns is not None:
+            upsert = upsert.partial_update_by_name(columns)
+        writer = upsert.create_writer()
+        written = writer.upsert(values) if op == "u" else writer.delete(values)
+        await writer.flush()
+        await written.wait()
+        return encode(await self.lookuper.lookup({name: values[name] for name in self.case["primary_key"]}))
 
     async def lookup(self, form: str, key: Any) -> Any:
         value = decode(key)
