@@ -210,6 +210,15 @@ def _tables_keyed(module: ModuleType) -> Iterator[str]:
         yield from (f"{what}: {shown!r}" for what, shown in module.run(catalog).items())
 
 
+def _tables_maintained(module: ModuleType) -> Iterator[str]:
+    with Catalog(store=MemoryCatalog()) as catalog:
+        module.tables(catalog)
+        app = Application(broker_address="unused:9092", consumer_group="maintainer", catalog=catalog)
+        module.build(app)
+        with TopologyTestDriver(app) as driver:
+            yield from (f"{what}: {shown!r}" for what, shown in module.write(driver.table).items())
+
+
 def _tables_cdc(module: ModuleType) -> Iterator[str]:
     catalog = Catalog(store=MemoryCatalog(), links=MemoryLinks())
     module.tables(catalog)
@@ -254,6 +263,7 @@ WITHOUT_APPLICATION: dict[str, Callable[[ModuleType], Iterator[str]]] = {
     "tables_cdc": _tables_cdc,
     "tables_log": _tables_log,
     "tables_keyed": _tables_keyed,
+    "tables_maintained": _tables_maintained,
     "endpoints": _endpoints,
     "endpoints_sse": _endpoints_sse,
     "test_thermostat": _test_thermostat,

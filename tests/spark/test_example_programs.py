@@ -40,7 +40,15 @@ Produced = tuple[bytes | None, bytes | None, int, tuple[tuple[str, Any], ...]]
 WITH_CONNECTORS = {"frost", "lake", "ledger", "logs", "outbox", "parquet", "partner", "sensors", "weeks"}
 WITH_TABLES = {"endpoints_sse"}
 """`test_tables_run.py` runs it."""
-NO_APPLICATIONS = {"demo", "endpoints", "tables_cdc", "tables_keyed", "tables_log", "test_thermostat"}
+NO_APPLICATIONS = {
+    "demo",
+    "endpoints",
+    "tables_cdc",
+    "tables_keyed",
+    "tables_log",
+    "tables_maintained",
+    "test_thermostat",
+}
 """`tests/kafka/test_example_tables.py` runs those of tables."""
 BOUNDED = {"energy", "nexmark"}
 """`test_bounded_run.py` and `test_nexmark_run.py` run them."""

@@ -31,6 +31,10 @@ KEYED = {
     "snapshot": ["Alice", "Carol"],
     "changes": [("-U", "Carol", 8), ("+U", "Carol", 9), ("+I", "Dino", 1), ("-D", "Alice", 4)],
 }
+MAINTAINED = {
+    "customer": {"id": 1, "name": "Ann", "city": "Paris"},
+    "totals": {"customer": 1, "total": 42, "orders": 2},
+}
 DETECTED = {
     "texts": ("STRING", "STRING", "STRING"),
     "new": ["city", "ok"],
@@ -59,6 +63,11 @@ def test_log(catalog: Catalog) -> None:
 def test_keyed(catalog: Catalog) -> None:
     with catalog:
         assert load("tables_keyed").run(catalog) == KEYED
+
+
+def test_maintained() -> None:
+    lines = list(WITHOUT_APPLICATION["tables_maintained"](load("tables_maintained")))
+    assert lines == [f"{what}: {row!r}" for what, row in MAINTAINED.items()]
 
 
 def test_endpoints(catalog: Catalog) -> None:
