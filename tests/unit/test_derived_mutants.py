@@ -147,6 +147,13 @@ def _leave_versions_open(folded: Any) -> Any:
     return {start: {**row, "__END_AT": None} for start, row in versions.items()}, present
 
 
+_REPLACE = top_module._replace
+
+
+def _add_row(transaction: Any, prefix: bytes, number: int, gone: bytes | None, added: bytes | None, row: Any) -> bool:
+    return _REPLACE(transaction, prefix, number, None, added, row)
+
+
 MUTANTS: dict[str, tuple[Callable[[], None], Any, str, Any]] = {
     "an obsolete response of a foreign key is accepted": (
         check_obsolete_response,
@@ -157,7 +164,7 @@ MUTANTS: dict[str, tuple[Callable[[], None], Any, str, Any]] = {
     "a subscription is not removed": (check_subscriptions, MatchForeignKeys, "build_inputs", _keep_subscriptions),
     "a late captured change is applied": (check_late_change, row_module, "precedes", lambda one, other: False),
     "a version of a history is not closed": (check_versions, history_module, "_list_versions", _leave_versions_open),
-    "a row of top is not retracted": (check_top, top_module, "_find_row", lambda rows, row: None),
+    "a row of top is not retracted": (check_top, top_module, "_replace", _add_row),
 }
 
 
