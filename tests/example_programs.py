@@ -10,7 +10,15 @@ from streamrt.testing import TopologyTestDriver
 from streamrt.testing.connectors import MemorySourceStore, RecordingProducer
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
-NOT_APPLICATIONS = {"demo", "endpoints", "tables_cdc", "tables_keyed", "tables_log", "tables_maintained"}
+NOT_APPLICATIONS = {
+    "demo",
+    "endpoints",
+    "tables_cdc",
+    "tables_keyed",
+    "tables_log",
+    "tables_lookup",
+    "tables_maintained",
+}
 NAMES = sorted(path.stem for path in EXAMPLES.glob("*.py") if path.stem not in NOT_APPLICATIONS)
 
 

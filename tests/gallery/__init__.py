@@ -34,7 +34,15 @@ GROUPS = {
     ),
     "Joins, timers and calls": ("asof_readings", "discounts", "unpaid_orders", "enriched_orders"),
     "Sources and sinks": ("frost", "outbox", "logs", "sensors", "ledger", "parquet", "lake", "partner"),
-    "Tables": ("tables_log", "tables_keyed", "tables_maintained", "tables_cdc", "endpoints", "endpoints_sse"),
+    "Tables": (
+        "tables_log",
+        "tables_keyed",
+        "tables_maintained",
+        "tables_lookup",
+        "tables_cdc",
+        "endpoints",
+        "endpoints_sse",
+    ),
     "Tests, a benchmark and a demonstration": ("test_thermostat", "nexmark", "demo"),
 }
 

@@ -219,6 +219,17 @@ def _tables_maintained(module: ModuleType) -> Iterator[str]:
             yield from (f"{what}: {shown!r}" for what, shown in module.write(driver.table).items())
 
 
+def _tables_lookup(module: ModuleType) -> Iterator[str]:
+    with Catalog(store=MemoryCatalog(), links=MemoryLinks()) as catalog:
+        module.tables(catalog)
+        app = Application(broker_address="unused:9092", consumer_group="lookup", catalog=catalog)
+        module.build(app)
+        with TopologyTestDriver(app) as driver:
+            module.write(driver.table)
+            completed = module.completed(driver.table(module.COMPLETED))
+            yield from (f"{what}: {shown!r}" for what, shown in completed.items())
+
+
 def _tables_cdc(module: ModuleType) -> Iterator[str]:
     catalog = Catalog(store=MemoryCatalog(), links=MemoryLinks())
     module.tables(catalog)
@@ -264,6 +275,7 @@ WITHOUT_APPLICATION: dict[str, Callable[[ModuleType], Iterator[str]]] = {
     "tables_log": _tables_log,
     "tables_keyed": _tables_keyed,
     "tables_maintained": _tables_maintained,
+    "tables_lookup": _tables_lookup,
     "endpoints": _endpoints,
     "endpoints_sse": _endpoints_sse,
     "test_thermostat": _test_thermostat,

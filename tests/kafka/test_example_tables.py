@@ -14,7 +14,7 @@ from streamrt import Offsets
 from streamrt.tables import Catalog
 from tests.example_programs import load
 from tests.support import ROOT, Kafka
-from tests.unit.test_example_tables import DETECTED, FOLLOWED, KEYED, MAINTAINED, SCORES
+from tests.unit.test_example_tables import COMPLETED, DETECTED, FOLLOWED, KEYED, MAINTAINED, SCORES
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
@@ -80,6 +80,10 @@ def test_keyed_as_a_program(kafka: Kafka) -> None:
 
 def test_maintained_as_a_program(kafka: Kafka) -> None:
     assert run_program("tables_maintained", kafka.address) == MAINTAINED
+
+
+def test_lookup_as_a_program(kafka: Kafka) -> None:
+    assert run_program("tables_lookup", kafka.address) == COMPLETED
 
 
 @pytest.mark.rows("DK-018", "DK-025", "DK-026")

@@ -46,6 +46,7 @@ NO_APPLICATIONS = {
     "tables_cdc",
     "tables_keyed",
     "tables_log",
+    "tables_lookup",
     "tables_maintained",
     "test_thermostat",
 }

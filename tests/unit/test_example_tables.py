@@ -35,6 +35,12 @@ MAINTAINED = {
     "customer": {"id": 1, "name": "Ann", "city": "Paris"},
     "totals": {"customer": 1, "total": 42, "orders": 2},
 }
+COMPLETED = {
+    "order 100": {"name": None, "country": "France"},
+    "order 101": {"name": "Ann", "country": "Portugal"},
+    "order 102": {"name": "Anna", "country": None},
+    "order 103": {"name": None, "country": "France"},
+}
 DETECTED = {
     "texts": ("STRING", "STRING", "STRING"),
     "new": ["city", "ok"],
@@ -68,6 +74,11 @@ def test_keyed(catalog: Catalog) -> None:
 def test_maintained() -> None:
     lines = list(WITHOUT_APPLICATION["tables_maintained"](load("tables_maintained")))
     assert lines == [f"{what}: {row!r}" for what, row in MAINTAINED.items()]
+
+
+def test_lookup() -> None:
+    lines = list(WITHOUT_APPLICATION["tables_lookup"](load("tables_lookup")))
+    assert lines == [f"{what}: {row!r}" for what, row in COMPLETED.items()]
 
 
 def test_endpoints(catalog: Catalog) -> None:
