@@ -105,8 +105,8 @@ class _Plans:
         return frame.agg(**_aggregators([[name, function, column]]))
 
     def _group(self, plan: Plan, column: str, aggregates: Plan) -> Table:
-        # A second grouping of the same tables needs a name.
-        groups = self._build_table(plan).group_by(_key_of(plan, column), name=next(self._names))
+        # A second grouping of the same tables needs a name. Kafka Streams leaves rows out whose group is null.
+        groups = self._build_table(plan).group_by(_key_of(plan, column), name=next(self._names), nulls="skip")
         return groups.agg(**_aggregators(aggregates))
 
     def _lookup(self, plan: Plan, table: Plan, how: AsOfHow) -> StreamingDataFrame:
