@@ -6,8 +6,9 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from streamrt.errors import SerializationError, StaleTokenError
+from streamrt.errors import LookupUnavailableError, SerializationError, StaleTokenError
 from streamrt.joins.notes import Warnings
+from streamrt.kafka import KafkaRequestError
 from streamrt.kafka.cluster.topic_ids import confirmed_ids
 from streamrt.records import Tick, TopicPartition
 from streamrt.serializers import MessageField, SerializationContext
@@ -93,8 +94,18 @@ class RowAdoption:
             moment: the tick.
 
         Raises:
+            LookupUnavailableError: if brokers do not answer, or refuse. No callback may skip that: requests would not find
+                the rows.
             StaleTokenError: if the topic was deleted and created again meanwhile, or since its rows were read.
         """
+        try:
+            self._adopt_rows(moment)
+        except KafkaRequestError as error:
+            raise LookupUnavailableError(
+                f"the rows that table {self._topic.table!r} has already could not be read: {error}"
+            ) from error
+
+    def _adopt_rows(self, moment: Tick) -> None:
         state = self._state_of(None, moment.now)
         stored = state.get(_ADOPTED)
         partition = TopicPartition(self._topic.name, self._access.task().partition)

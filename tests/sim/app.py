@@ -22,6 +22,7 @@ from streamrt.runtime.spec import TaskSpec
 from streamrt.state import Stamp, State
 from streamrt.state.layout import BYTES_KEY, DATA_SPACE, JSON_KEY, Expiring, decode_value, record_prefix
 from streamrt.state.spec import StoreSpec
+from streamrt.testing.driver.lookups import bind_lookups
 from streamrt.topics import changelog_topic_name
 from streamrt.topology.graph import stream_id
 from tests.sim.broadcasting import COPIES, Judge, JudgeModel
@@ -353,6 +354,8 @@ def _joining(app: Application, setup: Setup) -> Application:
 
 def _spec_of(app: Application, setup: Setup, partitions: int) -> TaskSpec:
     spec = definition_of(app).task_spec(count_outputs=True)
+    # Tables have no rows before, and no broker.
+    spec = replace(spec, topology=bind_lookups(spec.topology, lambda table: table))
     inputs = [topic for topic in setup.sources if topic not in spec.topology.exchanges]
     if setup.broadcasting or setup.windowed or setup.joining or setup.relating or setup.deriving:
         spec = replace(spec, topology=spec.topology.resolve(dict.fromkeys(inputs, partitions)))

@@ -1,6 +1,7 @@
 """`app.maintain`: requests become rows, changes and, with a ttl, deletions."""
 
 import re
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 
@@ -37,14 +38,20 @@ class Maintained:
     """An application that maintains a table, and its writers."""
 
     def __init__(
-        self, columns: str = COLUMNS, *, guarantee: Any = "at-least-once", partitions: int = 1, **rules: Any
+        self,
+        columns: str = COLUMNS,
+        *,
+        guarantee: Any = "at-least-once",
+        partitions: int = 1,
+        settings: Mapping[str, Any] | None = None,
+        **rules: Any,
     ) -> None:
         self.catalog = Catalog(store=MemoryCatalog())
         self.catalog.create_database("shop")
         self.table = self.catalog.create_table(
             "shop.rows", columns, num_partitions=partitions, **{"maintained": True, **rules}
         )
-        self.app = self.make_app(guarantee)
+        self.app = self.make_app(guarantee, **(settings or {}))
         self.rows = self.app.maintain("shop.rows")
 
     def make_app(self, guarantee: Any = "at-least-once", **settings: Any) -> Application:

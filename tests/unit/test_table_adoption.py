@@ -9,8 +9,14 @@ from typing import Any
 import orjson
 import pytest
 
-from streamrt.errors import ArgumentValueError, InvalidOperationError, ProcessingError, TableNotFoundError
-from streamrt.kafka import TopicConfig
+from streamrt.errors import (
+    ArgumentValueError,
+    InvalidOperationError,
+    ProcessingError,
+    RunnerError,
+    TableNotFoundError,
+)
+from streamrt.kafka import KafkaRequestError, TopicConfig
 from streamrt.kafka.cluster import topic_ids
 from streamrt.records import TopicPartition
 from streamrt.relations import Maintain
@@ -140,6 +146,26 @@ def test_a_topic_that_is_another_one_is_noticed(
 
     with pytest.raises(ProcessingError, match=RECREATED):
         run()
+
+
+def test_no_callback_skips_rows_that_cannot_be_read(
+    maintain: Callable[..., Maintained], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    former = Former()
+    former.upsert(1, "old")
+    answers = former.links.admin
+
+    def refuse() -> None:
+        raise KafkaRequestError("no broker answers", retriable=True)
+
+    monkeypatch.setattr(former.links, "admin", refuse)
+    table = maintain(former, settings={"on_processing_error": lambda *_: True})
+    with pytest.raises(RunnerError, match=r"the rows that table 'shop\.rows' has already could not be read: no broker"):
+        table.send({"k": 1, "v1": 0.5})
+    assert table.written() == []
+    monkeypatch.setattr(former.links, "admin", answers)
+    table.send({"k": 1, "v1": 0.5})
+    assert table.written()[-1] == (1, 0.5, "old")
 
 
 def test_one_group_maintains_a_table() -> None:
