@@ -157,6 +157,8 @@ class SnapshotUploads:
         begun, identity = time.monotonic(), upload.identity
         repository = self._repository(identity)
         if self._shared and self._has_recent(repository, upload.created_at):
+            # It may lack what this one has, and nothing else may change: the next interval has another one.
+            self._schedules[identity].taken = None
             return
         manifest, sent = repository.upload(upload.folder, upload.stamp, upload.created_at)
         self._on_end(identity, manifest, sent)
