@@ -22,9 +22,8 @@ import confluent_kafka
 import orjson
 
 from bench import common
-from bench.tables import compared, shown
+from bench.tables import compared, shown, write_by_hand
 from streamrt import Application, Catalog
-from streamrt.kafka.writing.record_writer import DEFAULTS
 from streamrt.state import MemoryStore, RocksDBStore
 from streamrt.tables import MemoryCatalog, Table
 
@@ -42,24 +41,6 @@ def create_table(catalog: Catalog, name: str, **rules: Any) -> Table:
     """Create a table."""
     full = f"default.{common.unique(name).replace('-', '_')}"
     return catalog.create_table(full, COLUMNS, num_partitions=common.PARTITIONS, **rules)
-
-
-def write_by_hand(address: str, topic: str, rows: list[dict[str, Any]]) -> None:
-    """Write rows by key."""
-    errors: list[Any] = []
-
-    def delivered(error: Any, _message: Any) -> None:
-        if error is not None:
-            errors.append(error)
-
-    producer = confluent_kafka.Producer({"bootstrap.servers": address, **DEFAULTS})
-    for number, row in enumerate(rows):
-        producer.produce(topic, orjson.dumps(row), orjson.dumps(row["id"]), on_delivery=delivered)
-        if number % 1_000 == 0:
-            producer.poll(0)
-    producer.flush()
-    if errors:
-        raise RuntimeError(errors[0])
 
 
 def read_by_hand(address: str, topic: str, rows: int) -> Iterator[tuple[bytes, bytes]]:
@@ -98,7 +79,7 @@ def writes(catalog: Catalog, address: str, count: int, runs: int) -> list[list[o
             writer.flush(600)
 
     def by_hand() -> None:
-        write_by_hand(address, topic, rows)
+        write_by_hand(address, topic, rows, "id")
 
     return [
         compared(FORM, "upsert_rows, dicts", upsert_rows, by_hand, count, runs),

@@ -50,8 +50,8 @@ def frame(rows: int) -> pd.DataFrame:
     return made
 
 
-def write_by_hand(address: str, topic: str, rows: Iterable[dict[str, Any]]) -> None:
-    """Write rows as JSON, as one does without tables."""
+def write_by_hand(address: str, topic: str, rows: Iterable[dict[str, Any]], key: str | None = None) -> None:
+    """Write rows as JSON, with a column as key if one is named, as one does without tables."""
     errors: list[Any] = []
 
     def delivered(error: Any, _message: Any) -> None:
@@ -60,7 +60,9 @@ def write_by_hand(address: str, topic: str, rows: Iterable[dict[str, Any]]) -> N
 
     producer = confluent_kafka.Producer({"bootstrap.servers": address, **DEFAULTS})
     for number, row in enumerate(rows):
-        producer.produce(topic, orjson.dumps(row), on_delivery=delivered)
+        producer.produce(
+            topic, orjson.dumps(row), None if key is None else orjson.dumps(row[key]), on_delivery=delivered
+        )
         if number % 1_000 == 0:
             producer.poll(0)
     producer.flush()
