@@ -94,7 +94,7 @@ def copies(catalog: Catalog, address: str, count: int, runs: int, directory: Pat
         writer.upsert_rows(rows_of(count, KEYS))
         end = writer.flush(600)
     topic, dice = str(table.info.topic), random.Random(1)
-    chosen = [dice.randrange(KEYS) for _ in range(count)]
+    chosen = [dice.randrange(min(KEYS, count)) for _ in range(count)]
     kept: dict[bytes, bytes] = {}
 
     def copy_by_hand() -> None:

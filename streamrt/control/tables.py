@@ -1,4 +1,4 @@
-"""What the dashboard shows of the tables of an application."""
+"""The figures of tables on the dashboard."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -27,7 +27,7 @@ NOT_COUNTED: Final = (
     "sdf.global_window().process(function).trigger(PurgingTrigger(CountTrigger(n))), with count() or another aggregation "
     "in place of process()"
 )
-"""What to call in place of methods that count windows do not have."""
+"""Advice for methods that count windows lack."""
 
 
 @refuse_use_as_frame(NOT_EMITTED)

@@ -25,7 +25,7 @@ from streamrt.serializers import (
 F = TypeVar("F", bound=Frame)
 
 Nulls = Literal["skip", "group"]
-"""What becomes of records or rows whose key is null: no group has them, or one of their own, as in SQL."""
+"""How records or rows with a null key are grouped: not at all, or as a group of their own, as in SQL."""
 
 _FORMATS: tuple[Literal["bytes", "str", "int", "double", "json"], ...] = ("bytes", "str", "int", "double", "json")
 """Names under which a deserializer and the serializer of the same bytes are known."""

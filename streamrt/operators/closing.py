@@ -1,4 +1,4 @@
-"""What closes by event time: which clock it follows, which records are late, and how the heads that are due are found.
+"""The parts of operators that close things by event time: the clock, late records, and the heads that are due.
 
 A store of the kind has a head for each record key, with a deadline: the time at which its next window closes, or its next
 record is known to have no match.

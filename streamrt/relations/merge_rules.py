@@ -1,4 +1,4 @@
-"""What the row of a key becomes by a request: the rules of maintained tables as functions."""
+"""The rules of maintained tables, as functions of a row and a request that return the new row."""
 
 from __future__ import annotations
 

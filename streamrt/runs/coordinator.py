@@ -16,7 +16,7 @@ from streamrt.kafka.membership.group_state import GroupFencedError
 from streamrt.records import TopicPartition
 from streamrt.runs.driver_reads import SlotReads, not_owned
 from streamrt.runs.formation import HANDOVER_S, Formation
-from streamrt.runs.repartition_purge import RepartitionPurge
+from streamrt.runs.processed_purge import ProcessedPurge
 from streamrt.runs.report_handler import ReportHandler
 from streamrt.runs.restore_display import RestoreDisplay
 from streamrt.runs.start_positions import Start, StartOffsets
@@ -153,7 +153,7 @@ class ResidentCoordinator:
         results: ReportHandler,
         offsets: StartOffsets,
         wait_for_broker: Callable[[], None],
-        purge: RepartitionPurge,
+        purge: ProcessedPurge,
         event_time: EventTime,
         requests: TimeRequests,
         cuts: MergeCuts,

@@ -14,7 +14,7 @@ from streamrt.kafka.group_protocol import is_incremental
 from streamrt.records import TopicPartition
 from streamrt.relations import find_request_topics
 from streamrt.runs.launch import client_settings, fence, look_for_strangers, remove_members
-from streamrt.runs.repartition_purge import RepartitionPurge
+from streamrt.runs.processed_purge import ProcessedPurge
 from streamrt.runs.report_handler import ReportHandler
 from streamrt.runs.runner_settings import RunContext
 from streamrt.runs.standby_watch import must_watch, watch_instances
@@ -57,7 +57,7 @@ class DriverServices:
         self._warned = False
         self.event_time = EventTime(topology, run.settings.partitions, run.end)
         self.offsets = StartOffsets(run.config, run.settings.connection, run.spec, run.admin, self.fence, notes=True)
-        self.purge = RepartitionPurge(run.admin, (*topology.exchanges, *find_request_topics(topology)))
+        self.purge = ProcessedPurge(run.admin, (*topology.exchanges, *find_request_topics(topology)))
         self.results = ReportHandler(
             topology, run.conditions, run.stop, run.progress, run.display, run.settings.on_message_processed
         )

@@ -11,7 +11,7 @@ from streamrt.kafka.cluster.topic_ids import DOUBTFUL
 from streamrt.kafka.membership.group_member import GroupMember
 from streamrt.kafka.membership.group_state import GroupFencedError
 from streamrt.records import Positions, TopicPartition
-from streamrt.runs.repartition_purge import RepartitionPurge
+from streamrt.runs.processed_purge import ProcessedPurge
 from streamrt.runs.start_positions import Start
 from streamrt.runtime.driver.life.schedule import CommitSchedule
 from streamrt.runtime.driver.observation.progress import Progress
@@ -42,7 +42,7 @@ class Commits:
         config: ApplicationConfig,
         spec: TaskSpec,
         progress: Progress,
-        purge: RepartitionPurge,
+        purge: ProcessedPurge,
         lost: threading.Event,
         admin: TopicAdmin,
         identity: InputIdentity | None = None,

@@ -11,7 +11,7 @@ from streamrt.kafka import KafkaError, KafkaRequestError
 from streamrt.kafka.membership.group_member import GroupMember
 from streamrt.models import TopicPartition
 from streamrt.records import OffsetRange
-from streamrt.runs.repartition_purge import RepartitionPurge
+from streamrt.runs.processed_purge import ProcessedPurge
 from streamrt.runs.start_positions import Start
 from streamrt.runtime.driver.observation.progress import Progress
 from streamrt.runtime.link_messages import TopicsDoubted
@@ -167,7 +167,7 @@ def commits(cluster: Cluster, member: Member, identity: InputIdentity) -> Commit
         stage.app.config,
         completed(stage.app),
         Progress(),
-        RepartitionPurge(admin, ()),
+        ProcessedPurge(admin, ()),
         threading.Event(),
         admin,
         identity,

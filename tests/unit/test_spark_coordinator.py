@@ -24,7 +24,7 @@ from streamrt.kafka.cluster.committed import CommittedOffset
 from streamrt.models import OffsetRange, TopicPartition
 from streamrt.runs.coordinator import ResidentCoordinator
 from streamrt.runs.formation import Formation
-from streamrt.runs.repartition_purge import RepartitionPurge
+from streamrt.runs.processed_purge import ProcessedPurge
 from streamrt.runs.report_handler import ReportHandler
 from streamrt.runs.runner_settings import StopConditions
 from streamrt.runs.start_positions import Start, StartOffsets
@@ -119,7 +119,7 @@ class Driver:
             self.results,
             self.offsets,
             self.wait_for_broker,
-            RepartitionPurge(admin, []),
+            ProcessedPurge(admin, []),
             EventTime(topology, {"clicks": 2}),
             TimeRequests(admin, "group", topology),
             cuts or MergeCuts(admin, "group", topology, {"clicks": 2}, 5.0),

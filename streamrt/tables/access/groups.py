@@ -1,4 +1,4 @@
-"""What tables need to know of consumer groups, from administrations that know them."""
+"""Protocols of administrations that know consumer groups."""
 
 from collections.abc import Collection, Mapping
 from typing import Protocol, runtime_checkable

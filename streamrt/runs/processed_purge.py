@@ -7,14 +7,14 @@ from collections.abc import Iterable, Mapping
 from streamrt.kafka import KafkaRequestError, TopicAdmin
 from streamrt.records import Positions, TopicPartition
 
-__all__ = ["RepartitionPurge"]
+__all__ = ["ProcessedPurge"]
 
 logger = logging.getLogger("streamrt")
 
 _PURGE_EVERY_S = 30.0
 
 
-class RepartitionPurge:
+class ProcessedPurge:
     """Deletes processed records of topics that have no other readers, and are kept without a limit.
 
     Args:
