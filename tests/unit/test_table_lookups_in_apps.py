@@ -13,12 +13,17 @@ from streamrt.errors import (
     ConfigurationError,
     InvalidOperationError,
     ProcessingError,
+    RunnerError,
+    StaleTokenError,
+    StreamRTError,
+    TopicNotFoundError,
 )
 from streamrt.joins import SQLiteLookupField, TableField
-from streamrt.kafka import ConnectionConfig
+from streamrt.kafka import ConnectionConfig, KafkaRequestError
 from streamrt.runtime.driver.observation.table_usage import TableUsage
 from streamrt.secret import collect_secrets
 from streamrt.state import MemoryStore
+from streamrt.tables import Table
 from streamrt.tables.access.kafka_links import KafkaLinks
 from streamrt.testing import TopologyTestDriver
 from tests.unit.table_homes import Tables
@@ -76,6 +81,32 @@ def test_a_value_that_is_no_key_of_the_table_is_an_error_of_the_record(tables: A
     driver = TopologyTestDriver(app)
     with pytest.raises(ProcessingError, match="code"):
         driver.pipe("in", {"code": 5})
+    driver.close()
+
+
+@pytest.mark.parametrize(
+    ("error", "raised"),
+    [
+        (KafkaRequestError("the table says so"), RunnerError),
+        (TopicNotFoundError("the table says so"), RunnerError),
+        (StaleTokenError("the table says so"), StaleTokenError),
+    ],
+    ids=lambda each: type(each).__name__,
+)
+def test_no_callback_skips_records_for_the_faults_of_a_table(
+    tables: Any, monkeypatch: pytest.MonkeyPatch, error: StreamRTError, raised: type[StreamRTError]
+) -> None:
+    app = Application("unused:9092", consumer_group="shop", catalog=tables, on_processing_error=lambda *_: True)
+    sdf = app.dataframe(app.topic("in"))
+    sdf.join_lookup(app.table("ref.countries", everywhere=True), {"name": TableField("name")}, on="code")
+
+    def fail(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr(Table, "get", fail)
+    driver = TopologyTestDriver(app)
+    with pytest.raises(raised, match="the table says so"):
+        driver.pipe("in", {"code": "FR"})
     driver.close()
 
 

@@ -6,8 +6,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from streamrt.errors import ArgumentTypeError, ArgumentValueError, InvalidOperationError, LookupTimeoutError
+from streamrt.errors import (
+    ArgumentTypeError,
+    ArgumentValueError,
+    InvalidOperationError,
+    LookupTimeoutError,
+    TopicNotFoundError,
+)
 from streamrt.joins.lookups.base import BaseField, BaseLookup, LookupUnavailableError
+from streamrt.kafka import KafkaRequestError
 from streamrt.records import Headers
 
 if TYPE_CHECKING:
@@ -99,7 +106,7 @@ class TableLookup(BaseLookup[TableField]):
             # A null matches nothing, as in SQL.
             is_null = on is None or (isinstance(on, list | tuple) and None in on)
             row = None if is_null else self._table.get(on, fresh=self._fresh, timeout=self._timeout)
-        except LookupTimeoutError as error:
+        except (KafkaRequestError, LookupTimeoutError, TopicNotFoundError) as error:
             raise LookupUnavailableError(str(error)) from error
         for column, field in fields.items():
             value[column] = field.find(row)

@@ -22,8 +22,11 @@ from streamrt.errors import (
     SchemaRegistryError,
     SinkBackpressureError,
     SinkError,
+    SinkFencedError,
+    StaleTokenError,
     StoreCorruptedError,
     StoreLockedError,
+    StoreVersionError,
     TransactionError,
     ValueDeserializationError,
 )
@@ -68,12 +71,15 @@ _NOT_THE_RECORDS_FAULT = (
     LookupUnavailableError,
     SchemaRegistryError,
     SinkBackpressureError,
+    SinkFencedError,
+    StaleTokenError,
     StoreCorruptedError,
     StoreLockedError,
+    StoreVersionError,
     TransactionError,
     WriterFailedError,
 )
-"""Errors of operators and serializers without an error callback: the record is processed again."""
+"""Errors of operators and serializers that no error callback may skip: the record is processed again, or the run ends."""
 
 
 _NO_RECORD = -1
