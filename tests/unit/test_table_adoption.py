@@ -140,7 +140,7 @@ def test_a_topic_that_is_another_one_is_noticed(
     monkeypatch.setattr(RowAdoption, "_begin", begin_and_change)
 
     def run() -> None:
-        # It is no error of a request, so no callback skips it.
+        # This is not an error of a request, so callbacks skip nothing.
         table = maintain(former, settings={"on_processing_error": lambda *_: True})
         table.send({"k": 1, "v1": 0.5})
         table.driver.advance(1_000)
