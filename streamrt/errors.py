@@ -53,6 +53,10 @@ __all__ = [
     "ProducerError",
     "ResultTooLargeError",
     "RunnerError",
+    "SQLAnalysisError",
+    "SQLError",
+    "SQLNotSupportedError",
+    "SQLSyntaxError",
     "SavepointError",
     "SchemaError",
     "SchemaEvolutionError",
@@ -382,6 +386,53 @@ class ResultTooLargeError(StreamRTError):
     """Rows would take more memory than the call allows."""
 
     error_code = "E408"
+
+
+class SQLError(StreamRTError, ValueError):
+    """A text in SQL cannot be used.
+
+    Args:
+        text: what is wrong, and what to write instead.
+        line: line of the text at which it is wrong, from 1; 0 if there is none.
+        column: column in this line, from 1; 0 if there is none.
+
+    Attributes:
+        line: the line.
+        column: the column.
+
+    Example:
+        >>> str(SQLError("there is no column 'amont'; did you mean amount?", 3, 8))
+        "line 3, column 8: there is no column 'amont'; did you mean amount?"
+    """
+
+    error_code = "E411"
+
+    def __init__(self, text: str, line: int = 0, column: int = 0) -> None:
+        super().__init__(f"line {line}, column {column}: {text}" if line else text)
+        self._text = text
+        self.line = line
+        self.column = column
+
+    def __reduce__(self) -> tuple[type["SQLError"], tuple[str, int, int]]:
+        return type(self), (self._text, self.line, self.column)
+
+
+class SQLSyntaxError(SQLError):
+    """A text is not SQL: it cannot be read."""
+
+    error_code = "E412"
+
+
+class SQLAnalysisError(SQLError):
+    """A text in SQL names what does not exist, or has types that do not fit."""
+
+    error_code = "E413"
+
+
+class SQLNotSupportedError(SQLError):
+    """A text in SQL asks for what StreamRT refuses: it has no result that could be kept up to date, or is not allowed."""
+
+    error_code = "E414"
 
 
 class LookupTimeoutError(StreamRTError, TimeoutError):

@@ -58,6 +58,10 @@ E406 DatabaseNotFoundError
 E407 DatabaseNotEmptyError
 E408 ResultTooLargeError
 E409 LookupTimeoutError
+E411 SQLError
+E412 SQLSyntaxError
+E413 SQLAnalysisError
+E414 SQLNotSupportedError
 E501 ProcessingError
 E502 ProcessingTimeoutError
 E503 ConsumerError

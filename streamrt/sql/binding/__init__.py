@@ -1,0 +1,1 @@
+"""Plans of queries: names resolved, types known, subqueries taken apart."""

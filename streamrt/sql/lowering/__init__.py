@@ -1,0 +1,1 @@
+"""Plans as operators of dataframes and tables."""

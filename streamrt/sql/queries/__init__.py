@@ -1,0 +1,1 @@
+"""Queries of present rows, by DuckDB."""

@@ -1,0 +1,1 @@
+"""Statements of SQL, with their positions."""
