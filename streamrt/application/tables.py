@@ -5,9 +5,11 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
+from streamrt.application.foreign_rows import describe_foreign_rows, find_plain_outputs
 from streamrt.errors import ConsumerError
 from streamrt.runtime.driver.life.schema_changes import schema_change
 from streamrt.runtime.driver.observation.table_usage import TableUsage
@@ -68,28 +70,33 @@ class ApplicationTables:
 
     @contextlib.contextmanager
     def noting_usage(self) -> Iterator[None]:
-        """Record in the catalogue which tables the application uses, if it uses any, while it runs."""
+        """Record in the catalogue which tables the application uses, and warn of what it writes past their rules."""
+        outputs = find_plain_outputs(self._definition)
         usage = TableUsage.of(self._definition)
-        if not usage:
+        if not usage and not outputs:
             yield
             return
-        # The catalogue may not answer, for which a run does not wait.
-        noting = threading.Thread(
-            target=self._change_usage,
-            args=(
-                "does not learn",
-                lambda group: self.catalog.record_usage(
-                    group, reads=usage.reads, writes=usage.writes, maintains=usage.maintains
-                ),
-            ),
-            name="streamrt-usage",
-            daemon=True,
-        )
+
+        def note() -> None:
+            if usage:
+                self._change_usage("does not learn", lambda group: self.catalog.record_usage(group, **asdict(usage)))
+            self._warn_of_foreign_rows(outputs)
+
+        # Brokers and the catalogue may not answer, for which a run does not wait.
+        noting = threading.Thread(target=note, name="streamrt-usage", daemon=True)
         noting.start()
         try:
             yield
         finally:
             noting.join(_LAST_WAIT_S)
+
+    def _warn_of_foreign_rows(self, outputs: Collection[str]) -> None:
+        admin, timeout = self._environment.admin, self._definition.config.request_timeout
+        try:
+            for warning in describe_foreign_rows(outputs, admin, lambda: self.catalog.infos(), timeout):
+                logger.warning("%s", warning)
+        except Exception as error:  # noqa: BLE001 - an application that may not see topics or tables runs nevertheless
+            logger.debug("whether the application writes past the rules of tables is not known: %s", error)
 
     def claim_maintained(self) -> None:
         """Record in the catalogue that this application maintains its maintained tables, and no other one.

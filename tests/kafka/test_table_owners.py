@@ -121,3 +121,15 @@ def test_rows_are_there_for_each_group_that_maintains_the_table(kafka: Kafka, ca
     thread.join(120)
     run_until_refused(second, refusals)
     assert len(refusals) == 2
+
+
+def test_an_application_that_writes_past_the_rules_is_warned(
+    kafka: Kafka, catalog: Catalog, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name = unique("past")
+    table = catalog.create_table(name, SCHEMA, maintained=True)
+    app = Application(kafka.address, consumer_group=unique("past"))
+    app.dataframe(app.topic(unique("in"))).to_topic(app.topic(str(table.info.topic)))
+    with app._tables.noting_usage():
+        pass
+    assert f"past the rules of the maintained table '{table.name}'" in capsys.readouterr().err
