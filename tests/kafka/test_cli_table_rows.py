@@ -95,6 +95,24 @@ def test_rows_and_keys_of_a_table_with_a_primary_key(run: Any, tmp_path: Path) -
     assert run("delete", name, "7", "--file", keys).code == 2
 
 
+def test_some_columns_of_rows(run: Any, kafka: Kafka, tmp_path: Path) -> None:
+    name, log = (f"default.{unique(each)}".replace("-", "_") for each in ("people", "events"))
+    assert run("create", name, "id BIGINT, name STRING, city STRING, PRIMARY KEY (id)", "--maintained").code == 0
+    assert run("create", log, "id BIGINT, name STRING, city STRING DEFAULT 'Bonn'").code == 0
+    rows = tmp_path / "rows.csv"
+    rows.write_text("id,city\n1,Paris\n2,\n")
+    written = run("write", name, "--columns", "id, city", "--file", rows, "--format", "csv")
+    assert written.out == f"wrote 2 rows to {name}\n"
+    requests = [json.loads(each.value or b"") for each in kafka.receive_exactly(f"{name}.requests", 2, linger_s=0.0)]
+    assert sorted(requests, key=lambda row: row["id"]) == [{"id": 1, "city": "Paris"}, {"id": 2, "city": None}]
+    row = '{"id": 1, "name": "Ann"}'
+    assert "row 1 does not fit" in run("write", name, "--columns", "id,city", row).sentence
+    assert "primary key" in run("write", name, "--columns", "name", '{"name": "Ann"}').sentence
+    assert run("write", name, "--columns", "id,,name", row).code == 2
+    assert run("write", log, "--columns", "id,name", row).code == 0
+    assert run("scan", log, "--format", "jsonl").lines == [{"id": 1, "name": "Ann", "city": "Bonn"}]
+
+
 def test_what_goes_wrong(run: Any) -> None:
     name = f"default.{unique('events')}".replace("-", "_")
     assert run("create", name, "id BIGINT NOT NULL").code == 0

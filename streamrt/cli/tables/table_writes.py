@@ -11,6 +11,7 @@ from streamrt.cli.broker import BrokerOption, ConfigOption, TimeoutOption
 from streamrt.cli.interrupts import UntilInterrupted
 from streamrt.cli.output import JsonOption, echo, examples, plural, print_json
 from streamrt.cli.tables.catalog import CatalogOption, open_catalog
+from streamrt.cli.tables.table_rows import column_names
 from streamrt.errors import ConfigurationError, SchemaMismatchError, SerializationError
 
 if TYPE_CHECKING:
@@ -58,6 +59,14 @@ def write(
     upsert: Annotated[
         bool, typer.Option("--upsert", help="Refuse a table without a primary key, where rows would be appended.")
     ] = False,
+    columns: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME,...",
+            help="The columns that rows give, separated by commas; by default all. Others stay as they are in a maintained "
+            "table, and get their default or null in a new row, or in a table without a primary key.",
+        ),
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Write rows to a table, and print how many were written.
@@ -71,13 +80,14 @@ def write(
         raise typer.BadParameter("pass rows as arguments, which are JSON, or in a file, not both", param_hint="--file")
     if rows_format is RowsFormat.parquet and file is None:
         raise typer.BadParameter("parquet needs a file: pass --file FILE", param_hint="--format")
+    names = column_names(columns)
     with open_catalog(broker, config, timeout, catalog, need_broker=True) as opened:
         chosen = opened.table(table)
         if upsert and chosen.kind == "log":
             raise ConfigurationError(
                 f"table {chosen.name} has no primary key, so its rows are appended: leave out --upsert"
             )
-        with chosen.writer() as writer:
+        with chosen.writer(columns=names) as writer:
             add = writer.upsert if chosen.kind == "primary-key" else writer.append
             given = read_rows(chosen.schema, rows, file, rows_format.value)
             _write_each(chosen, writer, add, given, ("row", "wrote", "to", "written"), timeout, as_json=as_json)
@@ -168,6 +178,7 @@ def register(app: typer.Typer) -> None:
             "streamrt table write shop.orders --file orders.csv --format csv",
             "streamrt table scan shop.orders --format jsonl | streamrt table write shop.copies",
             """streamrt table write shop.customers --upsert '{"id": 1, "name": "Ann"}'""",
+            """streamrt table write shop.customers --columns id,city '{"id": 1, "city": "Paris"}'""",
         ),
     )(write)
     app.command(
