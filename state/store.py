@@ -15,12 +15,14 @@ from streamrt.errors import argument_error
 from streamrt.state.identity import Stamp
 from streamrt.state.options import RocksDBOptions
 
-__all__ = ["DEFAULT_STORE", "Store", "StorePartition"]
+__all__ = ["DEFAULT_STORE", "MAX_STORE_NAME", "Store", "StorePartition"]
 
 DEFAULT_STORE: Final = "default"
 """Name of the store that operators use by default."""
 
-_NAME = re.compile(r"[A-Za-z0-9._-]{1,120}", re.ASCII)
+MAX_STORE_NAME: Final = 120
+"""Number of characters of the longest name."""
+_NAME = re.compile(rf"[A-Za-z0-9._-]{{1,{MAX_STORE_NAME}}}", re.ASCII)
 
 
 class StorePartition(abc.ABC):
@@ -176,7 +178,7 @@ def checked_name(name: str) -> str:
     """
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise argument_error(
-            f"{name!r} is not a valid store name: use at most 120 letters, digits, '.', '_' and '-'",
+            f"{name!r} is not a valid store name: use at most {MAX_STORE_NAME} letters, digits, '.', '_' and '-'",
             of_type=isinstance(name, str),
         )
     return name

@@ -1,8 +1,9 @@
 """Text of settings and errors, and text of others as terminals and logs may show them."""
 
 import unicodedata
+from hashlib import blake2b
 
-__all__ = ["json_readable", "one_line", "option_text", "readable", "readable_lines"]
+__all__ = ["json_readable", "one_line", "option_text", "readable", "readable_lines", "shorten_name"]
 
 _LONGEST = 300
 _HIDDEN = frozenset({"Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp"})
@@ -29,6 +30,23 @@ def option_text(value: object) -> str:
         ('true', '5')
     """
     return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def shorten_name(name: str, length: int) -> str:
+    """Return a name of some characters at most: a longer one as a digest of the whole, and its end.
+
+    Args:
+        name: the name.
+        length: how many characters it may have: more than 22.
+
+    Example:
+        >>> shorten_name("orders", 40), shorten_name("shop.orders.customer_id.product_id.country", 40)
+        ('orders', '26a4aa7c0e0dae8995c6._product_id.country')
+    """
+    if len(name) <= length:
+        return name
+    digest = blake2b(name.encode("utf-8", "surrogatepass"), digest_size=10).hexdigest()
+    return f"{digest}._{name[len(digest) + 2 - length :].lstrip('-.')}"
 
 
 def readable(text: str) -> str:

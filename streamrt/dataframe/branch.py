@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from typing_extensions import Self
 
+from streamrt.common.texts import shorten_name
 from streamrt.errors import ArgumentValueError, InvalidOperationError
 from streamrt.operators import Apply
 from streamrt.operators.expression import METADATA, Call, Expression, Input, StatefulCall
@@ -16,7 +17,7 @@ from streamrt.serializers import DeserializerType, SerializerType
 from streamrt.state import RocksDBStore
 from streamrt.state.base import Transaction
 from streamrt.state.spec import StoreSpec
-from streamrt.state.store import DEFAULT_STORE
+from streamrt.state.store import DEFAULT_STORE, MAX_STORE_NAME
 from streamrt.state.transactions.keyed import StoreTransaction
 from streamrt.topics import Topic, TopicManager
 from streamrt.topology import (
@@ -31,6 +32,9 @@ from streamrt.topology import (
 
 if TYPE_CHECKING:
     from streamrt.tables import Table
+
+
+_SHORT_PATH = 60
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,7 +83,7 @@ class Branch:
         """The name of the store that stateful operators share."""
         # On topics of one partition, frames before and after a group_by use the stores of the same topic. Each grouping
         # needs a separate store, or equal keys of different groupings would share their state.
-        return ".".join((DEFAULT_STORE, *self.groups))
+        return name_store(DEFAULT_STORE, *self.groups)
 
     def store(self, name: str, transaction: type[Transaction] = StoreTransaction) -> StoreSpec:
         """Return a store of the type that is registered for the sources.
@@ -105,7 +109,7 @@ class Branch:
         Raises:
             InvalidOperationError: if another operator uses it.
         """
-        store = ".".join((name, *self.groups))
+        store = name_store(name, *self.groups)
         topology = self.builder.build(removed=True)
         for node in topology.nodes:
             used = any(other.name == store for other in node.operator.stores())
@@ -231,7 +235,8 @@ class Branch:
         if any((branch.sources, branch.groups) != (self.sources, self.groups) for branch in others):
             # On topics of one partition, frames before and after the merge may share the stores of the same topics.
             paths = [".".join(branch.groups) for branch in branches]
-            groups = ("--".join(paths),) if any(paths) else ()
+            # Each join by a foreign key doubles the path.
+            groups = (shorten_name("--".join(paths), MAX_STORE_NAME),) if any(paths) else ()
         return replace(self.with_sources_of(others), groups=groups)
 
     def merge(self, others: Sequence[Branch], operator: MergeOperator) -> Branch:
@@ -275,6 +280,21 @@ class Branch:
             expression = _as_expression(node.operator, expression)
         self.builder.remove(path)
         return expression
+
+
+def name_store(name: str, *groups: str) -> str:
+    """Return the name of a store behind groupings, with a digest of these if it were too long.
+
+    Args:
+        name: its name in front of them.
+        *groups: the names of the groupings.
+
+    Example:
+        >>> name_store("default", "customer", "day")
+        'default.customer.day'
+    """
+    full = ".".join((name, *groups))
+    return full if len(full) <= MAX_STORE_NAME else f"{name}.{shorten_name('.'.join(groups), _SHORT_PATH)}"
 
 
 @runtime_checkable

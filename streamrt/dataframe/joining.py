@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Any, TypeVar
 
 from streamrt.arguments import checked, checked_choice, type_name
-from streamrt.dataframe.branch import Branch, Frame
+from streamrt.dataframe.branch import Branch, Frame, name_store
 from streamrt.dataframe.streaming_table import StreamingTable
 from streamrt.dataframe.versions import choose_grace
 from streamrt.errors import ArgumentTypeError, ArgumentValueError, argument_error
@@ -239,7 +239,7 @@ def join_lookup(
         return self._in_place(LookupJoin(lookup, pairs, on))
     checked("join_lookup(buffer=...)", buffer, LookupBuffer, "a LookupBuffer", show=type_name)
     branch = self._branch
-    name = ".".join((buffer.store_name, *branch.groups))
+    name = name_store(buffer.store_name, *branch.groups)
     store = _new_store(name, (branch,), "give one of the buffers another store_name")
     return self._in_place(BufferedLookupJoin(lookup, pairs, on, buffer, store))
 
@@ -280,8 +280,8 @@ def join_store(method: str, name: str | None, left: Branch, right: Branch) -> St
     require_name(method, name)
     # On topics of one partition, frames before and after a group_by use the stores of the same topic.
     groups = [".".join(branch.groups) for branch in (left, right)]
-    parts = (name or method, "--".join(groups)) if any(groups) else (name or method,)
-    return _new_store(".".join(parts), (left, right), f"give one of the joins a name, {method}(..., name='...')")
+    store = name_store(name or method, *(("--".join(groups),) if any(groups) else ()))
+    return _new_store(store, (left, right), f"give one of the joins a name, {method}(..., name='...')")
 
 
 def _new_store(name: str, branches: tuple[Branch, ...], advice: str) -> StoreSpec:

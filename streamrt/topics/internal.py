@@ -18,10 +18,14 @@ Parts are joined by `--`, so a part that contains it, or begins or ends with a h
 could have one topic. `name_part` writes such a part as `-.` and the part with `-.` for each hyphen: `shop--eu` is
 `-.shop-.-.eu`. All other parts stay as they are. A topic, or merged ones, may contain `--`, since it is the only part that is
 neither the first nor the last one; so may the names of groupings at the end of a store.
+
+A topic behind several groupings and joins has the names of all of them, more than Kafka allows. Then the topic, and if need
+be the store, is written as a digest of the whole and its end, such as `300e72bff14706c4ff17._customer_id.matches.orders`.
 """
 
 import re
 
+from streamrt.common.texts import shorten_name
 from streamrt.errors import ConfigurationError
 from streamrt.kafka import TopicConfig
 from streamrt.topics.topic import NAME
@@ -33,6 +37,7 @@ _CARRIED = ("max.message.bytes", "min.insync.replicas")
 _TIMESTAMP_LIMITS = ("message.timestamp.before.max.ms", "message.timestamp.after.max.ms")
 _UNLIMITED = str(2**63 - 1)
 _MAX_LENGTH = 249
+_SHORT_PART = 60
 _STORE = "the name of the store, which ends with the names of groupings"
 
 
@@ -104,7 +109,7 @@ def repartition_topic_name(group: str, topic: str, name: str) -> str:
         >>> repartition_topic_name("shop", "repartition__shop--orders--customer", "day")
         'repartition__shop--repartition.orders.customer--day'
     """
-    full = f"{repartition_prefix(group)}{_join_parts(topic_alias(group, topic))}--{name_part(name)}"
+    full = _join_within_limit(repartition_prefix(group), _join_parts(topic_alias(group, topic)), name_part(name))
     return _check_name("repartition", full, {"consumer_group": group, "group_by(name='...')": name})
 
 
@@ -131,7 +136,7 @@ def changelog_topic_name(group: str, topic: str, store: str) -> str:
     name, _, grouping = store.partition(".")
     if alias != topic and grouping and alias.endswith(f".{grouping.replace('--', '.')}"):
         store = name
-    full = f"{changelog_prefix(group)}{_join_parts(alias)}--{_store_part(store)}"
+    full = _join_within_limit(changelog_prefix(group), _join_parts(alias), _store_part(store))
     return _check_name("changelog", full, {"consumer_group": group, _STORE: store})
 
 
@@ -283,6 +288,15 @@ def _store_part(store: str) -> str:
     """Return the part of a store, whose groupings StreamRT also joins by `--`."""
     name, _, grouping = store.partition(".")
     return store if grouping and name_part(name) == name else name_part(store)
+
+
+def _join_within_limit(prefix: str, topic: str, last: str) -> str:
+    """Return the name of an internal topic; its parts are shortened if Kafka would not take it."""
+    full = f"{prefix}{topic}--{last}"
+    if len(full) > _MAX_LENGTH:
+        topic = shorten_name(topic, _SHORT_PART)
+        full = f"{prefix}{topic}--{last}"
+    return full if len(full) <= _MAX_LENGTH else f"{prefix}{topic}--{shorten_name(last, _SHORT_PART)}"
 
 
 def _check_name(kind: str, full: str, parts: dict[str, str]) -> str:

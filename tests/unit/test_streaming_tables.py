@@ -367,6 +367,27 @@ def test_rows_joined_by_a_foreign_key(partitions: int) -> None:
     assert customer(7, "ann") == []
 
 
+@pytest.mark.parametrize("partitions", [1, 2])
+def test_a_table_is_joined_with_many_others(partitions: int) -> None:
+    """Names of internal topics and stores have all groupings above, and must not be longer than Kafka allows."""
+    tables, others = Tables(), [f"customer_segment_{number}" for number in range(5)]
+    columns = ", ".join(f"{other}_id BIGINT" for other in others)
+    tables.add("shop.orders", f"id BIGINT, {columns}, PRIMARY KEY (id)", num_partitions=partitions)
+    app = make_app(tables)
+    joined = app.table("shop.orders")
+    for other in others:
+        tables.add(f"shop.{other}", f"id BIGINT, {other} STRING, PRIMARY KEY (id)", num_partitions=partitions)
+        joined = joined.join(app.table(f"shop.{other}"), on=f"{other}_id", on_merge="keep-left")
+    counts = joined.group_by(others[-1]).agg(orders=Count())
+    counts.join(joined.group_by(others[-1], name="again").agg(ids=Sum("id"))).to_stream().to_topic(app.topic("out"))
+    driver = TopologyTestDriver(app)
+    for other in others:
+        driver.table(f"shop.{other}").upsert([{"id": 1, other: "one"}, {"id": 2, other: "two"}])
+    driver.table("shop.orders").upsert([{"id": number, **{f"{each}_id": 2 for each in others}} for number in (1, 5)])
+    found = [value for _, value in values(driver, "out")]
+    assert found[-1] == {others[-1]: "two", "orders": 2, "ids": 6}
+
+
 def test_a_row_joined_by_a_foreign_key_has_the_later_time_of_its_two_rows() -> None:
     app = make_app()
     orders, customers = make_topics(app, "orders", "customers")

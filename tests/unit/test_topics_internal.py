@@ -76,6 +76,22 @@ def test_a_repartition_topic_of_another_group_is_a_topic_like_any_other() -> Non
     )
 
 
+def test_names_behind_many_groupings_have_a_digest() -> None:
+    topic, store, names = "orders", "join", set[str]()
+    for number in range(12):
+        topic = repartition_topic_name("shop", topic, f"customer_{number}")
+        store = f"{store}.customer_{number}"
+        names |= {topic, changelog_topic_name("shop", topic, store), changelog_topic_name("shop", topic, f"{store}.x")}
+        # Merged topics have the names of all of them.
+        names.add(changelog_topic_name("shop", f"clicks--{topic}--{topic}", "join"))
+    assert len(names) == 4 * 12
+    assert all(len(name) <= 249 for name in names)
+    end = "mer_6.customer_7.customer_8.customer_9.customer_10"
+    assert topic == f"repartition__shop--repartition.300e72bff14706c4ff17._{end}--customer_11"
+    # Those that Kafka takes stay as they are.
+    assert len(repartition_topic_name("shop", "o" * 220, "customer")) == 249
+
+
 @pytest.mark.parametrize(
     ("group", "store", "message"),
     [
