@@ -17,7 +17,6 @@ from streamrt.tables.descriptions.home import TableHome
 from streamrt.tables.descriptions.info import TableInfo
 from streamrt.tables.descriptions.permissions import TablePermissions
 from streamrt.tables.descriptions.topics import endpoint_topic_name
-from streamrt.tables.descriptions.usages import Usage
 from streamrt.tables.table import Table
 from streamrt.testing.memory import WrittenRecord
 from streamrt.testing.memory_topics import MemoryLinks
@@ -133,8 +132,9 @@ class DriverTables:
         return TablePermissions(None)
 
     def load(self, name: str) -> TableInfo:
-        """Return what the catalogue knows of a table."""
-        return self._catalog().load(name)
+        """Return what the catalogue knows of a table; the application under test maintains those that it can."""
+        info = self._catalog().load(name)
+        return replace(info, maintained_by=_GROUP) if info.requests_topic in self._counts else info
 
     def row_format(self, info: TableInfo) -> RowFormat:
         """Return the format of rows."""
@@ -147,12 +147,6 @@ class DriverTables:
     def connection(self, name: str) -> Connection:
         """Return a connection of the catalogue."""
         return self._catalog().connection(name)
-
-    def usages(self, name: str) -> list[Usage]:
-        """Return that the application under test maintains a table, if it does."""
-        info = self.load(name)
-        is_maintained = info.requests_topic in self._counts
-        return [Usage("maintains", info.name, _GROUP, info.modified_at)] if is_maintained else []
 
     def _process_written(self, arrived: list[Arrived]) -> None:
         self._process(arrived)

@@ -84,7 +84,7 @@ def test_without_an_application_requests_wait(people: Table, catalog: Catalog, l
         people.get(1, after=token, timeout=SHORT)
     number = partition_for(b"1", 2)
     assert f"requests up to offset 1 of {REQUESTS}[{number}]" in str(info.value)
-    catalog.record_usage("keeper", maintains=["people"])
+    catalog.claim_table("people", "keeper")
     with pytest.raises(
         LookupTimeoutError, match=r"application 'keeper' maintains the table, and has merged those below 0"
     ):
@@ -98,7 +98,7 @@ def test_without_an_application_requests_wait(people: Table, catalog: Catalog, l
 
 
 def test_rows_in_an_open_transaction_are_waited_for(people: Table, catalog: Catalog, links: MemoryLinks) -> None:
-    catalog.record_usage("keeper", maintains=["people"])
+    catalog.claim_table("people", "keeper")
     keeper = _Maintainer(links)
     token = people.upsert([{"id": 1, "n": 5}])
     number = partition_for(b"1", 2)
@@ -112,7 +112,7 @@ def test_rows_in_an_open_transaction_are_waited_for(people: Table, catalog: Cata
 
 
 def test_requests_without_an_effect_are_covered(people: Table, catalog: Catalog, links: MemoryLinks) -> None:
-    catalog.record_usage("keeper", maintains=["people"])
+    catalog.claim_table("people", "keeper")
     token = people.upsert([{"id": 1, "n": 5}])
     links.set_committed("keeper", {TopicPartition(REQUESTS, partition_for(b"1", 2)): 1})
     assert people.get(1, after=token) is None
@@ -127,15 +127,25 @@ def test_requests_that_are_deleted_are_merged(people: Table, links: MemoryLinks)
 
 
 def test_any_former_owner_may_have_merged(people: Table, catalog: Catalog, links: MemoryLinks) -> None:
-    for group in ("former", "keeper"):
-        catalog.record_usage(group, maintains=["people"])
+    catalog.claim_table("people", "former")
     token = people.upsert([{"id": 1, "n": 5}])
     _Maintainer(links, "former").run_all()
+    assert catalog.release_table("people") == "former"
     assert people.get(1, after=token) == {"id": 1, "n": 5}
+    catalog.claim_table("people", "keeper")
+    with people.replica() as replica:
+        assert replica.get(1, after=token) == {"id": 1, "n": 5}
+
+
+def test_what_applications_say_that_they_use_does_not_matter(people: Table, catalog: Catalog) -> None:
+    catalog.record_usage("another", maintains=["people"])
+    token = people.upsert([{"id": 1, "n": 5}])
+    with pytest.raises(LookupTimeoutError, match="no application maintains the table"):
+        people.get(1, after=token, timeout=SHORT)
 
 
 def test_tokens_of_rows_and_of_other_topics(people: Table, catalog: Catalog, links: MemoryLinks) -> None:
-    catalog.record_usage("keeper", maintains=["people"])
+    catalog.claim_table("people", "keeper")
     token = people.upsert([{"id": 1, "n": 5}])
     _Maintainer(links).run_all()
     end = people.offsets("latest")
@@ -175,7 +185,7 @@ def test_answers_are_never_older_than_their_token(
     people: Table, catalog: Catalog, links: MemoryLinks, seed: int
 ) -> None:
     chance = random.Random(seed)
-    catalog.record_usage("keeper", maintains=["people"])
+    catalog.claim_table("people", "keeper")
     keeper = _Maintainer(links)
     finished = threading.Event()
 

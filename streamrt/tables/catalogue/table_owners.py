@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from streamrt.errors import ArgumentValueError, InvalidOperationError
 from streamrt.records import TopicPartition
-from streamrt.tables.access.groups import GroupAdmin
+from streamrt.tables.access.groups import GroupAdmin, GroupOffsets
 from streamrt.tables.catalogue.catalog_state import CatalogState
 from streamrt.tables.descriptions.info import TableInfo
 from streamrt.tables.descriptions.maintenance import name_requests_topic
@@ -71,16 +71,16 @@ class TableOwners:
         return group
 
     def _delete_merged(self, info: TableInfo, group: str) -> None:
-        """Delete the requests that a group has merged, so that the next group begins behind them.
+        """Delete the requests that a group has merged: the next group begins behind them, and who waits for them sees it.
 
         Raises:
             InvalidOperationError: if the group has members, and may merge more.
         """
         admin: object = self._state.links.admin() if self._state.has_topics else None
-        if not isinstance(admin, GroupAdmin) or info.topic is None:
+        if not isinstance(admin, GroupOffsets) or info.topic is None:
             return
         timeout = self._state.timeout
-        if admin.group_is_active(group, timeout):
+        if isinstance(admin, GroupAdmin) and admin.group_is_active(group, timeout):
             raise InvalidOperationError(
                 f"consumer group {group!r} maintains table {info.name!r} and has members: stop all instances of its "
                 "application first; killed ones leave the group when their sessions time out"

@@ -18,10 +18,10 @@ from streamrt.kafka.partitioner import partition_for
 from streamrt.schema import Schema
 from streamrt.serializers.base import MessageField
 from streamrt.serializers.row_formats import KeyFormat, RowFormat
+from streamrt.tables.access.merged_requests import MergedRequests
 from streamrt.tables.access.positions import TopicPositions
 from streamrt.tables.replicas.follower import TableFollower
 from streamrt.tables.replicas.key_ranges import KeyPrefix
-from streamrt.tables.replicas.merged_requests import MergedRequests
 from streamrt.tables.replicas.partition_rows import StoredRow
 from streamrt.tables.rows.key_encoder import KeyEncoder
 

@@ -13,12 +13,12 @@ from streamrt.kafka.completion_token import Offsets
 from streamrt.serializers.row_formats import KeyFormat
 from streamrt.state import MemoryStore, RocksDBStore, Store
 from streamrt.state.snapshots import StateSnapshots
+from streamrt.tables.access.merged_requests import MergedRequests
 from streamrt.tables.access.positions import TopicPositions
 from streamrt.tables.descriptions.home import TableHome
 from streamrt.tables.descriptions.info import TableInfo
 from streamrt.tables.replicas.follower import TableFollower
 from streamrt.tables.replicas.lookups import RowLookups
-from streamrt.tables.replicas.merged_requests import MaintainedHome, MergedRequests
 from streamrt.tables.replicas.partition_rows import STORE_NAME
 from streamrt.tables.replicas.replica import TableReplica
 from streamrt.tables.replicas.replica_snapshots import ReplicaSnapshots
@@ -124,17 +124,11 @@ class TableLookups:
         if topic is None:
             return None
         admin = home.links.admin()
-
-        def find_maintainers() -> list[str]:
-            any_home: object = home
-            usages = any_home.usages(self.info.name) if isinstance(any_home, MaintainedHome) else []
-            return [usage.application for usage in usages if usage.kind == "maintains"]
-
         return MergedRequests(
             admin,
             TopicPositions(admin, topic, self.info.name, home.timeout),
             self._make_positions(),
-            find_maintainers,
+            lambda: home.load(self.info.name).maintained_by,
         )
 
     def _make_follower(

@@ -4,7 +4,7 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping
-from typing import Protocol, runtime_checkable
+from typing import NamedTuple
 
 from streamrt.errors import LookupTimeoutError
 from streamrt.kafka.client import KafkaRequestError
@@ -13,20 +13,18 @@ from streamrt.records import TopicPartition
 from streamrt.tables.access.groups import GroupAdmin, GroupOffsets
 from streamrt.tables.access.links import TableAdmin
 from streamrt.tables.access.positions import TopicPositions
-from streamrt.tables.descriptions.usages import Usage
 
-__all__ = ["MaintainedHome", "MergedRequests"]
+__all__ = ["MergedRequests"]
 
 _FIRST_WAIT_S = 0.01
 _LONGEST_WAIT_S = 0.5
 
 
-@runtime_checkable
-class MaintainedHome(Protocol):
-    """The further method of a home by which the application that maintains a table is found."""
+class _Owner(NamedTuple):
+    """The group that maintains a table, and what it has committed by number of partition."""
 
-    def usages(self, name: str) -> list[Usage]:
-        """Return which applications use a table."""
+    group: str
+    committed: Mapping[int, int]
 
 
 class MergedRequests:
@@ -36,11 +34,13 @@ class MergedRequests:
     group is past a request, its row is below the end of the partition with the rows; not below the last stable offset,
     because the end of the transaction may not have been written there yet.
 
+    What groups have merged that maintained the table before is deleted: `release_table` sees to it.
+
     Args:
         admin: looks at topics, and, if it can, at groups.
         requests: positions in the topic of the requests.
         rows: positions in the topic of the table.
-        find_maintainers: returns the groups of the applications that maintain the table, as the catalogue knows them.
+        find_owner: returns the group of the application that maintains the table, as the catalogue knows it, or None.
     """
 
     def __init__(
@@ -48,12 +48,12 @@ class MergedRequests:
         admin: TableAdmin,
         requests: TopicPositions,
         rows: TopicPositions,
-        find_maintainers: Callable[[], Collection[str]],
+        find_owner: Callable[[], str | None],
     ) -> None:
         self._admin = admin
         self._requests = requests
         self._rows = rows
-        self._find_maintainers = find_maintainers
+        self._find_owner = find_owner
         self._lock = threading.Lock()
         self._topic_id: str | None = None
         # By partition, an offset below which requests are merged, and the end of the rows that was read after that.
@@ -90,13 +90,13 @@ class MergedRequests:
         while True:
             missing = {number: offset for number, offset in targets.items() if not self._is_merged(number, offset)}
             if missing:
-                groups = self._find_merged(missing, deadline)
+                owner = self._find_merged(missing, deadline)
                 missing = {number: offset for number, offset in targets.items() if not self._is_merged(number, offset)}
             if not missing:
                 return {number: self._merged[number][1] for number in targets}
             left = deadline - time.monotonic()
             if left <= 0:
-                raise self._make_timeout_error(missing, groups, what)
+                raise self._make_timeout_error(missing, owner, what)
             time.sleep(min(wait_s, left))
             wait_s = min(2 * wait_s, _LONGEST_WAIT_S)
 
@@ -104,19 +104,19 @@ class MergedRequests:
         with self._lock:
             return self._merged.get(number, (0, 0))[0] >= offset
 
-    def _find_merged(self, wanted: Mapping[int, int], deadline: float) -> Mapping[str, Mapping[int, int]]:
-        """Find out how far requests are merged, and note it; return the committed offsets by group and partition."""
+    def _find_merged(self, wanted: Mapping[int, int], deadline: float) -> _Owner | None:
+        """Find out how far requests are merged, and note it; return who merges them."""
         partitions = [TopicPartition(self.topic, number) for number in wanted]
-        groups: dict[str, dict[int, int]] = {}
+        owner = None
         admin: object = self._admin
-        if isinstance(admin, GroupOffsets):
-            for group in self._find_maintainers():
-                timeout = max(0.1, min(self._requests.timeout, deadline - time.monotonic()))
-                committed = admin.committed_stable(group, partitions, timeout)
-                groups[group] = {each.partition: entry.offset or 0 for each, entry in committed.items()}
+        group = self._find_owner() if isinstance(admin, GroupOffsets) else None
+        if group is not None and isinstance(admin, GroupOffsets):
+            timeout = max(0.1, min(self._requests.timeout, deadline - time.monotonic()))
+            committed = admin.committed_stable(group, partitions, timeout)
+            owner = _Owner(group, {each.partition: entry.offset or 0 for each, entry in committed.items()})
         # What is merged is deleted, and nothing else is.
         low = {each.partition: low for each, (low, _) in self._admin.offset_bounds(partitions).items()}
-        merged = {number: max([low[number], *(at.get(number, 0) for at in groups.values())]) for number in wanted}
+        merged = {number: max(low[number], owner.committed.get(number, 0) if owner else 0) for number in wanted}
         reached = [number for number, offset in wanted.items() if merged[number] >= offset]
         if reached:
             high = self._rows.read_bounds(reached).high
@@ -124,25 +124,23 @@ class MergedRequests:
                 for number in reached:
                     if merged[number] > self._merged.get(number, (0, 0))[0]:
                         self._merged[number] = merged[number], high[number]
-        return groups
+        return owner
 
-    def _make_timeout_error(
-        self, missing: Mapping[int, int], groups: Mapping[str, Mapping[int, int]], what: str
-    ) -> LookupTimeoutError:
+    def _make_timeout_error(self, missing: Mapping[int, int], owner: _Owner | None, what: str) -> LookupTimeoutError:
         number = min(missing)
         table = self._rows.table
         waiting = f"requests up to offset {missing[number]} of {self.topic}[{number}] wait to be merged"
-        if not groups:
+        if owner is None:
             reason = (
                 "no application maintains the table: start one with app.maintain(), or "
                 f"`streamrt table maintain {table}`"
             )
         else:
-            group, at = max(groups.items(), key=lambda each: each[1].get(number, 0))
             state = "maintains the table, and"
             admin: object = self._admin
             with contextlib.suppress(KafkaRequestError):
-                if isinstance(admin, GroupAdmin) and not admin.group_is_active(group, min(self._requests.timeout, 5.0)):
+                timeout = min(self._requests.timeout, 5.0)
+                if isinstance(admin, GroupAdmin) and not admin.group_is_active(owner.group, timeout):
                     state = "maintains the table, and is not running: start it; it"
-            reason = f"application {group!r} {state} has merged those below {at.get(number, 0)}"
+            reason = f"application {owner.group!r} {state} has merged those below {owner.committed.get(number, 0)}"
         return LookupTimeoutError(f"{what} of table {table!r} has no answer in time: {waiting}, and {reason}")
