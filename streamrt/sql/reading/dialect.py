@@ -1,0 +1,171 @@
+"""The dialect: Spark's, and what it lacks.
+
+`window(at, '1 hour')` anywhere, also after a join, where it begins no WINDOW clause; `TABLE(TUMBLE(TABLE bids, ...))`;
+`:name` for parameters, and `{frame}` for frames.
+"""
+
+import re
+from collections.abc import Sequence
+
+import sqlglot
+from sqlglot import exp
+from sqlglot.dialects.spark import Spark
+from sqlglot.errors import ParseError, SqlglotError, TokenError
+from sqlglot.tokenizer_core import Token, TokenType
+
+from streamrt.errors import SQLSyntaxError
+from streamrt.schema.quiet import quiet_sqlglot
+from streamrt.sql.expressions.positions import position_of
+
+__all__ = ["StreamSQL", "parse_tokens", "read_tokens", "syntax_error_at"]
+
+LONGEST_TEXT = 200_000
+"""Characters in a program."""
+
+DEEPEST_NODE = 150
+"""Levels of a tree. What is computed of a tree calls itself for each level, and Python allows 1,000 of them."""
+
+_WINDOW_FUNCTIONS = ("TUMBLE", "HOP", "CUMULATE", "SESSION")
+_BRACKETS = {TokenType.L_PAREN: 1, TokenType.R_PAREN: -1}
+_MOST_BRACKETS = 60
+
+
+class StreamSQL(Spark):
+    """Spark's dialect, with what StreamRT adds to it; `read_tokens` prepares its words."""
+
+
+def read_tokens(text: str) -> list[Token]:
+    """Return the words of a text.
+
+    Args:
+        text: the text.
+
+    Raises:
+        SQLSyntaxError: if a quote or a comment has no end, or the text is too long.
+    """
+    if len(text) > LONGEST_TEXT:
+        raise SQLSyntaxError(f"a text of SQL has at most {LONGEST_TEXT:,} characters, and this one has {len(text):,}")
+    try:
+        with quiet_sqlglot():
+            tokens = sqlglot.tokenize(text, dialect=StreamSQL)
+    except TokenError as error:
+        raise _unfinished(text, error) from None
+    return _prepare(tokens, text)
+
+
+def _unfinished(text: str, error: TokenError) -> SQLSyntaxError:
+    """Return the error for a text whose words cannot be told apart."""
+    place = re.search(r"from (\d+):(\d+)", str(error))
+    line, column = (int(place[1]), int(place[2])) if place else (text.count("\n") + 1, 1)
+    return SQLSyntaxError("a quote or a comment that begins here has no end", line, column)
+
+
+def _prepare(tokens: Sequence[Token], text: str) -> list[Token]:
+    prepared: list[Token] = []
+    depth = 0
+    for number, token in enumerate(tokens):
+        depth += _BRACKETS.get(token.token_type, 0)
+        if depth > _MOST_BRACKETS:
+            raise syntax_error_at(text, token, f"parentheses are nested more than {_MOST_BRACKETS} deep")
+        if token.token_type == TokenType.WINDOW and not _begins_clause(tokens, number):
+            token = _renamed(token, TokenType.VAR)
+        if token.token_type == TokenType.TABLE and _is_argument(tokens, number):
+            continue
+        prepared.append(token)
+    return prepared
+
+
+def _begins_clause(tokens: Sequence[Token], number: int) -> bool:
+    """Return whether WINDOW begins the clause that names windows: `WINDOW w AS (...)`."""
+    return number + 2 < len(tokens) and tokens[number + 2].token_type == TokenType.ALIAS
+
+
+def _is_argument(tokens: Sequence[Token], number: int) -> bool:
+    """Return whether TABLE stands before the first argument of a function of windows: `TUMBLE(TABLE bids, ...)`."""
+    before = number - 1
+    while before >= 1 and tokens[before].token_type in (TokenType.FARROW, TokenType.VAR):
+        before -= 1  # DATA => TABLE bids
+    if before < 1 or tokens[before].token_type != TokenType.L_PAREN:
+        return False
+    return tokens[before - 1].text.upper() in _WINDOW_FUNCTIONS
+
+
+def _renamed(token: Token, kind: TokenType) -> Token:
+    return Token(
+        kind,
+        token.text,
+        line=token.line,
+        col=token.col,
+        start=token.start,
+        end=token.end,
+        comments=token.comments,
+    )
+
+
+def parse_tokens(tokens: list[Token], text: str) -> exp.Expr:
+    """Return the tree of the words of one statement.
+
+    Args:
+        tokens: the words; at least one.
+        text: the text that they are from.
+
+    Raises:
+        SQLSyntaxError: if they are no statement.
+    """
+    try:
+        with quiet_sqlglot():
+            trees = StreamSQL().parser().parse(tokens, text)
+            tree = trees[0]
+            if len(trees) != 1 or tree is None:
+                raise syntax_error_at(text, tokens[0], "one statement was expected")
+    except ParseError as error:
+        raise _from_sqlglot(text, error, tokens) from None
+    except SqlglotError as error:
+        raise syntax_error_at(text, tokens[0], str(error)) from None
+    except RecursionError:
+        raise syntax_error_at(text, tokens[0], "expressions of this statement are nested too deeply") from None
+    _require_shallow(tree)
+    return tree
+
+
+def _from_sqlglot(text: str, error: ParseError, tokens: Sequence[Token]) -> SQLSyntaxError:
+    details = error.errors[0] if error.errors else {}
+    line, column = details.get("line"), details.get("col")
+    highlight = details.get("highlight") or ""
+    reason = str(details.get("description") or str(error).partition("\n")[0]).rstrip(".")
+    if line is None or column is None:
+        return syntax_error_at(text, tokens[0], reason)
+    shown = f"at {highlight[:60]!r}: " if highlight else ""
+    return SQLSyntaxError(f"{shown}{_reword(reason)}", int(line), max(1, int(column) - len(highlight) + 1))
+
+
+def _reword(reason: str) -> str:
+    if reason.startswith("Expecting "):
+        return f"{reason.removeprefix('Expecting ')} was expected"
+    if reason.startswith("Required keyword"):
+        return "something is missing before"
+    if reason.startswith("Invalid expression"):
+        return "this cannot stand here"
+    return reason[:1].lower() + reason[1:]
+
+
+def syntax_error_at(text: str, token: Token, reason: str) -> SQLSyntaxError:
+    """Return the error for a word of a text."""
+    line = text.count("\n", 0, token.start) + 1
+    column = token.start - text.rfind("\n", 0, token.start)
+    shown = text[token.start : token.end + 1][:60]
+    return SQLSyntaxError(f"at {shown!r}: {reason}", line, column)
+
+
+def _require_shallow(tree: exp.Expr) -> None:
+    level: list[exp.Expr] = [tree]
+    for _ in range(DEEPEST_NODE):
+        level = [inner for node in level for inner in node.iter_expressions()]
+        if not level:
+            return
+    line, column = position_of(level[0])
+    raise SQLSyntaxError(
+        f"expressions are nested more than {DEEPEST_NODE} deep here: use IN (...) in place of many ORs, or WITH",
+        line,
+        column,
+    )
