@@ -77,3 +77,14 @@ def test_positions_of_nodes() -> None:
     assert position_of(tree.find(exp.Literal)) == (2, 3)
     assert position_of(exp.Null()) == (0, 0)
     assert position_of(None) == (0, 0)
+
+
+def test_scalar_functions_stay_as_they_are_written() -> None:
+    """sqlglot has forms of its own for them, which lose patterns of dates, the order of arguments, and what fails."""
+    for text in ("DATE_FORMAT(at, 'yyyy-MM')", "DATEDIFF(a, b)", "YEAR(a)", "INSTR(a, 'b')", "CEIL(a, 1)"):
+        call = parse_query(f"SELECT {text}").selects[0]
+        assert isinstance(call, exp.Anonymous)
+        assert call.sql(StreamSQL) == text
+    assert type(parse_query("SELECT CAST(a AS INT)").selects[0]) is exp.Cast
+    assert type(parse_query("SELECT TRY_CAST(a AS INT)").selects[0]) is exp.TryCast
+    assert isinstance(parse_query("SELECT every(a)").selects[0], exp.AggFunc)

@@ -6,11 +6,13 @@
 
 import re
 from collections.abc import Sequence
+from typing import ClassVar
 
 import sqlglot
 from sqlglot import exp
 from sqlglot.dialects.spark import Spark
 from sqlglot.errors import ParseError, SqlglotError, TokenError
+from sqlglot.parsers.spark import SparkParser
 from sqlglot.tokenizer_core import Token, TokenType
 
 from streamrt.errors import SQLSyntaxError
@@ -25,13 +27,40 @@ LONGEST_TEXT = 200_000
 DEEPEST_NODE = 150
 """Levels of a tree. What is computed of a tree calls itself for each level, and Python allows 1,000 of them."""
 
+_KEPT_FUNCTIONS = """
+    any_value approx_count_distinct array_agg avg bit_and bit_or bit_xor bool_and bool_or collect_list collect_set corr count
+    count_if covar_pop covar_samp first first_value group_concat grouping grouping_id kurtosis last last_value max max_by
+    median min min_by mode regr_avgx regr_avgy regr_count regr_intercept regr_r2 regr_slope regr_sxx regr_sxy regr_syy
+    skewness stddev stddev_pop stddev_samp sum var_pop var_samp variance
+    cume_dist dense_rank lag lead nth_value ntile percent_rank rank row_number
+    explode explode_outer inline posexplode posexplode_outer stack unnest
+    array coalesce ifnull map map_from_arrays named_struct nullif nvl nvl2 struct
+""".upper().split()
+_PLAIN_FUNCTIONS = ("CEIL", "CHAR", "CHR", "CONVERT", "DECODE", "FLOOR", "INITCAP", "NORMALIZE")
 _WINDOW_FUNCTIONS = ("TUMBLE", "HOP", "CUMULATE", "SESSION")
 _BRACKETS = {TokenType.L_PAREN: 1, TokenType.R_PAREN: -1}
 _MOST_BRACKETS = 60
 
 
 class StreamSQL(Spark):
-    """Spark's dialect, with what StreamRT adds to it; `read_tokens` prepares its words."""
+    """Spark's dialect, with what StreamRT adds to it; `read_tokens` prepares its words.
+
+    Scalar functions are `exp.Anonymous`: their names and arguments as they are written, where sqlglot has another form for
+    many of them. Aggregates, functions of windows and of rows, constructors, and conditions keep their nodes.
+    """
+
+    class Parser(SparkParser):
+        """Reads CAST as one that fails, as in ANSI mode, and leaves scalar functions as they are written."""
+
+        STRICT_CAST = True
+        FUNCTIONS: ClassVar = {
+            **{name: SparkParser.FUNCTIONS[name] for name in _KEPT_FUNCTIONS},
+            "EVERY": exp.LogicalAnd.from_arg_list,
+            "SOME": exp.LogicalOr.from_arg_list,
+        }
+        FUNCTION_PARSERS: ClassVar = {
+            name: parse for name, parse in SparkParser.FUNCTION_PARSERS.items() if name not in _PLAIN_FUNCTIONS
+        }
 
 
 def read_tokens(text: str) -> list[Token]:
