@@ -280,6 +280,8 @@ class Table:
         metadata: bool = False,
         on_error: OnBadRecord = "fail",
         options: Mapping[str, Any] | None = None,
+        after: Offsets | str | None = None,
+        timeout: float = 30.0,
     ) -> TableScan:
         """Return the rows between two positions. Both are fixed now, and rows are read when they are asked for.
 
@@ -303,11 +305,15 @@ class Table:
             on_error: "fail" raises at a record that is not a row of the table; "skip" counts such records, and warns once.
             options: consumer options of librdkafka, such as `fetch.min.bytes`. Those of the connection, of groups, offsets
                 and commits are refused.
+            after: a token that a writer has returned, or its text: the call waits until rows up to it can be read, so that
+                they are among those of the scan. It needs the present end, `until="latest"`.
+            timeout: seconds that it waits for `after`.
 
         Raises:
             SchemaError: if the table has no schema, or no such column.
             ConfigurationError: if an option cannot be used.
             ArgumentValueError: if the topic does not have a partition, or a list is empty.
+            LookupTimeoutError: if the rows of `after` cannot be read in time.
             OffsetOutOfRangeError: if an offset is no longer, or not yet, in the topic.
             StaleTokenError: if the topic was deleted and created again since the token was made.
             TopicNotFoundError: if the topic does not exist.
@@ -330,6 +336,8 @@ class Table:
             metadata=metadata,
             on_error=on_error,
             options=options,
+            after=after,
+            timeout=timeout,
         )
 
     def subscribe(
@@ -620,13 +628,21 @@ class Table:
         """
         return self._lookups("replica").open_replica(store, directory, partitions, snapshots)
 
-    def snapshot(self, columns: Sequence[str | int] | None = None) -> Snapshot:
+    def snapshot(
+        self,
+        columns: Sequence[str | int] | None = None,
+        *,
+        after: Offsets | str | None = None,
+        timeout: float = 30.0,
+    ) -> Snapshot:
         """Return the current rows, and the offsets up to which they contain the table.
 
         Of each transaction it has all rows or none. `subscribe(start=snapshot.offsets, changes="full")` continues it.
 
         Args:
             columns: names or numbers of the columns, in order; None means all.
+            after: a token that a writer has returned, or its text: rows up to it are among them.
+            timeout: seconds that it waits for `after`.
 
         Raises:
             ResultTooLargeError: if the rows take more than 1 GiB in memory: `scan` writes files of any size.
@@ -638,7 +654,7 @@ class Table:
             ```
         """
         require_primary_key(self._info, "snapshot")
-        return self._reads.snapshot(columns)
+        return self._reads.snapshot(columns, after, timeout)
 
     def lake_snapshot(self) -> NoReturn:
         """Refuse to return what a lake has of the table.

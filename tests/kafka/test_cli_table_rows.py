@@ -73,6 +73,9 @@ def test_rows_and_keys_of_a_table_with_a_primary_key(run: Any, tmp_path: Path) -
     assert wrong.out == f"deleted 1 key of {name}\n"
     assert run("delete", name, stdin="").out == f"deleted 0 keys of {name}\n"
     assert run("scan", name, "--format", "jsonl").lines == [rows[4], rows[0] | {"name": "Ann"}]
+    after = run("scan", name, "--after", deleted["token"], "--format", "jsonl", "--columns", "id")
+    assert after.lines == [{"id": 4}, {"id": 0}]
+    assert "leave the other one out" in run("scan", name, "--after", deleted["token"], "--until", "3").sentence
     log_of = run("scan", name, "--changes", "--format", "jsonl", "--columns", "id,name").lines
     assert [(row["_change_type"], row["id"]) for row in log_of] == [
         *(("+U", number) for number in range(5)),

@@ -50,7 +50,7 @@ def test_requests_of_several_writers(kafka: Kafka, tmp_path: Path, guarantee: st
             row = table.get(1, after=token)
             assert row is not None
             assert row["total"] == expected[1]
-            rows = {row["k"]: row for row in table.scan().to_arrow().to_pylist()}
+            rows = {row["k"]: row for row in table.scan(after=token).to_arrow().to_pylist()}
             assert {k: row["total"] for k, row in rows.items()} == expected
             assert {row["last"] for k, row in rows.items() if k % 2} == {f"run {run}"}
             bounds = kafka.admin.offset_bounds([TopicPartition(f"{name}.requests", number) for number in range(2)])

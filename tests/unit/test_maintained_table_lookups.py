@@ -10,7 +10,7 @@ import pytest
 
 from streamrt import Application, Catalog
 from streamrt.app import definition_of
-from streamrt.errors import ArgumentValueError, LookupTimeoutError, StaleTokenError
+from streamrt.errors import ArgumentTypeError, ArgumentValueError, LookupTimeoutError, StaleTokenError
 from streamrt.kafka import TopicConfig
 from streamrt.kafka.partitioner import partition_for
 from streamrt.records import TopicPartition
@@ -154,7 +154,9 @@ def test_tokens_of_rows_and_of_other_topics(people: Table, catalog: Catalog, lin
     direct = catalog.create_table("direct", COLUMNS)
     with pytest.raises(ArgumentValueError, match=r"the token is of topic default.direct"):
         people.get(1, after=direct.upsert([{"id": 1, "n": 5}]))
-    with pytest.raises(ArgumentValueError, match=r"where rows are when such requests are merged: get\(after=...\)"):
+    with pytest.raises(
+        ArgumentValueError, match=r"where rows are when such requests are merged: get\(after=...\), scan"
+    ):
         people.scan(until=token)
     links.admin().delete_topics([REQUESTS])
     links.admin().create_topics([NewTopic(REQUESTS, TopicConfig(2, 1, {"retention.ms": "-1"}))])
@@ -176,8 +178,46 @@ def test_tables_of_the_test_driver(catalog: Catalog) -> None:
             writer.upsert([1, 5])
             token = writer.upsert([1, 7]).token
             assert totals.get(1, after=token) == {"id": 1, "n": 12, "name": None}
+        assert list(totals.scan(["n"], after=str(token))) == [{"n": 12}]
         token = totals.upsert([[1, None, "Ann"]]) | totals.delete([1])
+        assert totals.snapshot(["name"], after=token).arrow.to_pylist() == [{"name": "Ann"}]
         assert totals.get(1, after=token) == {"id": 1, "n": 12, "name": "Ann"}
+
+
+def test_scans_wait_for_rows(people: Table, catalog: Catalog, links: MemoryLinks) -> None:
+    catalog.claim_table("people", "keeper")
+    keeper = _Maintainer(links)
+    token = people.upsert([{"id": 1, "n": 5}])
+    number = partition_for(b"1", 2)
+    assert list(people.scan()) == []
+    with pytest.raises(LookupTimeoutError, match=r"^scan\(after=...\) of table .* wait to be merged"):
+        people.scan(after=token, timeout=SHORT)
+    keeper.merge(number)
+    keeper.commit_offsets(number)
+    with pytest.raises(LookupTimeoutError, match=r"^snapshot\(after=...\) .* a transaction of a producer is open at"):
+        people.snapshot(after=token, timeout=SHORT)
+    assert list(people.scan(partitions=[1 - number], after=token)) == []
+    keeper.end_rows(number)
+    assert list(people.scan(after=str(token))) == [{"id": 1, "n": 5}]
+    assert people.snapshot(["n"], after=token).arrow.to_pylist() == [{"n": 5}]
+
+
+def test_scans_of_direct_tables_wait_for_open_transactions(catalog: Catalog, links: MemoryLinks) -> None:
+    log = catalog.create_table("log", "n BIGINT", num_partitions=1)
+    other = links.sender(transactional_id="other")
+    other.produce("default.log", b'{"n": 1}', None, partition=0)
+    token = log.append([{"n": 2}])
+    assert list(log.scan()) == []
+    with pytest.raises(LookupTimeoutError, match=r"below offset 2 of default.log\[0\], and a transaction .* offset 0"):
+        log.scan(after=token, timeout=SHORT)
+    other.commit()
+    assert [row["n"] for row in log.scan(after=token, changes=True)] == [1, 2]
+    with pytest.raises(ArgumentValueError, match="leave the other one out"):
+        log.scan(after=token, until=token)
+    with pytest.raises(ArgumentTypeError, match="a token is Offsets"):
+        log.scan(after=7)  # type: ignore[arg-type]
+    with pytest.raises(ArgumentValueError, match="the token is of topic"):
+        log.scan(after=catalog.create_table("people", COLUMNS).upsert([{"id": 1}]))
 
 
 @pytest.mark.parametrize("seed", range(2))
@@ -207,7 +247,10 @@ def test_answers_are_never_older_than_their_token(
             for turn in range(40):
                 key = turn % 3
                 token = writer.upsert({"id": key, "n": turn}).token
-                if turn % 2:
+                if turn % 4 == 0:
+                    rows = people.scan(after=token, timeout=20).to_arrow().to_pylist()
+                    assert {"id": key, "n": turn} in rows
+                elif turn % 2:
                     assert people.get(key, after=token, timeout=20) == {"id": key, "n": turn}
     finally:
         finished.set()

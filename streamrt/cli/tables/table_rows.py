@@ -71,6 +71,10 @@ def scan(
     columns: ColumnsOption = None,
     start: Annotated[str, typer.Option("--from", metavar="START", help=f"{_PLACES}.")] = "earliest",
     until: Annotated[str, typer.Option(metavar="END", help="The same; latest is the present end.")] = "latest",
+    after: Annotated[
+        str | None,
+        typer.Option(metavar="TOKEN", help="Wait until all rows up to a token can be read."),
+    ] = None,
     partition: PartitionOption = None,
     limit: Annotated[int | None, typer.Option("--limit", "-n", min=0, help="Most rows.")] = None,
     scan_format: Annotated[
@@ -104,6 +108,8 @@ def scan(
             changes=changes,
             metadata=metadata,
             on_error="skip" if skip_errors else "fail",
+            after=after,
+            timeout=timeout,
         )
         if scan_format is ScanFormat.parquet and output is not None:
             try:

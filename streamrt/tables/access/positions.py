@@ -252,7 +252,8 @@ class TopicPositions:
             advice = ""
             if f"{self._topic}.requests" in token.topics:
                 advice = (
-                    ", where rows are when such requests are merged: get(after=...) and wait_for() of replicas wait"
+                    ", where rows are when such requests are merged: get(after=...), scan(after=...) and wait_for() of "
+                    "replicas wait"
                 )
             raise ArgumentValueError(
                 f"the token is of topic {', '.join(token.topics)}, and table {self._table!r} has topic {self._topic!r}"

@@ -21,6 +21,7 @@ from streamrt.tables.reading.scan import TableScan
 from streamrt.tables.reading.stream import TableStream
 from streamrt.tables.rows.decoding import OnBadRecord, RowReader
 from streamrt.tables.rows.sampling import sample_reader
+from streamrt.tables.rows.token_places import TokenPlaces
 
 __all__ = ["Snapshot", "TableReads"]
 
@@ -57,17 +58,27 @@ class TableReads:
         partitions: Collection[int] | None,
         limit: int | None,
         *,
-        changes: bool,
-        metadata: bool,
-        on_error: OnBadRecord,
-        options: Mapping[str, Any] | None,
+        changes: bool = False,
+        metadata: bool = False,
+        on_error: OnBadRecord = "fail",
+        options: Mapping[str, Any] | None = None,
+        after: Offsets | str | None = None,
+        timeout: float = 30.0,
+        method: str = "scan",
     ) -> TableScan:
         """Return the rows between two positions. Both are fixed now, and rows are read when they are asked for."""
         current = self._info.kind == "primary-key" and not changes
         readers = self._make_readers(columns, changes=changes, metadata=metadata, on_error=on_error, current=current)
         chosen = check_feed_options("scan", options)
+        if after is not None and not (isinstance(until, str) and until == "latest"):
+            raise ArgumentValueError("scan(after=..., until=...): a scan ends at one of them; leave the other one out")
         positions = self._make_positions()
-        bounds = positions.read_bounds(positions.chosen(partitions, start, until))
+        numbers = positions.chosen(partitions, start, until)
+        if after is None:
+            bounds = positions.read_bounds(numbers)
+        else:
+            places = TokenPlaces(self._info, self._home, positions)
+            bounds = places.wait_until_readable(after, numbers, timeout, f"{method}(after=...)")
         ranges = RangeReader(
             self._home.links,
             positions,
@@ -78,19 +89,9 @@ class TableReads:
         )
         return TableScan(ranges, readers, limit=limit, current=current)
 
-    def snapshot(self, columns: Sequence[str | int] | None) -> Snapshot:
+    def snapshot(self, columns: Sequence[str | int] | None, after: Offsets | str | None, timeout: float) -> Snapshot:
         """Return the current rows, and the offsets up to which they contain the table."""
-        scan = self.scan(
-            columns,
-            "earliest",
-            "latest",
-            None,
-            None,
-            changes=False,
-            metadata=False,
-            on_error="fail",
-            options=None,
-        )
+        scan = self.scan(columns, "earliest", "latest", None, None, after=after, timeout=timeout, method="snapshot")
         return Snapshot(scan.to_arrow(), scan.end)
 
     def subscribe(

@@ -2,14 +2,11 @@
 
 import itertools
 import threading
-import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
 from streamrt.arguments import checked_int
 from streamrt.errors import (
-    ArgumentTypeError,
-    ArgumentValueError,
     InvalidOperationError,
     SerializationError,
 )
@@ -18,12 +15,12 @@ from streamrt.kafka.partitioner import partition_for
 from streamrt.schema import Schema
 from streamrt.serializers.base import MessageField
 from streamrt.serializers.row_formats import KeyFormat, RowFormat
-from streamrt.tables.access.merged_requests import MergedRequests
 from streamrt.tables.access.positions import TopicPositions
 from streamrt.tables.replicas.follower import TableFollower
 from streamrt.tables.replicas.key_ranges import KeyPrefix
 from streamrt.tables.replicas.partition_rows import StoredRow
 from streamrt.tables.rows.key_encoder import KeyEncoder
+from streamrt.tables.rows.token_places import TokenPlaces, make_deadline, parse_token
 
 __all__ = ["RowLookups"]
 
@@ -37,27 +34,27 @@ class RowLookups:
 
     Args:
         positions: of the topic.
+        places: finds the rows of tokens.
         row_format: format of the rows.
         keys_as: format of the keys.
         num_partitions: partitions that the topic had when the table was created.
         follower: returns the follower that keeps the rows.
         is_lazy: whether it follows partitions when they are asked for.
-        requests: waits for requests of a maintained table; None for a direct one.
     """
 
     def __init__(
         self,
         positions: TopicPositions,
+        places: TokenPlaces,
         row_format: RowFormat,
         keys_as: KeyFormat,
         num_partitions: int | None,
         follower: Callable[[], TableFollower],
         *,
         is_lazy: bool = False,
-        requests: MergedRequests | None = None,
     ) -> None:
-        self._requests = requests
         self._positions = positions
+        self._places = places
         self._schema: Schema = row_format.schema
         self._decode = row_format.deserializer.bind(positions.topic, MessageField.VALUE)
         self._decoding = threading.Lock()
@@ -71,7 +68,7 @@ class RowLookups:
         self, method: str, keys: Sequence[Any], after: Offsets | str | None, fresh: bool, timeout: float
     ) -> list[dict[str, Any] | None]:
         """Return the row of each key, or None; `Table.get_many` says more."""
-        deadline = _deadline(timeout)
+        deadline = make_deadline(timeout)
         encoded = [self._encoder.key(key) for key in keys] if method == "get" else self._encoder.keys(keys)
         follower = self._follower()
         count = follower.count
@@ -101,7 +98,7 @@ class RowLookups:
         self, key: Any, limit: int | None, after: Offsets | str | None, fresh: bool, timeout: float
     ) -> list[dict[str, Any]]:
         """Return the rows whose key begins with some values; `Table.prefix` says more."""
-        deadline = _deadline(timeout)
+        deadline = make_deadline(timeout)
         if limit is not None:
             checked_int("limit", limit, 0, "a number of rows")
         start, end = self._prefix.bounds(key)
@@ -115,7 +112,7 @@ class RowLookups:
         """Return all rows; `TableReplica.scan` says more."""
         names = None if columns is None else self._schema.project(columns).names
         follower = self._follower()
-        self._reach(follower, "scan", set(follower.partitions), None, False, _deadline(timeout))
+        self._reach(follower, "scan", set(follower.partitions), None, False, make_deadline(timeout))
 
         def decode_rows() -> Iterator[dict[str, Any]]:
             for row in _scan_partitions(follower, follower.partitions):
@@ -127,7 +124,7 @@ class RowLookups:
     def wait_for(self, token: Offsets | str | None, timeout: float) -> None:
         """Wait until the rows contain what a token means; `TableReplica.wait_for` says more."""
         follower = self._follower()
-        self._reach(follower, "wait_for", set(follower.partitions), token, False, _deadline(timeout))
+        self._reach(follower, "wait_for", set(follower.partitions), token, False, make_deadline(timeout))
 
     def _reach(
         self,
@@ -142,15 +139,12 @@ class RowLookups:
         targets = dict.fromkeys(numbers, 0)
         what = f"{method}()"
         if after is not None:
-            token = Offsets.parse(after) if isinstance(after, str) else after
-            if not isinstance(token, Offsets):
-                raise ArgumentTypeError(f"a token is Offsets, or their text, got {type(after).__name__}")
-            at = self._find_rows(token, follower, numbers, deadline, method)
+            token, what = parse_token(after), f"{method}(after=...)"
+            at = self._places.find(token, follower.topic_id, numbers, deadline, what)
             if token.ids.get(self._positions.topic, follower.topic_id) != follower.topic_id:
                 # The token is of the topic of now.
                 follower.fail(self._positions.stale())
             targets = {number: at.get(number, 0) for number in targets}
-            what = f"{method}(after=...)"
         if fresh and numbers:
             bounds = self._positions.read_bounds(sorted(numbers))
             if bounds.topic_id != follower.topic_id:
@@ -159,19 +153,6 @@ class RowLookups:
             what = f"{method}(fresh=True)"
         follower.want(numbers)
         follower.wait_until(targets, deadline, what)
-
-    def _find_rows(
-        self, token: Offsets, follower: TableFollower, numbers: Collection[int], deadline: float, method: str
-    ) -> dict[int, int]:
-        """Return the offsets below which a token's rows are; of requests, once they are merged."""
-        requests = self._requests
-        if requests is None or requests.topic not in token.topics:
-            return self._positions.read_token(token, follower.topic_id)
-        at = requests.wait_until_merged(token, numbers, deadline, f"{method}(after=...)")
-        if self._positions.topic in token.topics:
-            of_rows = self._positions.read_token(token, follower.topic_id)
-            at = {number: max(at.get(number, 0), of_rows.get(number, 0)) for number in {*at, *of_rows}}
-        return at
 
     def _find(self, follower: TableFollower, key: bytes, numbers: Collection[int]) -> StoredRow | None:
         for number in numbers:
@@ -212,12 +193,3 @@ def _scan_partitions(
         rows = follower.rows(number)
         if rows is not None:
             yield from rows.scan(start, end)
-
-
-def _deadline(timeout: Any) -> float:
-    is_number = isinstance(timeout, int | float) and not isinstance(timeout, bool)
-    if not is_number:
-        raise ArgumentTypeError(f"timeout must be a number of seconds, got {type(timeout).__name__}")
-    if not timeout >= 0:
-        raise ArgumentValueError(f"timeout must be 0 or more seconds, got {timeout!r}")
-    return time.monotonic() + float(timeout)

@@ -13,7 +13,6 @@ from streamrt.kafka.completion_token import Offsets
 from streamrt.serializers.row_formats import KeyFormat
 from streamrt.state import MemoryStore, RocksDBStore, Store
 from streamrt.state.snapshots import StateSnapshots
-from streamrt.tables.access.merged_requests import MergedRequests
 from streamrt.tables.access.positions import TopicPositions
 from streamrt.tables.descriptions.home import TableHome
 from streamrt.tables.descriptions.info import TableInfo
@@ -22,6 +21,7 @@ from streamrt.tables.replicas.lookups import RowLookups
 from streamrt.tables.replicas.partition_rows import STORE_NAME
 from streamrt.tables.replicas.replica import TableReplica
 from streamrt.tables.replicas.replica_snapshots import ReplicaSnapshots
+from streamrt.tables.rows.token_places import TokenPlaces
 
 __all__ = ["TableLookups"]
 
@@ -109,26 +109,15 @@ class TableLookups:
         )
 
     def _make_lookups(self, follower: Callable[[], TableFollower], *, is_lazy: bool = False) -> RowLookups:
+        positions = self._make_positions()
         return RowLookups(
-            self._make_positions(),
+            positions,
+            TokenPlaces(self.info, self._home, positions),
             self._home.row_format(self.info),
             self._keys_as,
             self.info.num_partitions,
             follower,
             is_lazy=is_lazy,
-            requests=self._make_requests(),
-        )
-
-    def _make_requests(self) -> MergedRequests | None:
-        topic, home = self.info.requests_topic, self._home
-        if topic is None:
-            return None
-        admin = home.links.admin()
-        return MergedRequests(
-            admin,
-            TopicPositions(admin, topic, self.info.name, home.timeout),
-            self._make_positions(),
-            lambda: home.load(self.info.name).maintained_by,
         )
 
     def _make_follower(
