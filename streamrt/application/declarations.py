@@ -95,6 +95,7 @@ class Declarations:
             if store_type is not None:
                 stream.register_store(store_type)
             self._rows[table.name] = stream.as_table()
+            self._definition.tables.add(table.name)
         elif store_type is not None:
             raise InvalidOperationError(
                 f"table({_name_of(table)}, store_type=...) was called before: choose the store in the first call"

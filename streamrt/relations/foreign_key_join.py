@@ -194,6 +194,7 @@ class MatchForeignKeys(MergeOperator):
     name: ClassVar[str] = "match"
     by_key: ClassVar[bool] = True
     updates: ClassVar[bool] = True
+    keeps_rows: ClassVar[bool] = True
     regroups: ClassVar[bool] = True
     store: StoreSpec
 
@@ -326,6 +327,7 @@ class ResolveMatches(MergeOperator):
     name: ClassVar[str] = "join"
     by_key: ClassVar[bool] = True
     updates: ClassVar[bool] = True
+    keeps_rows: ClassVar[bool] = True
     passes_on_last: ClassVar[bool] = True
     how: ForeignHow
     merge: Merge
@@ -381,6 +383,10 @@ class ResolveMatches(MergeOperator):
 
     def describe(self) -> str:  # noqa: D102
         return self.how
+
+    def keeps(self) -> tuple[str, ...]:
+        """Return which left rows are joined: others have passed on no row."""
+        return (*super().keeps(), self.how)
 
     def stores(self) -> tuple[StoreSpec, ...]:  # noqa: D102
         return (self.store,)

@@ -47,6 +47,11 @@ class GroupAggregate(Operator):
         """
         return self.aggregation.plan(retracts=self.retracts)
 
+    @property
+    def keeps_rows(self) -> bool:  # type: ignore[override]
+        """Whether its values are those of rows that may be taken back."""
+        return self.retracts
+
     def build(self, child: RecordHandler, node: Node, context: OperatorContext) -> RecordHandler:  # noqa: D102
         plan, store, columns = self.plan(), context.store(self.store), self.key_columns
         pass_on = make_pass_on(child, context, node)

@@ -28,6 +28,7 @@ class Materialize(Operator):
     """
 
     name: ClassVar[str] = "table"
+    keeps_rows: ClassVar[bool] = True
     passes_on_last: ClassVar[bool] = True
     store: StoreSpec
     what: str = ""

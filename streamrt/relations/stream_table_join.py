@@ -32,6 +32,7 @@ class StreamTableJoin(MergeOperator):
 
     name: ClassVar[str] = "join"
     by_key: ClassVar[bool] = True
+    keeps_rows: ClassVar[bool] = True
     passes_on_last: ClassVar[bool] = True
     how: StreamTableHow
     merge: Merge

@@ -60,6 +60,7 @@ class TableJoin(MergeOperator):
     name: ClassVar[str] = "join"
     by_key: ClassVar[bool] = True
     updates: ClassVar[bool] = True
+    keeps_rows: ClassVar[bool] = True
     passes_on_last: ClassVar[bool] = True
     how: TableHow
     merge: Merge
@@ -104,6 +105,10 @@ class TableJoin(MergeOperator):
 
     def describe(self) -> str:  # noqa: D102
         return self.how
+
+    def keeps(self) -> tuple[str, ...]:
+        """Return which keys the result has: others have passed on no row."""
+        return (*super().keeps(), self.how)
 
     def stores(self) -> tuple[StoreSpec, ...]:  # noqa: D102
         return (self.store,)

@@ -61,6 +61,11 @@ class TopRows(Operator):
     columns: int
     retracts: bool = False
 
+    @property
+    def keeps_rows(self) -> bool:  # type: ignore[override]
+        """Whether its values are those of rows that may be taken back."""
+        return self.retracts
+
     def build(self, child: RecordHandler, node: Node, context: OperatorContext) -> RecordHandler:  # noqa: D102
         store, ranking, retracts = context.store(self.store), self.ranking, self.retracts
         order_of, several, has_ties = ranking.make_order(), self.columns > 1, ranking.has_ties

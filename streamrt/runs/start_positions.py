@@ -238,8 +238,8 @@ class StartOffsets:
         own = source.topic.auto_offset_reset if isinstance(source, SourceOperator) else None
         return StartRules(
             config.consumer_group,
-            # A source begins to write before partitions are assigned: nothing of that may be skipped.
-            own or ("earliest" if partition.topic in self._spec.fed else config.auto_offset_reset),
+            # A source begins to write before partitions are assigned, and a table has all its rows: none may be skipped.
+            own or ("earliest" if partition.topic in self._spec.from_first else config.auto_offset_reset),
             config.auto_recover_from_source_offset_out_of_range,
             internal=partition.topic in self._spec.topology.exchanges,
             merges=partition.topic in find_request_topics(self._spec.topology),

@@ -59,7 +59,8 @@ class TaskSpec:
         commit_metadata: composes the metadata of committed offsets.
         partition_counts: number of partitions of each topic but changelogs at the start.
         max_record_bytes: size of the largest record that the producers of tasks accept, in bytes.
-        fed: the topics that sources of the application write to.
+        from_first: the topics that are read from their first record if nothing else is said of them: those that sources of
+            the application write to, and those of tables.
         layout: the layout of the group before this start; None if there was none.
         positions: writes the positions of the inputs of tasks without a store; None if the group has no layout.
     """
@@ -82,7 +83,7 @@ class TaskSpec:
     commit_metadata: CommitMetadata = field(default_factory=CommitMetadata)
     partition_counts: Mapping[str, int] = field(default_factory=dict)
     max_record_bytes: int = CLIENT_MAX_BYTES
-    fed: frozenset[str] = frozenset()
+    from_first: frozenset[str] = frozenset()
     layout: GroupLayout | None = None
     positions: InputPositions | None = None
 

@@ -163,6 +163,9 @@ class Operator(abc.ABC):
     in_place: ClassVar[bool] = False
     """Whether it changes its frame in place, or ends a branch; otherwise it makes a new frame."""
 
+    keeps_rows: ClassVar[bool] = False
+    """Whether its stores have rows of tables, which are right only if all rows of its inputs have passed it."""
+
     passes_on_last: ClassVar[bool] = False
     """Whether it passes on a record at most once, as the last thing that it does: the outputs below need not be held."""
 

@@ -3,7 +3,7 @@
 import contextlib
 import json
 import logging
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from datetime import timedelta
 from typing import Any
 
@@ -74,11 +74,13 @@ def kept(build: Any) -> tuple[str, ...]:
     return _kept_in(topology, *found)
 
 
-def warnings(before: tuple[str, ...], after: tuple[str, ...], caplog: pytest.LogCaptureFixture) -> list[str]:
-    layouts = (GroupLayout("g", {}, {("orders", "days"): LaidStore("c", "x", 2, each)}) for each in (before, after))
+def warnings(
+    before: tuple[str, ...], after: tuple[str, ...], caplog: pytest.LogCaptureFixture, *, rows: bool = False
+) -> list[str]:
+    former, now = (GroupLayout("g", {}, {("orders", "days"): LaidStore("c", "x", 2, each)}) for each in (before, after))
     caplog.clear()
     with caplog.at_level(logging.WARNING, "streamrt"):
-        _warn_of_other_contents(*layouts)
+        _warn_of_other_contents(former, now, [("orders", "days")] if rows else [])
     return caplog.messages
 
 
@@ -139,6 +141,51 @@ def test_a8_another_shape_under_the_same_name_is_warned_of(
     (text,) = warnings(kept(before), kept(after), caplog)
     assert said in text
     assert warnings(kept(before), kept(before), caplog) == []
+
+
+TableOf = Callable[[Any, Any], Any]
+
+
+def kept_rows(define: TableOf, partitions: int = 2) -> tuple[str, ...]:
+    """Return what is kept in the stores of an application with two tables."""
+    app = Application(broker_address="localhost:1", consumer_group="shop", loglevel=None)
+    define(*(app.table(app.topic(name, config=TopicConfig(partitions, 1))) for name in ("orders", "prices")))
+    topology = definition_of(app).topology.resolve({"orders": partitions, "prices": partitions})
+    stores = [(topology.scope(node), store.name) for node in topology.nodes for store in node.operator.stores()]
+    return tuple(text for each in stores for text in _kept_in(topology, *each))
+
+
+@pytest.mark.parametrize("partitions", [1, 2])
+@pytest.mark.parametrize(
+    ("before", "after", "said"),
+    [
+        (lambda a, b: a.join(b), lambda a, b: b.join(a), "input 1 table of orders"),
+        (lambda a, b: a.join(b), lambda a, b: a.join(b, "outer"), "does not have inner"),
+        (lambda a, b: a.join(b), lambda a, b: a[a["n"] > 5].join(b), "table of orders > filter (n > 5)"),
+        (lambda a, b: a.filter(len).join(b), lambda a, b: a.apply(len).join(b), "orders > apply len"),
+        (
+            lambda a, b: a.group_by("n").agg(all=Count()),
+            lambda a, b: a[["n"]].group_by("n").agg(all=Count()),
+            "orders > apply",
+        ),
+        (
+            lambda a, b: a.group_by("n").top(3, by="m"),
+            lambda a, b: a.filter(len).group_by("n").top(3, by="m"),
+            "filter",
+        ),
+        (lambda a, b: a.join(b, on="n"), lambda a, b: a.join(b.filter(len), on="n"), "prices > filter len"),
+    ],
+)
+def test_what_is_above_rows_is_compared(
+    before: TableOf, after: TableOf, said: str, partitions: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    versions = [kept_rows(define, partitions) for define in (before, after)]
+    (text,) = warnings(versions[0], versions[1], caplog, rows=True)
+    assert said in text
+    assert "streamrt reset" in text
+    assert warnings(versions[0], versions[0], caplog, rows=True) == []
+    # Of earlier versions of StreamRT, it is not known.
+    assert warnings((), versions[0], caplog, rows=True) == []
 
 
 def test_a8_functions_with_state_are_not_compared() -> None:

@@ -5,7 +5,7 @@ import logging
 import uuid
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -70,6 +70,7 @@ class ApplicationDefinition:
         tracing: what is traced; None for nothing.
         snapshots: where snapshots of state go; None for nowhere.
         max_record_bytes: size of the largest record that producers accept, in bytes.
+        tables: names of the topics that are read as tables.
     """
 
     config: ApplicationConfig
@@ -83,6 +84,7 @@ class ApplicationDefinition:
     tracing: Tracing | None = None
     snapshots: StateSnapshots | None = None
     max_record_bytes: int = CLIENT_MAX_BYTES
+    tables: set[str] = field(default_factory=set)
 
     @staticmethod
     def create(
@@ -194,7 +196,7 @@ class ApplicationDefinition:
             group=self.config.consumer_group,
             run_id=uuid.uuid4().hex,
             max_record_bytes=self.max_record_bytes,
-            fed=frozenset(each.topic.name for each in self.sources.processes),
+            from_first=frozenset(each.topic.name for each in self.sources.processes).union(self.tables),
         )
 
     def set_up_topics(self, admin: TopicAdmin) -> None:

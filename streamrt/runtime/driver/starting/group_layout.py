@@ -16,6 +16,7 @@ from streamrt.kafka.reading.pairs import read_pairs, write_pairs
 from streamrt.records import TopicPartition
 from streamrt.runtime.driver.starting.group_claim import claimed_group
 from streamrt.runtime.driver.starting.layout_changes import Deployed, Kind, store_changes
+from streamrt.runtime.driver.starting.row_stores import describe_rows, find_row_stores, warn_of_missing_rows
 from streamrt.runtime.layout_record import (
     LAYOUT_KEY,
     LAYOUT_PARTITION,
@@ -46,6 +47,14 @@ __all__ = [
 
 logger = logging.getLogger("streamrt")
 
+_OF_STREAMS = (
+    "the state stays, and what is new in it begins empty, so results of open windows and of joins may lack earlier records; "
+    "give the changed operator another name, or let the store begin again with `streamrt state forget`"
+)
+_OF_ROWS = (
+    "rows that are there stay as the last version has made them until they are written again, and so do results of them; "
+    "`streamrt reset` lets the application make all of them again"
+)
 _SEGMENT_BYTES = 16 * 1024 * 1024
 """Bytes after which compaction may begin: a start after a long pause reads what is left."""
 
@@ -194,6 +203,9 @@ def layout_of(spec: TaskSpec) -> GroupLayout | None:
 
 def _kept_in(topology: Topology, scope: str, store: str) -> tuple[str, ...]:
     """Return what operators keep in a store; nothing for one that any operators may share."""
+    rows = find_row_stores(topology).get((scope, store))
+    if rows is not None:
+        return (*rows.operator.keeps(), *describe_rows(topology, rows))
     users = [
         node.operator
         for node in topology.nodes
@@ -272,7 +284,7 @@ def compare_layout(
     if differing:
         ids = {**ids, **confirmed_ids(admin.topic_ids, differing, timeout=config.request_timeout)}
     refuse_recreated(before, ids)
-    _warn_of_other_contents(former, now)
+    _warn_of_other_contents(former, now, find_row_stores(spec.topology))
     return replace(spec, layout=former, topic_ids=ids)
 
 
@@ -298,6 +310,7 @@ def begin_layout(
         _warn_of_lacking_stores(spec, topic, topic.read(), config)
         return spec
     spec = compare_layout(spec, admin, connection, config)
+    warn_of_missing_rows(spec, admin, spec.layout, config.request_timeout)
     _warn_of_lacking_stores(spec, topic, spec.layout, config)
     if spec.layout is None and _has_abandoned(topic):
         _delete_abandoned(topic, min(spec.topology.sources))
@@ -321,12 +334,21 @@ def begin_layout(
     return replace(spec, positions=input_positions(spec, topic.name))
 
 
-def _warn_of_other_contents(former: GroupLayout, now: GroupLayout) -> None:
-    """Warn of stores in which this version keeps something else than the last one under the same name."""
+def _warn_of_other_contents(former: GroupLayout, now: GroupLayout, rows: Collection[tuple[str, str]] = ()) -> None:
+    """Warn of stores in which this version keeps something else than the last one under the same name.
+
+    Args:
+        former: the layout of the last version.
+        now: that of this one.
+        rows: the stores with rows of tables.
+    """
     for (scope, store), kept in now.stores.items():
         before = former.stores.get((scope, store))
         # With another changelog, the store begins empty.
         if before is None or before.id != kept.id or before.folds is None or kept.folds is None:
+            continue
+        if (scope, store) in rows and not before.folds:
+            # An earlier version of StreamRT has not said what it keeps.
             continue
         gone = [text for text in before.folds if text not in kept.folds]
         new = [text for text in kept.folds if text not in before.folds]
@@ -334,12 +356,11 @@ def _warn_of_other_contents(former: GroupLayout, now: GroupLayout) -> None:
             told = [f"does not have {', '.join(gone)} any more"] if gone else []
             told += [f"has {', '.join(new)}, which is new"] if new else []
             logger.warning(
-                "store %r of %s: this version %s; the state stays, and what is new in it begins empty, so results of open "
-                "windows and of joins may lack earlier records; give the changed operator another name, or let the store "
-                "begin again with `streamrt state forget`",
+                "store %r of %s: this version %s; %s",
                 store,
                 scope,
                 " and ".join(told),
+                _OF_ROWS if (scope, store) in rows else _OF_STREAMS,
             )
 
 
