@@ -91,9 +91,11 @@ class Maintenance:
         look = functools.partial(Repartitioning, environment.admin, environment.connection, definition, partitions)
         if dry_run:
             planned = look()
+            self._tables.require_direct(planned.growing)
             planned.check()
             return planned.report(dry_run=True)
         with definition.claim_group(environment, look) as (found, held):
+            self._tables.require_direct(found.growing)
             found.check()
             found.run(held.confirm)
             return found.report(dry_run=False)

@@ -10,7 +10,8 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from streamrt.application.foreign_rows import describe_foreign_rows, find_plain_outputs
-from streamrt.errors import ConsumerError
+from streamrt.application.table_partitions import require_direct_tables
+from streamrt.errors import ConsumerError, StreamRTError
 from streamrt.runtime.driver.life.schema_changes import schema_change
 from streamrt.runtime.driver.observation.table_usage import TableUsage
 from streamrt.runtime.driver.starting.definition import ApplicationDefinition, Environment
@@ -107,6 +108,24 @@ class ApplicationTables:
         """
         for table in TableUsage.of(self._definition).maintains:
             self.catalog.claim_table(table, self._definition.config.consumer_group)
+
+    def require_direct(self, topics: Collection[str]) -> None:
+        """Refuse to give topics more partitions that are those of maintained tables.
+
+        Raises:
+            TopicConfigurationError: if one of them is.
+            StreamRTError: if the catalogue does not answer, and the application uses tables.
+        """
+        if not topics:
+            return
+        try:
+            infos = self.catalog.infos()
+        except StreamRTError as error:
+            if TableUsage.of(self._definition):
+                raise
+            logger.warning("whether %s are topics of tables is not known: %s", ", ".join(sorted(topics)), error)
+        else:
+            require_direct_tables(topics, infos)
 
     def forget_usage(self) -> None:
         """Remove from the catalogue which tables the application uses."""

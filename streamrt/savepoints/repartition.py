@@ -227,6 +227,17 @@ class Repartitioning:
             other_groups(self._admin, self._group, self._input_partitions(), self._timeout),
         )
 
+    @property
+    def growing(self) -> tuple[str, ...]:
+        """Names of the inputs that get more partitions; none if an earlier call has begun, which must be finished."""
+        if self._pending is not None:
+            return ()
+        return tuple(
+            topic
+            for topic in self._counts
+            if topic not in self._topology.exchanges and self._actual[topic] < self._count
+        )
+
     def _input_partitions(self) -> list[TopicPartition]:
         """Return the partitions that other groups may read."""
         return [

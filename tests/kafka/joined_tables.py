@@ -1,4 +1,4 @@
-"""Two keyed tables whose join an application keeps in a third one, across a lost disk and a repartition."""
+"""Two keyed tables whose join an application keeps in a third one, across a lost disk."""
 
 import shutil
 from typing import Any
@@ -9,12 +9,11 @@ from streamrt.windows import Count, Sum
 from tests.support import Kafka, running, unique, wait_until
 
 
-def keep_joined_tables(kafka: Kafka, *, repartition: bool = False, **settings: Any) -> None:
+def keep_joined_tables(kafka: Kafka, **settings: Any) -> None:
     """Change rows of two tables while an application runs, and while it does not, and compare the results each time.
 
     Args:
         kafka: the broker.
-        repartition: whether the inputs get more partitions afterwards.
         **settings: of the application.
     """
     database, group = unique("shop").replace("-", "_"), unique("joined")
@@ -57,12 +56,6 @@ def keep_joined_tables(kafka: Kafka, *, repartition: bool = False, **settings: A
         balances.upsert([{"id": 3, "amount": 33}])
         balances.delete([{"id": 4}])
         expect({1: ("PT", 10), 3: ("FR", 33), 5: ("FR", 50), 6: ("FR", 60)})
-        if repartition:
-            make_app().repartition(5)
-            customers.upsert([{"id": 3, "country": "IT"}, {"id": 7, "country": "FR"}])
-            balances.upsert([{"id": 5, "amount": 55}, {"id": 7, "amount": 70}])
-            balances.delete([{"id": 1}])
-            expect({3: ("IT", 33), 5: ("FR", 55), 6: ("FR", 60), 7: ("FR", 70)})
 
 
 def _rows(table: Table) -> set[tuple[Any, ...]]:

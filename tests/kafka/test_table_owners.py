@@ -98,6 +98,14 @@ def test_rows_are_there_for_each_group_that_maintains_the_table(kafka: Kafka, ca
         assert rows_of(table, token) == expected
     with pytest.raises(TopicConfigurationError, match="rows of a maintained table stay in their partitions"):
         second.repartition(4, dry_run=True)
+    # The maintainer would be left with fewer partitions than its table.
+    reader = Application(kafka.address, consumer_group=unique("reader"))
+    reader.table(table).to_stream().to_topic(reader.topic(unique("out")))
+    with pytest.raises(TopicConfigurationError, match=f"reads topic '{table.info.topic}' of the maintained table"):
+        reader.repartition(4, dry_run=True)
+    with pytest.raises(TopicConfigurationError, match=f"reads topic '{table.info.topic}' of the maintained table"):
+        reader.repartition(4)
+    assert len(kafka.admin.partition_replicas(str(table.info.topic))) == 2
     # A reset gives up the state, and neither rows nor requests.
     second.reset()
     with table.writer(columns=["id", "points"]) as again, running(second):
