@@ -15,6 +15,7 @@ from streamrt.joins import AsOfHow, BaseField, BaseLookup, IntervalHow, LookupBu
 from streamrt.joins.asof import AsOfJoin
 from streamrt.joins.interval import IntervalJoin
 from streamrt.joins.lookup import BufferedLookupJoin, LookupJoin
+from streamrt.joins.lookups.table import USE_TABLE
 from streamrt.joins.merging import merge_of
 from streamrt.joins.sides import Sides
 from streamrt.operators import Concat
@@ -261,6 +262,8 @@ def require_frame(method: str, frame: Frame, other: Any) -> Frame:
     Raises:
         InvalidOperationError: if it is not.
     """
+    if isinstance(other, TableLookup):
+        raise ArgumentTypeError(f"{method}() got a lookup: {USE_TABLE}")
     if not isinstance(other, Frame):
         raise ArgumentTypeError(f"{method}() needs another dataframe, got {type(other).__name__}")
     if other._branch.builder is not frame._branch.builder:

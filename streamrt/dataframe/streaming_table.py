@@ -18,6 +18,8 @@ from streamrt.dataframe.series import StreamingSeries
 from streamrt.dataframe.tables import choose_output_topic, find_table, make_key_function
 from streamrt.dataframe.versions import Versions
 from streamrt.errors import ArgumentTypeError, ArgumentValueError, InvalidOperationError, argument_error
+from streamrt.joins import TableLookup
+from streamrt.joins.lookups.table import USE_TABLE
 from streamrt.joins.merging import OnMerge, merge_of
 from streamrt.operators import Project, SinkOperator
 from streamrt.operators.expression import Column
@@ -195,9 +197,7 @@ class StreamingTable(Generic[F]):
             ```
         """
         if not isinstance(other, StreamingTable):
-            raise ArgumentTypeError(
-                f"join() needs another table, got {type(other).__name__}: as_table() makes one of a stream"
-            )
+            raise ArgumentTypeError(_say_what_is_no_table(other))
         if other._branch.builder is not self._branch.builder:
             raise ArgumentValueError("join() got a table of another application")
         checked_choice("join(how=...)", how, ("inner", "left", "right", "outer"))
@@ -371,6 +371,12 @@ class StreamingTable(Generic[F]):
     def __repr__(self) -> str:
         names = ", ".join(topic.name for topic in self.topics)
         return f"{type(self).__name__}({names}, at {self._branch.node.label})"
+
+
+def _say_what_is_no_table(other: object) -> str:
+    if isinstance(other, TableLookup):
+        return f"join() got a lookup: {USE_TABLE}"
+    return f"join() needs another table, got {type(other).__name__}: as_table() makes one of a stream"
 
 
 def keep_versions(table: StreamingTable[F], keep_ms: int | None) -> StreamingTable[F]:

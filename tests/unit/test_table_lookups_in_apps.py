@@ -128,6 +128,11 @@ def test_what_is_refused(tables: Any) -> None:
             ArgumentTypeError,
             "needs a TableField",
         ),
+        (lambda: sdf.join(countries), ArgumentTypeError, "leave everywhere=True out"),  # type: ignore[arg-type]
+        (lambda: sdf.join_asof(countries), ArgumentTypeError, "leave everywhere=True out"),  # type: ignore[arg-type]
+        (lambda: app.table("ref.countries").join(countries), ArgumentTypeError, "leave everywhere=True out"),  # type: ignore[arg-type]
+        (lambda: countries.filter(len), AttributeError, "no 'filter': .* leave everywhere=True out"),
+        (lambda: countries["name"], InvalidOperationError, "leave everywhere=True out"),
         (lambda: TableField([]), ArgumentTypeError, "names of columns"),
         (lambda: pickle.loads(pickle.dumps(countries)).table.get("FR"), ConfigurationError, "a catalogue on Kafka"),
     ):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from streamrt.errors import (
     ArgumentTypeError,
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     # With pyarrow, which programs without tables do not wait for.
     from streamrt.tables.table import Table
 
-__all__ = ["TableField", "TableLookup"]
+__all__ = ["USE_TABLE", "TableField", "TableLookup"]
 
 
 @dataclass(frozen=True)
@@ -54,6 +54,13 @@ class TableField(BaseField):
         if self.columns is None:
             return dict(row)
         return row[self.columns] if isinstance(self.columns, str) else {name: row[name] for name in self.columns}
+
+
+USE_TABLE: Final = (
+    "app.table(everywhere=True) gives rows to join_lookup() only; leave everywhere=True out for a table with filters, joins "
+    "and aggregates"
+)
+"""What to do instead with a lookup that is taken for a table."""
 
 
 class TableLookup(BaseLookup[TableField]):
@@ -92,6 +99,12 @@ class TableLookup(BaseLookup[TableField]):
     def table(self) -> Table:
         """The table."""
         return self._table
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise AttributeError(f"a lookup has no {name!r}: {USE_TABLE}")
+
+    def __getitem__(self, item: object) -> NoReturn:
+        raise InvalidOperationError(f"a lookup has no columns and conditions: {USE_TABLE}")
 
     def join(  # noqa: D102
         self,
