@@ -198,18 +198,30 @@ class CountedValues:
             return None
         return cached, each.values[cached][1]  # type: ignore[index]  # it is in the set
 
-    def items(self, prefix: bytes, number: int) -> Iterator[tuple[bytes, int, Cell]]:
+    def count(self, prefix: bytes, number: int, value: bytes) -> int:
+        """Return how often a value is in a set."""
+        counted = self._read(self._find(prefix, number), value)
+        return 0 if counted is None else counted[0]
+
+    def items(self, prefix: bytes, number: int, *, after: bytes | None = None) -> Iterator[tuple[bytes, int, Cell]]:
         """Yield bytes, count and cell of all values of a set in their order. It must not be changed meanwhile.
 
         What is not taken from the iterator is not read.
+
+        Args:
+            prefix: result of `TimedTransaction.prefix` for the record key.
+            number: number of the set.
+            after: the value behind which to begin; None for all.
         """
         each = self._find(prefix, number)
         values, start = each.values, len(each.base)
-        cached = ((value, *values[value]) for value in each.order())  # type: ignore[misc]  # it is in the set
+        ordered = each.order() if after is None else each.order().irange(after, inclusive=(False, False))
+        cached = ((value, *values[value]) for value in ordered)  # type: ignore[misc]  # it is in the set
         if each.complete:
             yield from cached
             return
-        scan = self._partition.scan(each.base, following(each.base))
+        first = each.base if after is None else each.base + after + b"\0"
+        scan = self._partition.scan(first, following(each.base))
         yield from merge(
             cached,
             ((key[start:], *_decode(data)) for key, data in scan if key[start:] not in values),

@@ -50,6 +50,7 @@ class Branch:
         keyed: whether all records of a key are in one partition; not below a `rebalance`.
         tables: returns a table of the application's catalogue by its name.
         updates: whether the values are changes of rows, as below a table.
+        bag: whether these rows have no key, and may be equal.
         key_columns: the columns whose value is the key of the records, or the list of whose values is it, if there are
             several; None if it is not known.
         moved: whether keys are in other partitions than those in which they would be written.
@@ -64,6 +65,7 @@ class Branch:
     keyed: bool = True
     tables: Callable[[str], Table] | None = None
     updates: bool = False
+    bag: bool = False
     key_columns: tuple[str, ...] | None = None
     moved: bool = False
     sides: Branch | None = None
@@ -133,12 +135,31 @@ class Branch:
         return replace(self, sides=other)
 
     def of_tables(self) -> Branch:
-        """Return this position, at which values are changes of rows."""
-        return replace(self, updates=True)
+        """Return this position, at which values are changes of rows by key."""
+        return replace(self, updates=True, bag=False)
+
+    def of_bags(self) -> Branch:
+        """Return this position, at which values are changes of rows without a key."""
+        return replace(self, updates=True, bag=True, moved=False)
+
+    def require_keys(self, call: str) -> None:
+        """Refuse rows without a key.
+
+        Args:
+            call: the call that needs keys.
+
+        Raises:
+            InvalidOperationError: if rows have none.
+        """
+        if self.bag:
+            raise InvalidOperationError(
+                f"{call} works by key, and the rows of a table have none, as it comes from a join by columns: join it by "
+                "columns as well, on=(left, right), or call its keyed_by() before"
+            )
 
     def of_streams(self) -> Branch:
         """Return this position, at which values are not changes of rows."""
-        return replace(self, updates=False)
+        return replace(self, updates=False, bag=False)
 
     def rekeyed(self, name: str) -> Branch:
         """Return this position, at which an operator has given records other keys without sending them.
@@ -165,6 +186,7 @@ class Branch:
         key_deserializer: DeserializerType = "json",
         key_serializer: SerializerType = "json",
         like: str | None = None,
+        short: bool = False,
     ) -> Topic:
         """Declare a repartition topic below here whose values, such as rows, are read back as they were.
 
@@ -173,6 +195,7 @@ class Branch:
             key_deserializer: name of a deserializer, or an object.
             key_serializer: name of a serializer, or an object.
             like: the topic that decides on the number of partitions; None if the broker does.
+            short: whether its name has a digest in place of names of other internal topics.
         """
         return self.topic_manager.repartition_topic(
             operation,
@@ -182,6 +205,7 @@ class Branch:
             value_serializer=ExactSerializer(),
             key_serializer=key_serializer,
             like=like,
+            short=short,
         )
 
     def exchange(
@@ -219,6 +243,7 @@ class Branch:
             keyed=keyed,
             key_columns=key_columns,
             moved=False,
+            bag=False,
             sides=None,
         )
 
@@ -239,8 +264,13 @@ class Branch:
             groups = (shorten_name("--".join(paths), MAX_STORE_NAME),) if any(paths) else ()
         return replace(self.with_sources_of(others), groups=groups)
 
-    def merge(self, others: Sequence[Branch], operator: MergeOperator) -> Branch:
+    def merge(self, others: Sequence[Branch], operator: MergeOperator, groups: tuple[str, ...] | None = None) -> Branch:
         """Add an operator whose inputs are this branch and others of the topology, in this order.
+
+        Args:
+            others: the other branches.
+            operator: the operator.
+            groups: names of groupings for the stores below; None for those of `meeting`.
 
         Raises:
             InvalidOperationError: if the name of the merged topics collides with another topic, or the operator is not for
@@ -253,6 +283,8 @@ class Branch:
                     if operator.updates
                     else f"{operator.name}() needs streams, and one of these is a table: call its to_stream()"
                 )
+            if operator.by_key:
+                branch.require_keys(f"{operator.name}()")
             if operator.by_key and branch.moved:
                 raise InvalidOperationError(
                     f"{operator.name}() would look for keys in other partitions than those in which top() has made them: "
@@ -260,6 +292,8 @@ class Branch:
                 )
         node = self.builder.add_merge([branch.node for branch in (self, *others)], operator)
         merged = replace(self.meeting(others), node=node, key_columns=None, sides=None)
+        if groups is not None:
+            merged = replace(merged, groups=groups)
         self.topic_manager.merged_topics(*merged.topics, grouping=".".join(merged.groups))
         return merged
 

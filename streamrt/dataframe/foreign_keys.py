@@ -44,7 +44,10 @@ def join_by_foreign_key(
     Raises:
         ArgumentTypeError: if `on` is neither columns nor a function.
         ArgumentValueError: if a function has no name, or the join was defined before.
+        InvalidOperationError: if rows have no key.
     """
+    for branch in (left, right):
+        branch.require_keys("join(on=...) with a foreign key")
     function, name = make_foreign_key(on, name)
     foreign_key = ForeignKey(function)
     there, back = left.topics[0], right.topics[0]

@@ -115,7 +115,9 @@ def regroup(
     """
     make_key, name = make_grouping("group_by", key, name)
     make_key = add_null_group("group_by", make_key, nulls)
-    topic = branch.exact_topic(name, key_deserializer=ExactDeserializer(), key_serializer=ExactSerializer())
+    topic = branch.exact_topic(
+        name, key_deserializer=ExactDeserializer(), key_serializer=ExactSerializer(), short=branch.bag
+    )
     return branch.exchange(Regroup(topic, make_key, name), name), columns_of(make_key, name)
 
 

@@ -34,6 +34,7 @@ def join_table(left: Branch, right: Branch, on: Any, how: Any, on_merge: OnMerge
     require_name("join", name)
     if right.builder is not left.builder:
         raise ArgumentValueError("join() got a table of another application")
+    right.require_keys("join() of a stream with a table")
     if on is not None:
         function, name = make_foreign_key(on, name)
         topic = exchange_topic(left, f"{name}.lookup", right.topics[0])

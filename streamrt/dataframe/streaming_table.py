@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar, get_args, overload
 
 from typing_extensions import Self
 
@@ -13,7 +13,8 @@ from streamrt.connectors import BaseSink
 from streamrt.dataframe.branch import Branch, Frame
 from streamrt.dataframe.foreign_keys import KeyOfOther, join_by_foreign_key
 from streamrt.dataframe.grouped_table import GroupedTable, regroup
-from streamrt.dataframe.grouping import Nulls
+from streamrt.dataframe.grouping import Nulls, column_list
+from streamrt.dataframe.row_joins import RowParts, give_key, join_rows
 from streamrt.dataframe.series import StreamingSeries
 from streamrt.dataframe.tables import choose_output_topic, find_table, make_key_function
 from streamrt.dataframe.versions import Versions
@@ -26,6 +27,8 @@ from streamrt.operators.expression import Column
 from streamrt.operators.expression import Literal as Constant
 from streamrt.operators.functions import require_name, require_parameters
 from streamrt.relations import (
+    Condition,
+    JoinHow,
     MapRows,
     Materialize,
     MergeWithKey,
@@ -155,32 +158,48 @@ class StreamingTable(Generic[F]):
     def join(
         self,
         other: StreamingTable[F],
-        how: TableHow = "inner",
+        how: JoinHow = "inner",
         on_merge: OnMerge = "raise",
         name: str | None = None,
-        on: KeyOfOther | None = None,
+        on: KeyOfOther | tuple[RowParts, RowParts] | None = None,
+        *,
+        condition: Condition | None = None,
+        null_safe: bool = False,
     ) -> Self:
-        """Join the rows of another table: those of the same key, or the one that a column of each row names.
+        """Join the rows of another table: those of the same key, the one that each row names, or those with equal columns.
 
         Without `on`, topics of both sides must have equal numbers of partitions, and the same keys. The store keeps the rows
         of both sides.
 
-        With `on`, a foreign key, tables may have any keys and numbers of partitions. The result has the keys of this table.
+        With `on` as a foreign key, tables may have any keys and numbers of partitions. The result has the keys of this table.
         A row whose foreign key is null, or has a null in it, matches nothing. Rows pass two internal topics, so for a moment
         after a row has got another foreign key, the result has the former row. Each change of a row of the other table
         changes the joined rows of all that name it.
 
+        With `on` as a pair, such as `("seller", "id")`, each row is joined with all rows of the other table that have
+        equal values in these columns. The rows of the result have no key, and may be equal. They can be filtered, grouped,
+        and joined by columns again; `keyed_by()` gives them a key, and `to_table()` that of its table. Both sides pass
+        internal topics, `repartition__<consumer group>--<topic>--<name>.left` and `.right`, which have the number of
+        partitions of this table; inputs of one partition need none. The store keeps the rows of both sides. A change has the
+        time of its cause.
+
         Args:
             other: the other table, of the same application.
             how: keys of the result: "inner" those that both tables have, "left" and "right" those of one side, "outer" all.
-                With `on`, "inner" or "left".
+                With a foreign key, "inner" or "left". With a pair, which rows have no need of a partner; and also "semi", the
+                rows of this table that have a partner, and "anti", those that have none.
             on_merge: rule that merges two rows. "raise" fails if both have a column that is not of their key; "keep-left" and
                 "keep-right" choose one side. Or a function of left and right row; a missing row is None, and a result of None
                 means that there is no row.
             name: name of the store, and of the internal topics; required if the same tables are joined more than once, or if
-                `on` is a function.
+                `on` has a function.
             on: the foreign key: a column of this table's rows with the key of a row of the other one, a list of columns, or a
-                function of a row. None joins by key.
+                function of a row. Or a pair, of what must be equal in rows of this table and of the other one: columns,
+                functions of a row, or lists of them. Values are equal as in Python, and NaN equals itself. Empty lists pair
+                each row with each one, in one partition. None joins by key.
+            condition: with a pair, a function of the left and the right row, which says whether they are partners. It must
+                not change them, and give the same result for the same rows.
+            null_safe: with a pair, whether null equals null; otherwise a row with a null in its columns has no partner.
 
         Returns:
             A new table.
@@ -194,18 +213,30 @@ class StreamingTable(Generic[F]):
             customers.join(app.table("shop.balances"), how="left").to_table("shop.accounts")
             orders = app.table("shop.orders")
             orders.join(customers, on="customer_id", on_merge="keep-left").to_table("shop.orders_with_names")
+            orders.join(customers, "anti", on=("city", "city")).group_by("city").agg(orders=Count())
             ```
         """
         if not isinstance(other, StreamingTable):
             raise ArgumentTypeError(_say_what_is_no_table(other))
         if other._branch.builder is not self._branch.builder:
             raise ArgumentValueError("join() got a table of another application")
-        checked_choice("join(how=...)", how, ("inner", "left", "right", "outer"))
+        require_name("join", name)
+        if isinstance(on, tuple):
+            checked_choice("join(how=...)", how, get_args(JoinHow))
+            joined = join_rows(self._branch, other._branch, on, how, on_merge, name, condition, null_safe=null_safe)
+            return type(self)(self._stream, joined)
+        if condition is not None or null_safe:
+            raise ArgumentValueError(
+                f"join({'condition' if condition is not None else 'null_safe'}=...) needs on=(left, right), a pair of "
+                "columns: other joins are by key"
+            )
+        if how == "semi" or how == "anti":
+            raise ArgumentValueError(f"join(how={how!r}) needs on=(left, right), a pair of columns")
+        checked_choice("join(how=...)", how, get_args(TableHow))
         merge = merge_of("join", on_merge)
         if on_merge == "raise" and on is None:
             shared = tuple(column for column in self._key_columns if column in other._key_columns)
             merge = MergeWithKey(merge, shared)
-        require_name("join", name)
         if on is not None:
             if how not in ("inner", "left"):
                 raise ArgumentValueError(
@@ -250,6 +281,34 @@ class StreamingTable(Generic[F]):
             lambda branch, columns: StreamingTable(self._stream, branch, columns),
         )
 
+    def keyed_by(self, columns: str | Sequence[str], name: str | None = None) -> Self:
+        """Give rows the values of columns as their key, which each row must have for itself.
+
+        Rows of a join by columns have no key: with one, they can be joined by key, and their changes are in order. Changes
+        go through an internal topic, `repartition__<consumer group>--<topic>--<name>`, to the partition of their key. An
+        input of one partition needs none. While changes of a key are on their way from several partitions, it may have
+        several rows; then the one that was added last counts. The store keeps all rows.
+
+        Args:
+            columns: the column, or a list of columns.
+            name: part of the name of the topic; by default that of the columns.
+
+        Returns:
+            A new table.
+
+        Raises:
+            InvalidOperationError: if there is no column, or this table already has a key or groups of this name.
+
+        Example:
+            ```python
+            joined = orders.join(payments, on=("order_id", "order"))
+            joined.keyed_by(["order_id", "payment_id"])
+            ```
+        """
+        chosen = column_list("keyed_by()", (columns,) if isinstance(columns, str) else columns)
+        require_name("keyed_by", name)
+        return type(self)(self._stream, give_key(self._branch, chosen, name), chosen)
+
     # -- Output ------------------------------------------------------------------------------------------------------
 
     def to_stream(self, changes: StreamChanges = "new") -> F:
@@ -261,7 +320,10 @@ class StreamingTable(Generic[F]):
                 "+U" or "-D" in the column `_change_type`.
 
         Returns:
-            A new dataframe.
+            A new dataframe. Records of rows without a key have none.
+
+        Raises:
+            InvalidOperationError: with "new", if rows have no key, as those of a join by columns.
 
         Example:
             ```python
@@ -269,13 +331,19 @@ class StreamingTable(Generic[F]):
             ```
         """
         checked_choice("to_stream(changes=...)", changes, ("new", "both", "rows"))
+        if changes == "new" and self._branch.bag:
+            raise InvalidOperationError(
+                "to_stream() would not say which rows are deleted, as the rows of this table have no key: call keyed_by() "
+                "before, or to_stream('rows'), which names them"
+            )
         return self._stream._with(self._branch.add(ToStream(changes)).of_streams())
 
     def to_table(self, table: Table | str) -> Self:
         """Keep a table with a primary key equal to this one: write each change, as an upsert or a deletion.
 
         Rows are checked against the table's schema, and their primary key is taken from their columns. Rows of different keys
-        need different primary keys. Delivery has the guarantee of the application.
+        need different primary keys. Delivery has the guarantee of the application. Rows without a key, as those of a join by
+        columns, get it from the primary key, as by `keyed_by()`.
 
         Args:
             table: the table, or its name in the catalogue of the application.
@@ -301,6 +369,10 @@ class StreamingTable(Generic[F]):
                 "to_stream(changes='rows').to_table() appends the changes to a log, and sink() writes to other systems"
             )
         topic = self._branch.topic_manager.register(choose_output_topic(found, of_changes=True))
+        if self._branch.bag:
+            keyed = self.keyed_by(found.info.key, name=found.name)
+            keyed._in_place(UpsertChanges(topic, make_key_function(found, None), None, found.name))
+            return self
         return self._in_place(UpsertChanges(topic, make_key_function(found, None), None, found.name))
 
     def sink(self, sink: BaseSink) -> None:

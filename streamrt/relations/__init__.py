@@ -7,6 +7,8 @@ decision 60.
 from streamrt.relations.apply_changes import ApplyChanges, KeyChanges
 from streamrt.relations.captured import ChangeEvents, ChangeKey, ChangeReader, ChangeRows, IsEventOf
 from streamrt.relations.change import Change
+from streamrt.relations.consolidate import Consolidate
+from streamrt.relations.exact_keys import ExactKey, KeyNulls
 from streamrt.relations.exact_values import ExactDeserializer, ExactSerializer
 from streamrt.relations.foreign_key_join import (
     ForeignHow,
@@ -26,6 +28,7 @@ from streamrt.relations.merge_rules import RowMerger
 from streamrt.relations.present_row import PresentRow
 from streamrt.relations.regroup import Regroup
 from streamrt.relations.row_history import RowHistory
+from streamrt.relations.row_join import Condition, JoinHow, JoinRows
 from streamrt.relations.row_rules import END_AT, START_AT, RowRules
 from streamrt.relations.stream_table_join import StreamTableHow, StreamTableJoin
 from streamrt.relations.table_join import MergeWithKey, TableHow, TableJoin
@@ -42,13 +45,19 @@ __all__ = [
     "ChangeKey",
     "ChangeReader",
     "ChangeRows",
+    "Condition",
+    "Consolidate",
     "ExactDeserializer",
+    "ExactKey",
     "ExactSerializer",
     "ForeignHow",
     "ForeignKey",
     "GroupAggregate",
     "IsEventOf",
+    "JoinHow",
+    "JoinRows",
     "KeyChanges",
+    "KeyNulls",
     "Maintain",
     "MapRows",
     "MapVersions",

@@ -1,7 +1,7 @@
 """`group_by` of a table: brings the changes of a group together."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from streamrt.records import Headers
@@ -22,12 +22,21 @@ class Regroup(ExchangeOperator):
         topic: the repartition topic, the source of the next sub-topology.
         key: function from a row to the key of its group.
         group: name of the grouping.
+        like: a topic that has as many partitions; None for that of the input.
     """
 
     name: ClassVar[str] = "group_by"
     topic: Topic
     key: Callable[[Any], Any]
     group: str
+    like: str | None = None
+
+    @property
+    def sized_by(self) -> str | None:  # noqa: D102
+        return self.like
+
+    def sized(self, partitions: int, like: str) -> ExchangeOperator:  # noqa: D102
+        return self if self.like is None else replace(self, like=like)
 
     def build(self, child: RecordHandler, node: Node, context: OperatorContext) -> RecordHandler:  # noqa: D102
         make_key, send = self.key, context.sender(self.topic)

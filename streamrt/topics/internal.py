@@ -24,6 +24,7 @@ be the store, is written as a digest of the whole and its end, such as `300e72bf
 """
 
 import re
+from hashlib import blake2b
 
 from streamrt.common.texts import shorten_name
 from streamrt.errors import ConfigurationError
@@ -187,6 +188,19 @@ def topic_alias(group: str, topic: str) -> str:
     if not topic.startswith(prefix):
         return topic
     return f"repartition.{topic.removeprefix(prefix).replace('--', '.')}"
+
+
+def shorten_names(names: str) -> str:
+    """Return a short part of names that stands for the names of internal topics, or of groupings, joined by `--`.
+
+    Args:
+        names: the names.
+
+    Example:
+        >>> shorten_names("repartition__shop--orders--customer.left--repartition__shop--people--customer.right")
+        '1dbb2ce0d2'
+    """
+    return blake2b(names.encode(), digest_size=5).hexdigest()
 
 
 def repartition_config(source: TopicConfig) -> TopicConfig:

@@ -25,6 +25,7 @@ from streamrt.topics.internal import (
     repartition_fault,
     repartition_topic_name,
     required_text,
+    shorten_names,
     topic_alias,
 )
 from streamrt.topics.settings import declared_config, refuse_different_counts, warn_of_differences
@@ -311,6 +312,8 @@ class TopicManager:
         value_serializer: SerializerType = "json",
         key_serializer: SerializerType = "json",
         like: str | None = None,
+        *,
+        short: bool = False,
     ) -> Topic:
         """Declare the repartition topic of a `group_by` or a broadcast. It is created if an input has several partitions.
 
@@ -322,13 +325,17 @@ class TopicManager:
             value_serializer: name of a serializer, or an object.
             key_serializer: name of a serializer, or an object.
             like: for a broadcast, the topic that decides on the number of partitions.
+            short: whether the name has a digest in place of `topic_name`, if that is derived from others: names of operators
+                that may follow each other would grow.
 
         Raises:
             ConfigurationError: if the resulting name is invalid or taken, or a serializer is unknown.
             InvalidOperationError: if `topic_name` is not declared.
         """
         self._require_declared(topic_name)
-        name = repartition_topic_name(self._consumer_group, topic_name, operation)
+        short = short and (topic_name in self._repartitions or topic_name in self._merged)
+        read = shorten_names(topic_name) if short else topic_name
+        name = repartition_topic_name(self._consumer_group, read, operation)
         topic = Topic(
             name,
             value_deserializer=value_deserializer,

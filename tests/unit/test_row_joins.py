@@ -1,0 +1,216 @@
+"""Joins of tables by any columns, over random changes, are what a batch gives over the present rows."""
+
+import random
+from collections import Counter
+from collections.abc import Callable, Iterable
+from typing import Any, get_args
+
+import orjson
+import pytest
+
+from streamrt import Application
+from streamrt.errors import ArgumentTypeError, ArgumentValueError, InvalidOperationError
+from streamrt.kafka import TopicConfig
+from streamrt.kafka.partitioner import partition_for
+from streamrt.relations import JoinHow
+from streamrt.testing import TopologyTestDriver
+from streamrt.windows import Count, Sum
+from tests.support import LONG
+
+pytestmark = pytest.mark.usefixtures("processing_mode")
+
+Row = dict[str, Any]
+Bag = list[Row]
+CASES = 100 if LONG else 3
+HOWS: tuple[JoinHow, ...] = get_args(JoinHow)
+VALUES = (None, 1, 2, 2.0, "x")
+
+
+def make_app() -> Application:
+    return Application("unused:9092", consumer_group="bags", loglevel=None)
+
+
+def table_of(app: Application, name: str, partitions: int) -> Any:
+    config = TopicConfig(num_partitions=partitions, replication_factor=1)
+    return app.table(app.topic(name, key_deserializer="str", key_serializer="str", config=config))
+
+
+def counted(rows: Iterable[Row]) -> Counter[bytes]:
+    return Counter(orjson.dumps(row, option=orjson.OPT_SORT_KEYS) for row in rows)
+
+
+class Follower:
+    """Adds up the changes of a topic, none of which takes back what is not there."""
+
+    def __init__(self, driver: TopologyTestDriver, topic: str) -> None:
+        self.driver, self.topic = driver, topic
+        self.rows: Counter[bytes] = Counter()
+
+    def read(self) -> Counter[bytes]:
+        for record in self.driver.read(self.topic):
+            row = dict(record.value)
+            kind = row.pop("_change_type")
+            data = orjson.dumps(row, option=orjson.OPT_SORT_KEYS)
+            self.rows[data] += 1 if kind in ("+I", "+U") else -1
+            assert self.rows[data] >= 0, (self.topic, row)
+        return +self.rows
+
+
+def join(
+    left: Bag,
+    right: Bag,
+    how: str,
+    on: tuple[str, str],
+    condition: Callable[[Row, Row], bool] | None = None,
+    *,
+    null_safe: bool = False,
+) -> Bag:
+    """Return the join of two bags, from its definition."""
+
+    def match(one: Row, other: Row) -> bool:
+        a, b = one[on[0]], other[on[1]]
+        equal = a == b and (null_safe or a is not None)
+        return equal and (condition is None or condition(one, other))
+
+    pairs = [(one, other) for one in left for other in right if match(one, other)]
+    if how in ("semi", "anti"):
+        return [one for one in left if any(match(one, other) for other in right) == (how == "semi")]
+    found = [{**other, **one} for one, other in pairs]
+    if how in ("left", "outer"):
+        found += [one for one in left if not any(match(one, other) for other in right)]
+    if how in ("right", "outer"):
+        found += [other for other in right if not any(match(one, other) for one in left)]
+    return found
+
+
+def less(left: Row, right: Row) -> bool:
+    return bool(left["n"] <= right["m"])
+
+
+def change_tables(
+    driver: TopologyTestDriver, dice: random.Random, partitions: dict[str, int], records: int
+) -> Iterable[dict[str, Bag]]:
+    """Change rows of the tables left and right; yield what they are after each change."""
+    now: dict[str, dict[str, Row]] = {name: {} for name in partitions}
+    for number in range(records):
+        name, key = dice.choice(list(partitions)), dice.choice("abcdefgh")
+        columns = ("a", "n") if name == "left" else ("b", "m")
+        row = None if dice.random() < 0.3 else {columns[0]: dice.choice(VALUES), columns[1]: dice.randrange(3)}
+        now[name].pop(key, None)
+        if row is not None:
+            now[name][key] = row
+        place = partition_for(key.encode(), partitions[name])
+        when = max(0, number - dice.randrange(5))
+        driver.pipe(name, row, key=key, timestamp=when, partition=place)
+        yield {each: list(rows.values()) for each, rows in now.items()}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(CASES))
+def test_joins_follow_their_rows(seed: int) -> None:
+    dice = random.Random(seed)
+    app = make_app()
+    partitions = {name: dice.choice((1, 2, 3)) for name in ("left", "right")}
+    left, right = (table_of(app, name, count) for name, count in partitions.items())
+    models: dict[str, Callable[[Bag, Bag], Bag]] = {}
+    for how in HOWS:
+        every: dict[str, dict[str, Any]] = {
+            how: {},
+            f"{how}-if": {"condition": less},
+            f"{how}-null": {"null_safe": True},
+        }
+        for name, options in every.items():
+            table = left.join(right, how, "keep-left", name, ("a", "b"), **options)
+            table.to_stream("rows").to_topic(app.topic(name))
+            models[name] = lambda one, other, how=how, options=options: join(  # type: ignore[misc]
+                one, other, how, ("a", "b"), **options
+            )
+    driver = TopologyTestDriver(app)
+    followers = {name: Follower(driver, name) for name in models}
+    for now in change_tables(driver, dice, partitions, 60):
+        for name, follower in followers.items():
+            assert follower.read() == counted(models[name](now["left"], now["right"])), name
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(CASES))
+def test_what_follows_from_joins(seed: int) -> None:
+    dice = random.Random(seed)
+    app = make_app()
+    partitions = {name: dice.choice((1, 3)) for name in ("left", "right")}
+    left, right = (table_of(app, name, count) for name, count in partitions.items())
+    joined = left.join(right, "left", "keep-left", "first", ("a", "b"))
+    joined = joined.apply(lambda row: {"a": row["a"], "n": row["n"], "m": row.get("m")})
+    groups = joined.group_by("a")
+    groups.agg(rows=Count(), total=Sum("n")).to_stream("rows").to_topic(app.topic("agg", key_serializer="json"))
+    groups.top(2, by=["m", "n"]).to_stream("rows").to_topic(app.topic("top", key_serializer="json"))
+    again = joined.join(
+        joined.filter(lambda row: row["m"] is not None), on=("n", "m"), on_merge="keep-left", name="self"
+    )
+    again.to_stream("rows").to_topic(app.topic("again"))
+    least = joined.group_by(["a", "n"]).agg(rows=Count())
+    least.join(right, "semi", on=("rows", "m"), name="keyed").keyed_by(["a", "n"]).to_stream("rows").to_topic(
+        app.topic("keyed", key_serializer="json")
+    )
+    driver = TopologyTestDriver(app)
+    followers = {name: Follower(driver, name) for name in ("agg", "top", "again", "keyed")}
+    for now in change_tables(driver, dice, partitions, 80):
+        rows = [
+            {"a": row["a"], "n": row["n"], "m": row.get("m")}
+            for row in join(now["left"], now["right"], "left", ("a", "b"))
+        ]
+        by_group: dict[Any, Bag] = {}
+        for row in rows:
+            by_group.setdefault(repr(row["a"]), []).append(row)
+        aggregates = [
+            {"a": group[0]["a"], "rows": len(group), "total": sum(row["n"] for row in group)}
+            for group in by_group.values()
+        ]
+        assert followers["agg"].read() == counted(aggregates)
+        ranked = [
+            {**row, "rank": rank}
+            for group in by_group.values()
+            for rank, row in enumerate(
+                sorted(group, key=lambda row: (row["m"] is not None, row["m"] or 0, row["n"]), reverse=True)[:2], 1
+            )
+        ]
+        assert followers["top"].read() == counted(ranked)
+        second = [row for row in rows if row["m"] is not None]
+        assert followers["again"].read() == counted(join(rows, second, "inner", ("n", "m")))
+        counts = Counter((repr(row["a"]), row["a"], row["n"]) for row in rows)
+        grouped = [{"a": a, "n": n, "rows": count} for (_, a, n), count in counts.items()]
+        assert followers["keyed"].read() == counted(join(grouped, now["right"], "semi", ("rows", "m")))
+
+
+def test_what_cannot_be_joined_is_refused() -> None:
+    app = make_app()
+    left, right = table_of(app, "left", 1), table_of(app, "right", 1)
+    with pytest.raises(ArgumentValueError, match="only as a pair"):
+        left.join(right, on=("a", "b", "c"))
+    with pytest.raises(ArgumentValueError, match="1 values for the left table and 2"):
+        left.join(right, on=("a", ["b", "c"]))
+    with pytest.raises(ArgumentValueError, match="needs a name"):
+        left.join(right, on=([], []))
+    with pytest.raises(ArgumentValueError, match="needs a name"):
+        left.join(right, on=(len, "b"))
+    with pytest.raises(ArgumentTypeError, match="strings, got 7"):
+        left.join(right, on=("a", 7))
+    with pytest.raises(ArgumentTypeError, match="condition"):
+        left.join(right, on=("a", "b"), condition="a < b")
+    with pytest.raises(ArgumentValueError, match=r"null_safe=\.\.\.\) needs"):
+        left.join(right, null_safe=True)
+    with pytest.raises(ArgumentValueError, match="'semi'"):
+        left.join(right, "semi")
+    joined = left.join(right, on=("a", "b"))
+    with pytest.raises(InvalidOperationError, match="name='"):
+        left.join(right, on=("a", "b"))
+    for refused in (
+        lambda: joined.join(right),
+        lambda: right.join(joined),
+        lambda: joined.join(right, on="b"),
+        lambda: right.join(joined, on="b"),
+        lambda: joined.to_stream(),
+        lambda: app.dataframe(app.topic("s")).join(joined),
+    ):
+        with pytest.raises(InvalidOperationError, match="keyed_by"):
+            refused()
