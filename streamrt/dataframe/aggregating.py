@@ -1,4 +1,7 @@
-"""Aggregates without windows, and streams as tables. `agg`, `agg_all` and `as_table` are methods of `StreamingDataFrame`."""
+"""Aggregates without windows, and streams as tables.
+
+`agg`, `agg_all`, `as_table` and `to_rows` are methods of `StreamingDataFrame`.
+"""
 
 from __future__ import annotations
 
@@ -12,14 +15,14 @@ from streamrt.dataframe.streaming_table import StreamingTable
 from streamrt.dataframe.versions import Versions, parse_keep
 from streamrt.operators.functions import require_name
 from streamrt.operators.group_by import Repartition
-from streamrt.relations import Materialize
+from streamrt.relations import AddRows, Materialize
 from streamrt.relations.partial_aggregate import MergeParts, PartialAggregate, WholeKey, make_table_plan
 from streamrt.state.transactions.timed import TimedTransaction
 from streamrt.tables.descriptions.topics import TableTopic
 from streamrt.topics.durations import milliseconds
 from streamrt.windows.aggregation import Aggregation
 
-__all__ = ["agg", "agg_all", "as_table"]
+__all__ = ["agg", "agg_all", "as_table", "to_rows"]
 
 _EVERY: Final = timedelta(milliseconds=100)
 
@@ -125,6 +128,25 @@ def as_table(  # noqa: D417 - a method
     store = branch.own_store("table" if name is None else f"table_{name}", "as_table()", "as_table(name='...')")
     operator = Materialize(branch.store(store), name or branch.stream_id)
     return StreamingTable(self, branch.add(operator).of_tables(), key_columns(branch), versions)
+
+
+def to_rows(self: F) -> StreamingTable[F]:
+    """Take each value as a row of its own, which is added to a table and stays.
+
+    The rows have no key, and may be equal. So such a table is joined by columns, `join(..., on=(left, right))`, with all
+    records that ever come, while `as_table` has the last one of each key. Nothing is kept for the table itself. A value of
+    None is left out.
+
+    Returns:
+        The table.
+
+    Example:
+        ```python
+        orders = app.dataframe(app.topic("orders")).to_rows()
+        orders.join(customers, on=("customer", "id")).group_by("country").agg(orders=Count())
+        ```
+    """
+    return StreamingTable(self, self._branch.add(AddRows()).of_bags())
 
 
 def key_columns(branch: Branch) -> tuple[str, ...]:

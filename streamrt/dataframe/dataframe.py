@@ -434,6 +434,7 @@ class StreamingDataFrame:
     agg = aggregating.agg
     agg_all = aggregating.agg_all
     as_table = aggregating.as_table
+    to_rows = aggregating.to_rows
 
     # -- Windows: see `streamrt.dataframe.windowing` -----------------------------------------------------------------
 

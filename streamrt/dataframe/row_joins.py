@@ -26,8 +26,9 @@ from streamrt.relations import (
 )
 from streamrt.state.transactions.timed import TimedTransaction
 from streamrt.topics.internal import shorten_names
+from streamrt.topology import MergeOperator
 
-__all__ = ["RowPart", "RowParts", "give_key", "join_rows", "send_rows"]
+__all__ = ["RowPart", "RowParts", "give_key", "join_rows", "merge_rows", "send_rows"]
 
 RowPart = str | Callable[[Any], Any]
 """A value of a row: a column, or a function of the row."""
@@ -98,18 +99,31 @@ def join_rows(
     keys = ExactKey(parts[0], nulls[0]), ExactKey(parts[1], nulls[1])
     left = send_rows(left, keys[0], f"{name}.left")
     right = send_rows(right, keys[1], f"{name}.right", left.topics[0].name)
-    meeting = left.meeting((right,))
-    # Joins may follow each other, so names of groupings must not grow.
-    groups = (shorten_names(".".join(meeting.groups)),)
-    meeting = replace(meeting, groups=groups)
-    store = meeting.own_store(f"join_{name}", "join()", "join(..., name='...')")
-    spec = meeting.store(store, TimedTransaction)
     described = keys[0].describe(), keys[1].describe()
-    operator = JoinRows(how, merge, spec, described, condition, nulls_equal=null_safe)
-    return left.merge((right,), operator, groups).of_bags()
+
+    def make(meeting: Branch) -> JoinRows:
+        store = meeting.own_store(f"join_{name}", "join()", "join(..., name='...')")
+        spec = meeting.store(store, TimedTransaction)
+        return JoinRows(how, merge, spec, described, condition, nulls_equal=null_safe)
+
+    return merge_rows(left, [right], make)
 
 
-def send_rows(branch: Branch, key: ExactKey, name: str, like: str | None = None) -> Branch:
+def merge_rows(branch: Branch, others: Sequence[Branch], make: Callable[[Branch], MergeOperator]) -> Branch:
+    """Add an operator whose inputs are changes of rows without keys, and whose results are such.
+
+    Args:
+        branch: position of the first input.
+        others: positions of the others.
+        make: returns the operator, given the position at which it is.
+    """
+    meeting = branch.meeting(others)
+    # Such operators may follow each other, so names of groupings must not grow.
+    groups = (shorten_names(".".join(meeting.groups)),)
+    return branch.merge(others, make(replace(meeting, groups=groups)), groups).of_bags()
+
+
+def send_rows(branch: Branch, key: Callable[[Any], Any], name: str, like: str | None = None) -> Branch:
     """Bring the changes of rows with equal keys together, and return the position below.
 
     Args:

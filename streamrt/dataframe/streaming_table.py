@@ -15,6 +15,7 @@ from streamrt.dataframe.foreign_keys import KeyOfOther, join_by_foreign_key
 from streamrt.dataframe.grouped_table import GroupedTable, regroup
 from streamrt.dataframe.grouping import Nulls, column_list
 from streamrt.dataframe.row_joins import RowParts, give_key, join_rows
+from streamrt.dataframe.row_sets import combine_rows, drop_equal_rows, number_rows, unite_rows
 from streamrt.dataframe.series import StreamingSeries
 from streamrt.dataframe.tables import choose_output_topic, find_table, make_key_function
 from streamrt.dataframe.versions import Versions
@@ -32,6 +33,7 @@ from streamrt.relations import (
     MapRows,
     Materialize,
     MergeWithKey,
+    RowSets,
     StreamChanges,
     TableHow,
     TableJoin,
@@ -216,10 +218,7 @@ class StreamingTable(Generic[F]):
             orders.join(customers, "anti", on=("city", "city")).group_by("city").agg(orders=Count())
             ```
         """
-        if not isinstance(other, StreamingTable):
-            raise ArgumentTypeError(_say_what_is_no_table(other))
-        if other._branch.builder is not self._branch.builder:
-            raise ArgumentValueError("join() got a table of another application")
+        self._require_table("join", other)
         require_name("join", name)
         if isinstance(on, tuple):
             checked_choice("join(how=...)", how, get_args(JoinHow))
@@ -308,6 +307,134 @@ class StreamingTable(Generic[F]):
         chosen = column_list("keyed_by()", (columns,) if isinstance(columns, str) else columns)
         require_name("keyed_by", name)
         return type(self)(self._stream, give_key(self._branch, chosen, name), chosen)
+
+    def numbered(self, column: str = "row_key", name: str | None = None) -> Self:
+        """Give each row a key of its own, also if rows are equal: a digest of the row, and its number among equal ones.
+
+        It is for rows that have no key, such as those of a join by columns, where a table needs one. Of equal rows, the one
+        with the highest number goes when any of them is taken back. Changes go through an internal topic, as with
+        `keyed_by()`.
+
+        Args:
+            column: the column that gets the key, a text.
+            name: part of the name of the topic; by default that of the column.
+
+        Returns:
+            A new table, whose rows are dicts with a further column.
+
+        Raises:
+            InvalidOperationError: if this table already has a key or groups of this name.
+
+        Example:
+            ```python
+            pairs = orders.join(payments, on=("customer", "payer"))
+            pairs.numbered("pair").to_table("shop.pairs")
+            ```
+        """
+        (column,) = column_list("numbered()", (column,))
+        require_name("numbered", name)
+        return type(self)(self._stream, number_rows(self._branch, column, name), (column,))
+
+    def distinct(self, name: str | None = None) -> Self:
+        """Keep one of equal rows, as SQL's SELECT DISTINCT. Values are equal as in Python; null equals null, and NaN itself.
+
+        Changes go through an internal topic to the partition of their row. The store has a count and the row for each
+        different row.
+
+        Args:
+            name: part of the name of the topic; required for a second `distinct` of this table.
+
+        Returns:
+            A new table, whose rows have no key.
+
+        Raises:
+            InvalidOperationError: if this table already has a `distinct` of this name.
+
+        Example:
+            ```python
+            orders[["customer", "city"]].distinct().group_by("city").agg(customers=Count())
+            ```
+        """
+        require_name("distinct", name)
+        return type(self)(self._stream, drop_equal_rows(self._branch, name))
+
+    def union_all(self, *others: StreamingTable[F], name: str | None = None) -> Self:
+        """Return the rows of this table and of others, as SQL's UNION ALL: rows that are equal are there more than once.
+
+        Rows of the others go through internal topics, which have the number of partitions of this table. Nothing is kept.
+
+        Args:
+            *others: the other tables, of the same application.
+            name: part of the names of the topics; required for a second `union_all` with one of the others.
+
+        Returns:
+            A new table, whose rows have no key.
+
+        Raises:
+            InvalidOperationError: if there is no other table, or one was united before without another name.
+
+        Example:
+            ```python
+            people = customers[["name"]].union_all(suppliers[["name"]]).distinct()
+            ```
+        """
+        require_name("union_all", name)
+        if not others:
+            raise ArgumentValueError("union_all() needs at least one other table")
+        branches = [self._require_table("union_all", other) for other in others]
+        return type(self)(self._stream, unite_rows(self._branch, branches, name))
+
+    def intersect(self, other: StreamingTable[F], *, all: bool = False, name: str | None = None) -> Self:  # noqa: A002
+        """Keep the rows that another table has as well, as SQL's INTERSECT. Rows are equal as in `distinct`.
+
+        Rows of both tables go through internal topics. The store has two counts and the row for each different row.
+
+        Args:
+            other: the other table, of the same application.
+            all: whether equal rows are kept as often as both tables have them, and not once: INTERSECT ALL.
+            name: part of the names of the topics; required for a second `intersect` of the same tables.
+
+        Returns:
+            A new table, whose rows have no key.
+
+        Raises:
+            InvalidOperationError: if the other is not a table, or both have an `intersect` of this name.
+
+        Example:
+            ```python
+            both = customers[["name"]].intersect(suppliers[["name"]])
+            ```
+        """
+        require_name("intersect", name)
+        branch = self._require_table("intersect", other)
+        sets: RowSets = "intersect all" if all else "intersect"
+        return type(self)(self._stream, combine_rows(self._branch, branch, sets, name))
+
+    def subtract(self, other: StreamingTable[F], *, all: bool = False, name: str | None = None) -> Self:  # noqa: A002
+        """Keep the rows that another table does not have, as SQL's EXCEPT. Rows are equal as in `distinct`.
+
+        Rows of both tables go through internal topics. The store has two counts and the row for each different row.
+
+        Args:
+            other: the other table, of the same application.
+            all: whether each row of the other table takes away one equal row, and not all of them: EXCEPT ALL.
+            name: part of the names of the topics; required for a second `subtract` of the same tables.
+
+        Returns:
+            A new table, whose rows have no key.
+
+        Raises:
+            InvalidOperationError: if the other is not a table, or both have a `subtract` of this name.
+
+        Example:
+            ```python
+            quiet = customers[["name"]].subtract(orders[["name"]])
+            ```
+        """
+        require_name("subtract", name)
+        branch = self._require_table("subtract", other)
+        sets: RowSets = "subtract all" if all else "subtract"
+        return type(self)(self._stream, combine_rows(self._branch, branch, sets, name))
 
     # -- Output ------------------------------------------------------------------------------------------------------
 
@@ -425,6 +552,15 @@ class StreamingTable(Generic[F]):
         self._branch = self._branch.add(operator)
         return self
 
+    def _require_table(self, method: str, other: Any) -> Branch:
+        """Return the position of another table of the application."""
+        if not isinstance(other, StreamingTable):
+            raise ArgumentTypeError(_say_what_is_no_table(method, other))
+        branch: Branch = other._branch
+        if branch.builder is not self._branch.builder:
+            raise ArgumentValueError(f"{method}() got a table of another application")
+        return branch
+
     def _require_own(self, series: StreamingSeries) -> None:
         if series.frame is not self:
             raise ArgumentValueError(
@@ -445,10 +581,10 @@ class StreamingTable(Generic[F]):
         return f"{type(self).__name__}({names}, at {self._branch.node.label})"
 
 
-def _say_what_is_no_table(other: object) -> str:
+def _say_what_is_no_table(method: str, other: object) -> str:
     if isinstance(other, TableLookup):
-        return f"join() got a lookup: {USE_TABLE}"
-    return f"join() needs another table, got {type(other).__name__}: as_table() makes one of a stream"
+        return f"{method}() got a lookup: {USE_TABLE}"
+    return f"{method}() needs another table, got {type(other).__name__}: as_table() makes one of a stream"
 
 
 def keep_versions(table: StreamingTable[F], keep_ms: int | None) -> StreamingTable[F]:

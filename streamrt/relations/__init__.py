@@ -4,10 +4,12 @@ Records between these operators have a `Change` as their value: what the row of 
 decision 60.
 """
 
+from streamrt.relations.add_rows import AddRows, UnionRows
 from streamrt.relations.apply_changes import ApplyChanges, KeyChanges
 from streamrt.relations.captured import ChangeEvents, ChangeKey, ChangeReader, ChangeRows, IsEventOf
 from streamrt.relations.change import Change
 from streamrt.relations.consolidate import Consolidate
+from streamrt.relations.equal_rows import CombineRows, DistinctRows, NumberRows, RowDigest, RowSets
 from streamrt.relations.exact_keys import ExactKey, KeyNulls
 from streamrt.relations.exact_values import ExactDeserializer, ExactSerializer
 from streamrt.relations.foreign_key_join import (
@@ -39,14 +41,17 @@ from streamrt.relations.upserts import UpsertChanges, UpsertRows
 __all__ = [
     "END_AT",
     "START_AT",
+    "AddRows",
     "ApplyChanges",
     "Change",
     "ChangeEvents",
     "ChangeKey",
     "ChangeReader",
     "ChangeRows",
+    "CombineRows",
     "Condition",
     "Consolidate",
+    "DistinctRows",
     "ExactDeserializer",
     "ExactKey",
     "ExactSerializer",
@@ -64,12 +69,15 @@ __all__ = [
     "MatchForeignKeys",
     "Materialize",
     "MergeWithKey",
+    "NumberRows",
     "PresentRow",
     "Regroup",
     "ResolveMatches",
+    "RowDigest",
     "RowHistory",
     "RowMerger",
     "RowRules",
+    "RowSets",
     "SendByKey",
     "SendMatch",
     "StreamChanges",
@@ -80,6 +88,7 @@ __all__ = [
     "TableJoin",
     "ToStream",
     "TopRows",
+    "UnionRows",
     "UpsertChanges",
     "UpsertRows",
     "find_request_topics",

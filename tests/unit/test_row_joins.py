@@ -2,58 +2,23 @@
 
 import random
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any, get_args
 
-import orjson
 import pytest
 
-from streamrt import Application
 from streamrt.errors import ArgumentTypeError, ArgumentValueError, InvalidOperationError
-from streamrt.kafka import TopicConfig
-from streamrt.kafka.partitioner import partition_for
 from streamrt.relations import JoinHow
 from streamrt.testing import TopologyTestDriver
 from streamrt.windows import Count, Sum
 from tests.support import LONG
+from tests.unit.bags import Bag, Follower, Row, change_tables, counted, make_app, table_of
 
 pytestmark = pytest.mark.usefixtures("processing_mode")
 
-Row = dict[str, Any]
-Bag = list[Row]
 CASES = 100 if LONG else 3
 HOWS: tuple[JoinHow, ...] = get_args(JoinHow)
-VALUES = (None, 1, 2, 2.0, "x")
-
-
-def make_app() -> Application:
-    return Application("unused:9092", consumer_group="bags", loglevel=None)
-
-
-def table_of(app: Application, name: str, partitions: int) -> Any:
-    config = TopicConfig(num_partitions=partitions, replication_factor=1)
-    return app.table(app.topic(name, key_deserializer="str", key_serializer="str", config=config))
-
-
-def counted(rows: Iterable[Row]) -> Counter[bytes]:
-    return Counter(orjson.dumps(row, option=orjson.OPT_SORT_KEYS) for row in rows)
-
-
-class Follower:
-    """Adds up the changes of a topic, none of which takes back what is not there."""
-
-    def __init__(self, driver: TopologyTestDriver, topic: str) -> None:
-        self.driver, self.topic = driver, topic
-        self.rows: Counter[bytes] = Counter()
-
-    def read(self) -> Counter[bytes]:
-        for record in self.driver.read(self.topic):
-            row = dict(record.value)
-            kind = row.pop("_change_type")
-            data = orjson.dumps(row, option=orjson.OPT_SORT_KEYS)
-            self.rows[data] += 1 if kind in ("+I", "+U") else -1
-            assert self.rows[data] >= 0, (self.topic, row)
-        return +self.rows
+COLUMNS = {"left": ("a", "n"), "right": ("b", "m")}
 
 
 def join(
@@ -87,24 +52,6 @@ def less(left: Row, right: Row) -> bool:
     return bool(left["n"] <= right["m"])
 
 
-def change_tables(
-    driver: TopologyTestDriver, dice: random.Random, partitions: dict[str, int], records: int
-) -> Iterable[dict[str, Bag]]:
-    """Change rows of the tables left and right; yield what they are after each change."""
-    now: dict[str, dict[str, Row]] = {name: {} for name in partitions}
-    for number in range(records):
-        name, key = dice.choice(list(partitions)), dice.choice("abcdefgh")
-        columns = ("a", "n") if name == "left" else ("b", "m")
-        row = None if dice.random() < 0.3 else {columns[0]: dice.choice(VALUES), columns[1]: dice.randrange(3)}
-        now[name].pop(key, None)
-        if row is not None:
-            now[name][key] = row
-        place = partition_for(key.encode(), partitions[name])
-        when = max(0, number - dice.randrange(5))
-        driver.pipe(name, row, key=key, timestamp=when, partition=place)
-        yield {each: list(rows.values()) for each, rows in now.items()}
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(CASES))
 def test_joins_follow_their_rows(seed: int) -> None:
@@ -127,7 +74,7 @@ def test_joins_follow_their_rows(seed: int) -> None:
             )
     driver = TopologyTestDriver(app)
     followers = {name: Follower(driver, name) for name in models}
-    for now in change_tables(driver, dice, partitions, 60):
+    for now in change_tables(driver, dice, partitions, 60, COLUMNS):
         for name, follower in followers.items():
             assert follower.read() == counted(models[name](now["left"], now["right"])), name
 
@@ -154,7 +101,7 @@ def test_what_follows_from_joins(seed: int) -> None:
     )
     driver = TopologyTestDriver(app)
     followers = {name: Follower(driver, name) for name in ("agg", "top", "again", "keyed")}
-    for now in change_tables(driver, dice, partitions, 80):
+    for now in change_tables(driver, dice, partitions, 80, COLUMNS):
         rows = [
             {"a": row["a"], "n": row["n"], "m": row.get("m")}
             for row in join(now["left"], now["right"], "left", ("a", "b"))
