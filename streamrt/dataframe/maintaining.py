@@ -30,6 +30,7 @@ def maintain_table(stream: F, table: Table, task_links: TaskLinks) -> StreamingT
 
     Raises:
         InvalidOperationError: if the application writes the rows of the table.
+        ConfigurationError: if the library of a rule is not installed.
     """
     rules = table.info.maintenance
     if rules is None:
@@ -37,6 +38,8 @@ def maintain_table(stream: F, table: Table, task_links: TaskLinks) -> StreamingT
     branch = stream._branch
     manager, topic = branch.topic_manager, table.topic
     merger = RowMerger(table.schema, table.info.key, rules)
+    # What is missing fails here, and not in a task.
+    merger.make_upsert()
     name = branch.own_store("rows", "maintain()", "copy()")
     store = branch.store(name, StoreTransaction if rules.ttl_ms is None else ProcessTransaction)
     if rules.ttl_ms is not None:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from streamrt.errors import SchemaMismatchError
+from streamrt.tables.descriptions.maintenance import Function, ListAgg
 
 if TYPE_CHECKING:
     # With pyarrow, which programs without tables do not wait for.
@@ -25,7 +26,7 @@ DEFAULT_FUNCTION: Final = "last_value_ignore_nulls"
 _EXACT: Final = decimal.Context(prec=200, traps=[decimal.InvalidOperation])
 
 
-def make_aggregate(function: str, column: Column) -> Combine:
+def make_aggregate(function: Function, column: Column) -> Combine:
     """Return the function that combines values of a column.
 
     Nulls are left out by all functions but "last_value": a row does not tell a null that was given from a column that was
@@ -33,8 +34,11 @@ def make_aggregate(function: str, column: Column) -> Combine:
     to its scale.
 
     Args:
-        function: one of `AGGREGATES`, which fits the type of the column.
+        function: `ListAgg` or one of `AGGREGATES`, which fits the type of the column.
         column: the column.
+
+    Raises:
+        ConfigurationError: if the library for bitmaps is not installed.
 
     Example:
         >>> from streamrt.schema import Schema
@@ -42,6 +46,12 @@ def make_aggregate(function: str, column: Column) -> Combine:
         >>> make_aggregate("sum", total)(5, 7), make_aggregate("listagg", names)("ann", "bob")
         (12, 'ann,bob')
     """
+    if isinstance(function, ListAgg):
+        return _leave_nulls_out(_join_texts(function.delimiter))
+    if function in ("rbm32", "rbm64"):
+        from streamrt.relations.bitmaps import make_union
+
+        return make_union(function, column)
     if function in ("sum", "product"):
         return _leave_nulls_out(_fit_column(_make_arithmetic(function, column), function, column))
     combine = _FUNCTIONS[function]
@@ -66,6 +76,10 @@ def is_higher(one: Any, other: Any) -> bool:
     return bool(one > other)
 
 
+def _join_texts(delimiter: str) -> Combine:
+    return lambda present, given: f"{present}{delimiter}{given}"
+
+
 _FUNCTIONS: Final[dict[str, Combine]] = {
     "min": lambda present, given: given if is_higher(present, given) else present,
     "max": lambda present, given: given if is_higher(given, present) else present,
@@ -73,7 +87,7 @@ _FUNCTIONS: Final[dict[str, Combine]] = {
     "first_value_ignore_nulls": lambda present, given: present,
     "last_value": lambda present, given: given,
     "last_value_ignore_nulls": lambda present, given: given,
-    "listagg": lambda present, given: f"{present},{given}",
+    "listagg": _join_texts(","),
     "bool_and": lambda present, given: present and given,
     "bool_or": lambda present, given: present or given,
 }

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from streamrt.errors import InvalidOperationError, SchemaMismatchError
-from streamrt.relations.column_aggregates import DEFAULT_FUNCTION, is_higher, make_aggregate
+from streamrt.relations.column_aggregates import DEFAULT_FUNCTION, Combine, is_higher, make_aggregate
 from streamrt.tables.descriptions.maintenance import Aggregate, Maintenance, SequenceGroups, Versioned
 
 if TYPE_CHECKING:
@@ -60,6 +60,7 @@ class RowMerger:
     def make_upsert(self) -> MergeRow:
         """Return the function of an upsert. It raises `SchemaMismatchError` for a row that must not be."""
         rule = self.rules.merge
+        combine = self._make_combiners(rule) if isinstance(rule, Aggregate) else {}
         if rule == "first":
             change: Callable[[Row, Mapping[str, Any]], Row | None] = lambda before, given: None  # noqa: E731
         elif isinstance(rule, Versioned):
@@ -67,7 +68,7 @@ class RowMerger:
         elif isinstance(rule, SequenceGroups):
             change = _keep_newer_groups(rule)
         elif isinstance(rule, Aggregate):
-            change = self._aggregate(rule)
+            change = _combine_columns(combine)
         else:
             change = lambda before, given: {**before, **given}  # noqa: E731
         sequences = rule.groups if isinstance(rule, SequenceGroups) else {}
@@ -83,7 +84,7 @@ class RowMerger:
                 for name, value in given.items():
                     sequence = grouped.get(name)
                     if sequence is None or given.get(sequence) is not None:
-                        after[name] = value
+                        after[name] = combine[name](None, value) if name in combine else value
             else:
                 changed = change(before, given)
                 if changed is None:
@@ -120,21 +121,12 @@ class RowMerger:
 
         return delete
 
-    def _aggregate(self, rule: Aggregate) -> Callable[[Row, Mapping[str, Any]], Row | None]:
-        combine = {
+    def _make_combiners(self, rule: Aggregate) -> dict[str, Combine]:
+        return {
             column.name: make_aggregate(rule.functions.get(column.name, DEFAULT_FUNCTION), column)
             for column in self.schema.fields
             if column.name not in self.key
         }
-
-        def change(before: Row, given: Mapping[str, Any]) -> Row | None:
-            after = dict(before)
-            for name, value in given.items():
-                if name in combine:
-                    after[name] = combine[name](before[name], value)
-            return after
-
-        return change
 
     def _make_initial_row(self) -> Row:
         """Return the row of a key of which no column is known."""
@@ -145,6 +137,17 @@ class RowMerger:
     @property
     def _required(self) -> tuple[str, ...]:
         return tuple(field.name for field in self.schema.fields if not field.nullable)
+
+
+def _combine_columns(combine: Mapping[str, Combine]) -> Callable[[Row, Mapping[str, Any]], Row | None]:
+    def change(before: Row, given: Mapping[str, Any]) -> Row | None:
+        after = dict(before)
+        for name, value in given.items():
+            if name in combine:
+                after[name] = combine[name](before[name], value)
+        return after
+
+    return change
 
 
 def _keep_newer(column: str) -> Callable[[Row, Mapping[str, Any]], Row | None]:

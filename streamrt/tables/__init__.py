@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from streamrt.tables.descriptions.connections import AWSConnection, Connection
     from streamrt.tables.descriptions.connectors import HTTPSSE, Connector, KafkaTopic, SinkTable, SourceTable, SQSQueue
     from streamrt.tables.descriptions.info import DatabaseInfo, TableInfo
-    from streamrt.tables.descriptions.maintenance import Aggregate, Maintenance, SequenceGroups, Versioned
+    from streamrt.tables.descriptions.maintenance import Aggregate, ListAgg, Maintenance, SequenceGroups, Versioned
     from streamrt.tables.descriptions.usages import ApplicationInfo, Lineage, LineageNode, Usage
     from streamrt.tables.reading.changes import ChangeListener
     from streamrt.tables.reading.detection import Detected
@@ -44,6 +44,7 @@ _HOMES = {
     "KafkaTopic": "descriptions.connectors",
     "Lineage": "descriptions.usages",
     "LineageNode": "descriptions.usages",
+    "ListAgg": "descriptions.maintenance",
     "Maintenance": "descriptions.maintenance",
     "MemoryCatalog": "catalogue.catalog_store",
     "RecordBatch": "rows.rows",
@@ -86,6 +87,7 @@ __all__ = [
     "KafkaTopic",
     "Lineage",
     "LineageNode",
+    "ListAgg",
     "Maintenance",
     "MemoryCatalog",
     "RecordBatch",

@@ -19,7 +19,7 @@ from streamrt.errors import (
     TopicConfigurationError,
 )
 from streamrt.kafka import TopicConfig
-from streamrt.tables import Aggregate, Maintenance, MemoryCatalog, SequenceGroups, Versioned
+from streamrt.tables import Aggregate, ListAgg, Maintenance, MemoryCatalog, SequenceGroups, Versioned
 from streamrt.tables.catalogue.records import read_table, table_record
 from streamrt.tables.descriptions.maintenance import describe_merge
 from streamrt.tables.descriptions.rule_texts import parse_merge, parse_ttl, show_ttl
@@ -101,7 +101,11 @@ def test_rules_are_kept(catalog: Catalog, arguments: Any, expected: Maintenance 
         ({"merge": SequenceGroups({"ok": ["n"]})}, SchemaError, r"'ok' \(BOOLEAN\) cannot say"),
         ({"merge": SequenceGroups({"at": ["must"]})}, SchemaError, "new rows without 'at' would not have it"),
         ({"merge": Aggregate()}, ConfigurationError, "needs a function for a column"),
-        ({"merge": Aggregate(n="median")}, ConfigurationError, r"Aggregate\(n=...\) must be one of sum"),
+        (
+            {"merge": Aggregate(n="median")},
+            ConfigurationError,
+            "must be ListAgg.* or one of sum",
+        ),
         (
             {"merge": Aggregate(name="sum")},
             SchemaError,
@@ -110,6 +114,13 @@ def test_rules_are_kept(catalog: Catalog, arguments: Any, expected: Maintenance 
         ({"merge": Aggregate(ok="max")}, SchemaError, "it needs a number, a text, or a date"),
         ({"merge": Aggregate(n="bool_or")}, SchemaError, "it needs BOOLEAN"),
         ({"merge": Aggregate(code="listagg")}, SchemaError, "it needs STRING, of any length"),
+        ({"merge": Aggregate(n=ListAgg(";"))}, SchemaError, "'listagg' cannot take the column 'n'"),
+        (
+            {"merge": Aggregate(name=ListAgg(5))},  # type: ignore[arg-type]
+            ArgumentTypeError,
+            r"ListAgg\(delimiter\) must be a text, got int",
+        ),
+        ({"merge": Aggregate(name="rbm32")}, SchemaError, "it needs BINARY, of any length"),
         ({"merge": Aggregate(id="max")}, SchemaError, "of the primary key"),
     ],
 )
@@ -289,6 +300,8 @@ def test_log_of_changes(catalog: Catalog) -> None:
         Versioned("at"),
         SequenceGroups({"at": ["name", "ok"], "must": ["n"]}),
         Aggregate(n="sum", name="listagg"),
+        Aggregate(name=ListAgg(', "(a)" = b; '), n="sum"),
+        Aggregate(name=ListAgg(""), code="max"),
     ],
 )
 def test_rules_as_texts(catalog: Catalog, merge: Any) -> None:
@@ -299,7 +312,12 @@ def test_rules_as_texts(catalog: Catalog, merge: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "newest", "versioned", "aggregate()", "aggregate(n)", "aggregate(n=)", "sequence_groups(at)", "last()"]
+    "text",
+    [
+        *("", "newest", "versioned", "last()", "sequence_groups(at)", "aggregate()", "aggregate(n)", "aggregate(n=)"),
+        *("aggregate(n=sum,)", "aggregate(n=sum,,m=sum)", "aggregate(n=listagg())", "aggregate(n=listagg(;))"),
+        *('aggregate(n=listagg(";)', 'aggregate(n=listagg(";") m=sum)'),
+    ],
 )
 def test_texts_that_are_no_rules(text: str) -> None:
     with pytest.raises(ConfigurationError, match="a rule must be last, first, versioned"):

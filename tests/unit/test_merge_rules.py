@@ -2,15 +2,24 @@
 
 import datetime
 import random
+import sys
 from decimal import Decimal
 from typing import Any
 
 import pytest
 
-from streamrt.errors import InvalidOperationError, SchemaMismatchError
+from streamrt.errors import ConfigurationError, InvalidOperationError, SchemaMismatchError
+from streamrt.relations.change import rows_differ
 from streamrt.relations.merge_rules import RowMerger
 from streamrt.schema import Schema
-from streamrt.tables.descriptions.maintenance import Aggregate, Maintenance, SequenceGroups, Versioned
+from streamrt.tables.descriptions.maintenance import (
+    Aggregate,
+    Function,
+    ListAgg,
+    Maintenance,
+    SequenceGroups,
+    Versioned,
+)
 
 COLUMNS = "k BIGINT, a BIGINT DEFAULT 5, b STRING, PRIMARY KEY (k)"
 NAMES = ("a", "b")
@@ -139,11 +148,13 @@ def test_groups_of_columns_have_sequences_of_their_own() -> None:
         ("STRING", "last_value_ignore_nulls", ["a", "b", None], "b"),
         ("STRING", None, ["a", "b", None], "b"),
         ("STRING", "listagg", ["a", None, "b"], "a,b"),
+        ("STRING", ListAgg("; "), ["a", None, "b"], "a; b"),
+        ("STRING", ListAgg(""), ["a", "b"], "ab"),
         ("BOOLEAN", "bool_and", [True, None, False, True], False),
         ("BOOLEAN", "bool_or", [False, None, True, False], True),
     ],
 )
-def test_columns_are_combined(dtype: str, function: str | None, values: list[Any], expected: Any) -> None:
+def test_columns_are_combined(dtype: str, function: Function | None, values: list[Any], expected: Any) -> None:
     rule = Aggregate(**({} if function is None else {"v": function}))
     row = fold(rule, f"k BIGINT, v {dtype}, PRIMARY KEY (k)")
     for value in values:
@@ -151,6 +162,49 @@ def test_columns_are_combined(dtype: str, function: str | None, values: list[Any
     assert row.values() == (expected,)
     row.upsert()
     assert row.values() == (expected,)
+
+
+@pytest.mark.rows("FL-167")
+@pytest.mark.parametrize(("function", "most"), [("rbm32", 2**32), ("rbm64", 2**64)])
+def test_bitmaps_are_united(function: str, most: int) -> None:
+    library = pytest.importorskip("pyroaring")
+    kind = library.BitMap if function == "rbm32" else library.BitMap64
+    row = fold(Aggregate(v=function), "k BIGINT, v BINARY, PRIMARY KEY (k)")
+    for seed in range(5):
+        rng, model = random.Random(seed), set[int]()
+        row.row = None
+        for _ in range(6):
+            some = rng.sample(range(most - 2**20, most), 5) + list(range(start := rng.randrange(10**6), start + 3_000))
+            model.update(some)
+            row.upsert(v=kind(some).serialize())
+            row.upsert(v=None)
+            (stored,) = row.values()
+            assert set(kind.deserialize(stored)) == model
+        # The same set is the same bytes, in whatever order it came, so that no change is written.
+        before = row.row
+        row.upsert(v=kind(some).serialize())
+        assert not rows_differ(before, row.row)
+        whole = kind(model)
+        whole.run_optimize()
+        assert stored == whole.serialize()
+
+
+@pytest.mark.parametrize("value", [b"", b"no bitmap", b"\x3a\x30\x00\x00\x01\x00\x00\x00"])
+@pytest.mark.parametrize("function", ["rbm32", "rbm64"])
+def test_what_is_not_a_bitmap_is_refused(function: str, value: bytes) -> None:
+    pytest.importorskip("pyroaring")
+    row = fold(Aggregate(v=function), "k BIGINT, v BINARY, PRIMARY KEY (k)")
+    with pytest.raises(SchemaMismatchError, match=rf"column 'v' must be a Roaring bitmap of {function[3:]} bits"):
+        row.upsert(v=value)
+    assert row.row is None
+
+
+def test_bitmaps_need_their_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pyroaring", None)
+    with pytest.raises(
+        ConfigurationError, match=r"Aggregate\(v='rbm32'\) needs the library pyroaring, the extra 'bitmaps'"
+    ):
+        fold(Aggregate(v="rbm32"), "k BIGINT, v BINARY, PRIMARY KEY (k)").upsert(v=b"")
 
 
 @pytest.mark.parametrize("function", ["first_value", "first_value_ignore_nulls"])

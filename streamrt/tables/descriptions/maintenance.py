@@ -11,6 +11,8 @@ __all__ = [
     "CHANGELOG_SUFFIX",
     "Aggregate",
     "Deletes",
+    "Function",
+    "ListAgg",
     "Maintenance",
     "Merge",
     "SequenceGroups",
@@ -37,8 +39,11 @@ AGGREGATES = (
     "listagg",
     "bool_and",
     "bool_or",
+    "rbm32",
+    "rbm64",
 )
-"""Functions of `Aggregate`. All but `last_value` pass over nulls; `listagg` joins texts by commas."""
+"""Functions of `Aggregate`. All but `last_value` pass over nulls. `listagg` joins texts by commas, and `ListAgg` by another
+delimiter; `rbm32` and `rbm64` are the union of sets of integers, as Roaring bitmaps."""
 
 CHANGELOG_SUFFIX = "$changelog"
 """What follows the name of a table in that of the log table with its changes."""
@@ -85,6 +90,25 @@ class SequenceGroups:
             object.__setattr__(self, "groups", copied)
 
 
+@dataclass(frozen=True)
+class ListAgg:
+    """A function of `Aggregate`: joins strings.
+
+    Attributes:
+        delimiter: what stands between two of them.
+
+    Example:
+        >>> Aggregate(names=ListAgg("; ")).functions
+        {'names': ListAgg(delimiter='; ')}
+    """
+
+    delimiter: str = ","
+
+
+Function = str | ListAgg
+"""A function of `Aggregate`."""
+
+
 @dataclass(frozen=True, init=False)
 class Aggregate:
     """Values of a column are combined with that of the row, by a function for each column.
@@ -92,17 +116,18 @@ class Aggregate:
     Columns without a function have the last value that is not null.
 
     Args:
-        **functions: name of a function by column, one of `AGGREGATES`, such as `total="sum"`.
+        **functions: a function by column: one of `AGGREGATES`, such as `total="sum"`, or `ListAgg(delimiter)`.
 
     Example:
         >>> Aggregate(total="sum", names="listagg").functions["total"]
         'sum'
     """
 
-    functions: Mapping[str, str]
+    functions: Mapping[str, Function]
 
-    def __init__(self, **functions: str) -> None:
-        object.__setattr__(self, "functions", dict(functions))
+    def __init__(self, **functions: Function) -> None:
+        one_form = {column: "listagg" if each == ListAgg() else each for column, each in functions.items()}
+        object.__setattr__(self, "functions", one_form)
 
 
 Merge = Literal["last", "first"] | Versioned | SequenceGroups | Aggregate
@@ -165,8 +190,16 @@ def describe_merge(merge: Merge) -> str:
         groups = (f"{sequence}: {', '.join(columns)}" for sequence, columns in merge.groups.items())
         return f"sequence_groups({'; '.join(groups)})"
     if isinstance(merge, Aggregate):
-        return f"aggregate({', '.join(f'{column}={name}' for column, name in merge.functions.items())})"
+        functions = (f"{column}={_describe_function(each)}" for column, each in merge.functions.items())
+        return f"aggregate({', '.join(functions)})"
     return merge
+
+
+def _describe_function(function: Function) -> str:
+    if isinstance(function, str):
+        return function
+    quoted = function.delimiter.replace('"', '""')
+    return f'listagg("{quoted}")'
 
 
 def make_rules_document(rules: Maintenance) -> dict[str, Any]:
@@ -182,7 +215,12 @@ def make_rules_document(rules: Maintenance) -> dict[str, Any]:
     elif isinstance(merge, SequenceGroups):
         merge = {"sequence_groups": {sequence: list(columns) for sequence, columns in merge.groups.items()}}
     elif isinstance(merge, Aggregate):
-        merge = {"aggregate": dict(merge.functions)}
+        merge = {
+            "aggregate": {
+                column: each if isinstance(each, str) else {"listagg": each.delimiter}
+                for column, each in merge.functions.items()
+            }
+        }
     return {"merge": merge, "deletes": rules.deletes, "changelog": rules.changelog, "ttl_ms": rules.ttl_ms}
 
 
@@ -209,6 +247,15 @@ def _read_merge(document: Any) -> Merge:
         return Versioned(value)
     if word == "sequence_groups" and all(isinstance(columns, list) for columns in value.values()):
         return SequenceGroups({sequence: [str(column) for column in columns] for sequence, columns in value.items()})
-    if word == "aggregate" and all(name in AGGREGATES for name in value.values()):
-        return Aggregate(**value)
+    if word == "aggregate":
+        return Aggregate(**{column: _read_function(each) for column, each in value.items()})
+    raise ValueError
+
+
+def _read_function(document: Any) -> Function:
+    if isinstance(document, str) and document in AGGREGATES:
+        return document
+    [(word, delimiter)] = document.items()
+    if word == "listagg" and isinstance(delimiter, str):
+        return ListAgg(delimiter)
     raise ValueError

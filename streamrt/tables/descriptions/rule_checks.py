@@ -13,6 +13,7 @@ from streamrt.tables.descriptions.maintenance import (
     AGGREGATES,
     Aggregate,
     Deletes,
+    ListAgg,
     Maintenance,
     Merge,
     SequenceGroups,
@@ -69,9 +70,10 @@ def check_rules(table: str, rules: Maintenance, schema: Schema) -> None:
     elif isinstance(merge, SequenceGroups):
         _check_groups(where, merge, columns, schema)
     elif isinstance(merge, Aggregate):
-        for name, function in merge.functions.items():
+        for name, chosen in merge.functions.items():
+            function = chosen if isinstance(chosen, str) else "listagg"
             column = _find_column(where, columns, schema, name)
-            if not _TESTS[function](column.dtype) or (function == "listagg" and column.length is not None):
+            if not _TESTS[function](column.dtype) or (function in _GROWING and column.length is not None):
                 raise SchemaError(
                     f"{where}: {function!r} cannot take the column {name!r} ({column.word}): it needs {_NEEDS[function]}"
                 )
@@ -112,9 +114,14 @@ def _choose_merge(merge: Any) -> Merge:
                 'Aggregate() needs a function for a column or more, such as Aggregate(total="sum")'
             )
         for column, function in merge.functions.items():
-            if function not in AGGREGATES:
+            if isinstance(function, ListAgg):
+                if not isinstance(function.delimiter, str):
+                    raise ArgumentTypeError(
+                        f"ListAgg(delimiter) must be a text, got {type(function.delimiter).__name__}"
+                    )
+            elif function not in AGGREGATES:
                 raise ConfigurationError(
-                    f"Aggregate({column}=...) must be one of {', '.join(AGGREGATES)}, got {function!r}"
+                    f"Aggregate({column}=...) must be ListAgg(delimiter) or one of {', '.join(AGGREGATES)}, got {function!r}"
                 )
     return merge
 
@@ -208,6 +215,7 @@ def _is_any(dtype: pa.DataType) -> bool:
     return True
 
 
+_GROWING = ("listagg", "rbm32", "rbm64")
 _TESTS: Mapping[str, _Test] = {
     "sum": _is_number,
     "product": _is_number,
@@ -220,6 +228,8 @@ _TESTS: Mapping[str, _Test] = {
     "first_value_ignore_nulls": _is_any,
     "last_value": _is_any,
     "last_value_ignore_nulls": _is_any,
+    "rbm32": pa.types.is_binary,
+    "rbm64": pa.types.is_binary,
 }
 _NEEDS = {
     "sum": "a number",
@@ -229,4 +239,6 @@ _NEEDS = {
     "listagg": "STRING, of any length",
     "bool_and": "BOOLEAN",
     "bool_or": "BOOLEAN",
+    "rbm32": "BINARY, of any length",
+    "rbm64": "BINARY, of any length",
 }

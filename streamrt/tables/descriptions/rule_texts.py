@@ -5,7 +5,7 @@ from datetime import timedelta
 from typing import Any
 
 from streamrt.errors import ConfigurationError
-from streamrt.tables.descriptions.maintenance import Aggregate, Merge, SequenceGroups, Versioned
+from streamrt.tables.descriptions.maintenance import Aggregate, Function, ListAgg, Merge, SequenceGroups, Versioned
 
 __all__ = ["parse_merge", "parse_switch", "parse_ttl", "show_ttl"]
 
@@ -13,6 +13,16 @@ _RULE = re.compile(r"(last|first)|(versioned|sequence_groups|aggregate)\s*\((.*)
 _FORMS = (
     "last, first, versioned(column), sequence_groups(sequence: column, ...; ...) or aggregate(column=function, ...)"
 )
+_PAIR = re.compile(
+    r"""
+    \s* ([^=,]*[^=,\s]) \s* = \s*                       # the column
+    (?: listagg \s* \( \s* "((?:[^"]|"")*)" \s* \)      # with a delimiter
+      | ([^,"()]*[^,"()\s]) )
+    \s* (?: , | $ )
+    """,
+    re.VERBOSE,
+)
+"""A column and its function in `aggregate`."""
 _TTL = re.compile(r"([1-9][0-9]{0,16})\s*(ms|s|m|h|d)")
 _UNITS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
@@ -24,8 +34,8 @@ def parse_merge(text: str) -> Merge:
         ConfigurationError: if it has another form.
 
     Example:
-        >>> parse_merge("versioned(at)"), parse_merge("aggregate(total=sum, names=listagg)").functions
-        (Versioned(column='at'), {'total': 'sum', 'names': 'listagg'})
+        >>> parse_merge("versioned(at)"), parse_merge('aggregate(total=sum, names=listagg("; "))').functions
+        (Versioned(column='at'), {'total': 'sum', 'names': ListAgg(delimiter='; ')})
     """
     found = _RULE.fullmatch(text.strip())
     if found is None:
@@ -36,8 +46,7 @@ def parse_merge(text: str) -> Merge:
     if found[2] == "versioned":
         return Versioned(inside)
     if found[2] == "aggregate":
-        functions = dict(_split_pair(text, part, "=") for part in inside.split(","))
-        return Aggregate(**functions)
+        return Aggregate(**_parse_functions(text, inside))
     groups = dict(_split_pair(text, part, ":") for part in inside.split(";"))
     return SequenceGroups({sequence: [name.strip() for name in names.split(",")] for sequence, names in groups.items()})
 
@@ -81,6 +90,20 @@ def parse_switch(what: str, text: str) -> bool:
     if text.lower() not in ("true", "false"):
         raise ConfigurationError(f"{what} must be true or false, got {text[:40]!r}")
     return text.lower() == "true"
+
+
+def _parse_functions(text: str, inside: str) -> dict[str, Function]:
+    functions: dict[str, Function] = {}
+    at = 0
+    while at < len(inside) or not functions:
+        pair = _PAIR.match(inside, at)
+        if pair is None:
+            raise _make_error(text)
+        functions[pair[1]] = pair[3] if pair[2] is None else ListAgg(pair[2].replace('""', '"'))
+        at = pair.end()
+    if inside.endswith(","):
+        raise _make_error(text)
+    return functions
 
 
 def _split_pair(text: str, part: str, sign: str) -> tuple[str, Any]:
