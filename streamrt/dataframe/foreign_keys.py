@@ -22,7 +22,7 @@ from streamrt.state.transactions.process_functions import ProcessTransaction
 from streamrt.topics import Topic
 from streamrt.topics.key_serializers import find_key_serializer
 
-__all__ = ["KeyOfOther", "exchange_topic", "join_by_foreign_key", "make_foreign_key"]
+__all__ = ["KeyOfOther", "exchange_topic", "find_equal_columns", "join_by_foreign_key", "make_foreign_key"]
 
 KeyOfOther = str | list[str] | Callable[[Any], Any]
 """What names a row of another table: a column, several, or a function of a row."""
@@ -61,6 +61,23 @@ def join_by_foreign_key(
     meeting = left.meeting((answered,))
     store = meeting.own_store(f"join_{name}", "join()", "join(..., name='...')")
     return left.merge((answered,), ResolveMatches(how, merge, foreign_key, meeting.store(store)))
+
+
+def find_equal_columns(on: KeyOfOther, key_columns: tuple[str, ...]) -> frozenset[str]:
+    """Return the columns that both rows of a join have, with the same value: those of the key that `on` names alike.
+
+    Args:
+        on: what names the row of the other table.
+        key_columns: the columns of its key.
+
+    Example:
+        >>> find_equal_columns("customer_id", ("customer_id",)), find_equal_columns(["city", "at"], ("city", "id"))
+        (frozenset({'customer_id'}), frozenset({'city'}))
+    """
+    names = (on,) if isinstance(on, str) else tuple(on) if isinstance(on, list | tuple) else ()
+    if len(names) != len(key_columns):
+        return frozenset()
+    return frozenset(one for one, other in zip(names, key_columns, strict=True) if one == other)
 
 
 def exchange_topic(branch: Branch, operation: str, like: Topic) -> Topic:

@@ -126,7 +126,7 @@ def join(
         _refuse_bounds(
             within=within, retention=retention, window=window, grace_ms=grace_ms, closing_strategy=closing_strategy
         )
-        return self._with(join_table(self._branch, right._branch, on, how, on_merge, name))
+        return self._with(join_table(self._branch, right._branch, on, how, on_merge, name, right._key_columns))
     require_name(_METHOD, name)
     require_one_of(_METHOD, "how", how, get_args(IntervalHow))
     other = require_frame(_METHOD, self, right)

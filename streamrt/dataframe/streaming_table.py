@@ -11,7 +11,7 @@ from typing_extensions import Self
 from streamrt.arguments import checked_choice
 from streamrt.connectors import BaseSink
 from streamrt.dataframe.branch import Branch, Frame
-from streamrt.dataframe.foreign_keys import KeyOfOther, join_by_foreign_key
+from streamrt.dataframe.foreign_keys import KeyOfOther, find_equal_columns, join_by_foreign_key
 from streamrt.dataframe.grouped_table import GroupedTable, regroup
 from streamrt.dataframe.grouping import Nulls, column_list
 from streamrt.dataframe.row_joins import RowParts, give_key, join_rows
@@ -190,9 +190,9 @@ class StreamingTable(Generic[F]):
             how: keys of the result: "inner" those that both tables have, "left" and "right" those of one side, "outer" all.
                 With a foreign key, "inner" or "left". With a pair, which rows have no need of a partner; and also "semi", the
                 rows of this table that have a partner, and "anti", those that have none.
-            on_merge: rule that merges two rows. "raise" fails if both have a column that is not of their key; "keep-left" and
-                "keep-right" choose one side. Or a function of left and right row; a missing row is None, and a result of None
-                means that there is no row.
+            on_merge: rule that merges two rows. "raise" fails if both have a column that is not of their key, or of the key
+                that `on` names; "keep-left" and "keep-right" choose one side. Or a function of left and right row; a missing
+                row is None, and a result of None means that there is no row.
             name: name of the store, and of the internal topics; required if the same tables are joined more than once, or if
                 `on` has a function.
             on: the foreign key: a column of this table's rows with the key of a row of the other one, a list of columns, or a
@@ -232,7 +232,8 @@ class StreamingTable(Generic[F]):
         if how == "semi" or how == "anti":
             raise ArgumentValueError(f"join(how={how!r}) needs on=(left, right), a pair of columns")
         checked_choice("join(how=...)", how, get_args(TableHow))
-        merge = merge_of("join", on_merge)
+        equal = frozenset[str]() if on is None else find_equal_columns(on, other._key_columns)
+        merge = merge_of("join", on_merge, equal)
         if on_merge == "raise" and on is None:
             shared = tuple(column for column in self._key_columns if column in other._key_columns)
             merge = MergeWithKey(merge, shared)

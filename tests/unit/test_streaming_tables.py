@@ -154,6 +154,27 @@ def test_columns_of_the_key_do_not_clash() -> None:
     assert (usage.reads, usage.writes) == (("shop.balances", "shop.customers"), ("shop.accounts",))
 
 
+def test_columns_of_a_foreign_key_with_the_name_of_the_key_do_not_clash() -> None:
+    tables = Tables()
+    tables.add("shop.orders", "id BIGINT, customer_id BIGINT, PRIMARY KEY (id)")
+    tables.add("shop.customers", "customer_id BIGINT, name STRING, PRIMARY KEY (customer_id)")
+    tables.add("shop.clicks", "customer_id BIGINT, page STRING", key=["customer_id"])
+    app = make_app(tables)
+    customers, clicks = app.table("shop.customers"), app.dataframe("shop.clicks")
+    app.table("shop.orders").join(customers, on="customer_id").to_stream().to_topic(
+        app.topic("orders", key_serializer="json")
+    )
+    clicks.join(customers).to_topic(app.topic("by-key", key_serializer="json"))
+    clicks.join(customers, on="customer_id").to_topic(app.topic("by-column", key_serializer="json"))
+    driver = TopologyTestDriver(app)
+    driver.table("shop.customers").upsert([[7, "ann"]])
+    driver.table("shop.orders").upsert([[1, 7]])
+    driver.table("shop.clicks").append([[7, "/"]])
+    assert [value for _, value in values(driver, "orders")] == [{"id": 1, "customer_id": 7, "name": "ann"}]
+    for topic in ("by-key", "by-column"):
+        assert [value for _, value in values(driver, topic)] == [{"customer_id": 7, "page": "/", "name": "ann"}]
+
+
 def test_columns_of_both_sides_clash() -> None:
     app = make_app()
     left, right = map(app.table, make_topics(app, "left", "right"))
@@ -168,7 +189,7 @@ def test_aggregates_of_a_stream() -> None:
     tables = Tables()
     tables.add("shop.totals", "customer STRING, total BIGINT, n BIGINT, PRIMARY KEY (customer)")
     app = make_app(tables)
-    orders = app.dataframe(app.topic("orders"))
+    orders = app.dataframe(app.topic("orders", key_serializer="json"))
     totals = orders.group_by("customer").agg(total=Sum("amount"), n=Count())
     totals[totals["total"] > 100].to_table("shop.totals").to_stream("both").to_topic(app.topic("changes"))
     driver = TopologyTestDriver(app)
@@ -186,7 +207,7 @@ def test_aggregates_of_a_stream() -> None:
 
 def test_the_columns_of_a_group_that_a_function_makes_have_its_name() -> None:
     app = make_app()
-    days = app.dataframe(app.topic("orders")).group_by(lambda row: row["at"][:10], name="day")
+    days = app.dataframe(app.topic("orders", key_serializer="json")).group_by(lambda row: row["at"][:10], name="day")
     days.agg(worst=Max("delay")).to_stream().to_topic(app.topic("out"))
     driver = TopologyTestDriver(app)
     driver.pipe("orders", {"at": "2026-01-01T10:00", "delay": 5})
@@ -196,7 +217,7 @@ def test_the_columns_of_a_group_that_a_function_makes_have_its_name() -> None:
 
 def test_groups_of_several_columns() -> None:
     app = make_app()
-    totals = app.dataframe(app.topic("orders")).group_by(["country", "city"]).agg(n=Count())
+    totals = app.dataframe(app.topic("orders", key_serializer="json")).group_by(["country", "city"]).agg(n=Count())
     totals.to_stream().to_topic(app.topic("out", key_serializer="json"))
     driver = TopologyTestDriver(app)
     driver.pipe("orders", {"country": "FR", "city": "Lyon"})
