@@ -35,6 +35,7 @@ class Consolidate(Operator):
     """
 
     name: ClassVar[str] = "keyed_by"
+    keeps_rows: ClassVar[bool] = True
     passes_on_last: ClassVar[bool] = True
     store: StoreSpec
     columns: tuple[str, ...]

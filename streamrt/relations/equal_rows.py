@@ -65,6 +65,7 @@ class DistinctRows(Operator):
     """
 
     name: ClassVar[str] = "distinct"
+    keeps_rows: ClassVar[bool] = True
     passes_on_last: ClassVar[bool] = True
     store: StoreSpec
 
@@ -112,6 +113,7 @@ class CombineRows(MergeOperator):
     """
 
     name: ClassVar[str] = "combine"
+    keeps_rows: ClassVar[bool] = True
     updates: ClassVar[bool] = True
     sets: RowSets
     store: StoreSpec
@@ -173,6 +175,7 @@ class NumberRows(Operator):
     """
 
     name: ClassVar[str] = "numbered"
+    keeps_rows: ClassVar[bool] = True
     regroups: ClassVar[bool] = True
     passes_on_last: ClassVar[bool] = True
     column: str

@@ -68,6 +68,7 @@ class JoinRows(MergeOperator):
     """
 
     name: ClassVar[str] = "join"
+    keeps_rows: ClassVar[bool] = True
     updates: ClassVar[bool] = True
     how: JoinHow
     merge: Merge

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamrt import Application
+from streamrt import Application, relations
 from streamrt.app import definition_of
 from streamrt.errors import StateError
 from streamrt.models import TopicPartition
@@ -25,6 +25,7 @@ from streamrt.runtime.layout_record import (
     position_key,
 )
 from streamrt.topics import TopicConfig
+from streamrt.topology import Operator
 from streamrt.windows import Count, CountTrigger, Mean, Sum
 
 JSON = st.recursive(
@@ -186,6 +187,13 @@ def test_what_is_above_rows_is_compared(
     assert warnings(versions[0], versions[0], caplog, rows=True) == []
     # Of earlier versions of StreamRT, it is not known.
     assert warnings((), versions[0], caplog, rows=True) == []
+
+
+def test_operators_on_rows_say_that_they_keep_them() -> None:
+    classes = (each for each in vars(relations).values() if isinstance(each, type) and issubclass(each, Operator))
+    silent = {each.__name__ for each in classes if each.stores is not Operator.stores and each.keeps_rows is False}
+    # They get records, and not rows: captured changes, and requests.
+    assert silent == {"ApplyChanges", "Maintain"}
 
 
 def test_a8_functions_with_state_are_not_compared() -> None:
