@@ -12,7 +12,7 @@ from streamrt.errors import ArgumentTypeError
 from streamrt.operators.functions import require_name
 from streamrt.operators.group_by import ColumnKey, ColumnsKey, NullGroup
 from streamrt.operators.ranking import Ranking, RankMethod
-from streamrt.relations import ExactDeserializer, ExactSerializer, GroupAggregate, Regroup, TopRows
+from streamrt.relations import ExactDeserializer, ExactSerializer, GroupAggregate, GroupKey, Regroup, TopRows
 from streamrt.state.transactions.timed import TimedTransaction
 from streamrt.windows.aggregation import Aggregation
 
@@ -114,7 +114,7 @@ def regroup(
         nulls: what becomes of rows whose group is null.
     """
     make_key, name = make_grouping("group_by", key, name)
-    make_key = add_null_group("group_by", make_key, nulls)
+    make_key = GroupKey(add_null_group("group_by", make_key, nulls))
     topic = branch.exact_topic(
         name, key_deserializer=ExactDeserializer(), key_serializer=ExactSerializer(), short=branch.bag
     )
@@ -123,6 +123,8 @@ def regroup(
 
 def columns_of(key: Callable[[Any], Any], group: str) -> tuple[str, ...]:
     """Return the columns of the key of a group; that of a function has the name of the grouping."""
+    if isinstance(key, GroupKey):
+        key = key.key
     if isinstance(key, NullGroup):
         key = key.key
     if isinstance(key, ColumnsKey):

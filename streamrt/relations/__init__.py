@@ -10,7 +10,7 @@ from streamrt.relations.captured import ChangeEvents, ChangeKey, ChangeReader, C
 from streamrt.relations.change import Change
 from streamrt.relations.consolidate import Consolidate
 from streamrt.relations.equal_rows import CombineRows, DistinctRows, NumberRows, RowDigest, RowSets
-from streamrt.relations.exact_keys import ExactKey, KeyNulls
+from streamrt.relations.exact_keys import ExactKey, GroupKey, KeyNulls
 from streamrt.relations.exact_values import ExactDeserializer, ExactSerializer
 from streamrt.relations.foreign_key_join import (
     ForeignHow,
@@ -58,6 +58,7 @@ __all__ = [
     "ForeignHow",
     "ForeignKey",
     "GroupAggregate",
+    "GroupKey",
     "IsEventOf",
     "JoinHow",
     "JoinRows",

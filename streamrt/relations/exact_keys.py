@@ -11,7 +11,7 @@ from streamrt.operators.functions import function_name
 from streamrt.operators.group_by import ColumnKey
 from streamrt.state.encoding import dumps_exact
 
-__all__ = ["ExactKey", "KeyNulls", "make_digest", "normalize_value"]
+__all__ = ["ExactKey", "GroupKey", "KeyNulls", "make_digest", "normalize_value"]
 
 KeyNulls = Literal["skip", "apart", "equal"]
 """What rows with a null in their key get: no key, one that equals no other row's, or one in which null equals null."""
@@ -52,6 +52,27 @@ def make_digest(row: Any) -> str:
 
 
 @dataclass(frozen=True)
+class GroupKey:
+    """Makes the key of a group, the same for values of one type that are equal: -0.0 is 0.0, and Decimal("1.50") is 1.5.
+
+    The values stay what they are otherwise, because the rows of groups have them.
+
+    Attributes:
+        key: function from a row to the key as it is.
+
+    Example:
+        >>> GroupKey(ColumnKey("a"))({"a": -0.0}), GroupKey(ColumnKey("a"))({"a": Decimal("100.00")})
+        (0.0, Decimal('100'))
+    """
+
+    key: Callable[[Any], Any]
+
+    def __call__(self, row: Any) -> Any:
+        """Return the key."""
+        return _unify(self.key(row))
+
+
+@dataclass(frozen=True)
 class ExactKey:
     """Makes a key of a row: a list of values of the row, in the form in which equal ones are equal bytes.
 
@@ -78,6 +99,20 @@ class ExactKey:
     def describe(self) -> str:
         """Return the names of the columns and functions."""
         return ", ".join(part.column if isinstance(part, ColumnKey) else function_name(part) for part in self.parts)
+
+
+def _unify(value: Any) -> Any:
+    kind = type(value)
+    if kind is str or kind is int:
+        return value
+    if kind is list:
+        return [_unify(item) for item in value]
+    if kind is float:
+        return value + 0.0
+    if kind is Decimal and value.is_finite():
+        value = value.normalize(_EXACT)
+        return value.quantize(1, context=_EXACT) if 0 < value.as_tuple().exponent < _LONGEST else value
+    return {key: _unify(item) for key, item in value.items()} if kind is dict else value
 
 
 def _normalize_float(value: float) -> int | float:

@@ -153,3 +153,41 @@ def test_what_is_no_table_is_refused() -> None:
     left.distinct()
     with pytest.raises(InvalidOperationError, match="name="):
         left.distinct()
+
+
+@pytest.mark.parametrize("partitions", [1, 3])
+def test_groups_of_a_table_are_exact(partitions: int) -> None:
+    app = make_app()
+    config = TopicConfig(partitions, 1)
+    nan, day = float("nan"), datetime.date(2024, 1, 1)
+    values: list[Any] = [
+        -0.0,
+        0.0,
+        nan,
+        nan,
+        Decimal("1.50"),
+        Decimal("1.5"),
+        None,
+        None,
+        day,
+        day,
+        b"a",
+        b"a",
+        "x",
+        [1],
+    ]
+    rows = app.dataframe(app.topic("in", config=config)).apply(lambda number: {"g": values[number], "h": number % 2})
+    groups: list[Any] = []
+    for columns in ("g", ["g", "h"]):
+        table = rows.to_rows().group_by(columns).agg(rows=Count())
+        table.to_stream("rows").apply(groups.append, metadata=False)
+    driver = TopologyTestDriver(app)
+    for number in range(len(values)):
+        driver.pipe("in", number, partition=number % partitions)
+    present = Counter(
+        (repr(row["g"]), row.get("h"), row["rows"]) for row in groups if row["_change_type"] in ("+I", "+U")
+    )
+    for group in ("0.0", "nan", "Decimal('1.5')", "None", repr(day), "b'a'"):
+        assert present[group, None, 2] == 1
+        assert present[group, 0, 1] == present[group, 1, 1] == 1
+    assert present["'x'", None, 1] == present["[1]", None, 1] == 1
