@@ -28,7 +28,8 @@ from streamrt.topology.graph import stream_id
 from tests.sim.broadcasting import COPIES, Judge, JudgeModel
 from tests.sim.broker import TOMBSTONES_KEPT_MS, Entry
 from tests.sim.calls import CAPACITY, later
-from tests.sim.deriving import MAINTAINED, MATCHES, RESULT, SUBSCRIPTIONS, catalog_of_tables, declare_derived, topics_of
+from tests.sim.deriving import MATCHES, RESULT, SUBSCRIPTIONS, catalog_of_tables, declare_derived, topics_of
+from tests.sim.maintaining import MAINTAINED
 from tests.sim.meeting import FAR, Meet, inputs_of, match
 from tests.sim.processing import KEPT_SPACES, Remind, RemindModel, twins
 from tests.sim.relating import GROUPS, declare_tables

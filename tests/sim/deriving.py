@@ -13,18 +13,24 @@ import orjson
 
 from streamrt import Application
 from streamrt.records import Headers
-from streamrt.tables import Catalog, MemoryCatalog, Versioned
+from streamrt.tables import Catalog, MemoryCatalog
 from streamrt.tables.descriptions.requests import make_request_headers
 from tests.sim.broker import Entry
+from tests.sim.maintaining import (
+    MAINTAINED,
+    REPEATABLE,
+    create_maintained,
+    make_rows,
+    read_request,
+    write_requests,
+)
 
-DERIVED = ("foreign", "foreign-left", "top", "rows", "history", "merged", "newest")
-REPAIRED = ("foreign", "foreign-left", "rows", "history", "merged", "newest")
+DERIVED = ("foreign", "foreign-left", "top", "rows", "history", *MAINTAINED)
+REPAIRED = ("foreign", "foreign-left", "rows", "history", *REPEATABLE)
 """Those that are right in the end at least once as well."""
 SUBSCRIPTIONS = "repartition__sim--in--f.subscriptions"
 MATCHES = f"repartition__sim--other--{SUBSCRIPTIONS}--f.matches"
 BY_GROUP = "repartition__sim--in--g"
-MAINTAINED = ("merged", "newest")
-"""Those that are maintained tables."""
 RESULT, RANKS = "out", 2
 
 Row = dict[str, Any]
@@ -71,46 +77,6 @@ def is_gone(value: Row) -> bool:
     return bool(value["gone"])
 
 
-def is_whole(value: Row) -> bool:
-    """Return whether a record is a request of a whole row, or to delete it; others are of one column."""
-    return bool(value["u"] % 5 in (0, 4))
-
-
-def whole_row(value: Row, key: str, timestamp: int, headers: Any) -> Row | None:
-    """Return a row, or None to delete it."""
-    return {"k": key, "n": value["u"] % 3, "m": value["u"] % 4} if value["u"] % 5 == 0 else None
-
-
-def first_column(value: Row, key: str, timestamp: int, headers: Any) -> Row:
-    """Return a row with one column."""
-    return {"k": key, "n": value["u"] % 3}
-
-
-def second_column(value: Row, key: str, timestamp: int, headers: Any) -> Row:
-    """Return a row with another column."""
-    return {"k": key, "m": value["u"] % 4}
-
-
-def versioned_row(value: Row, key: str, timestamp: int, headers: Any) -> Row:
-    """Return a row whose version may be older than that of a former one."""
-    return {"k": key, "n": value["u"] * 7 % 13, "m": value["u"] % 4}
-
-
-def write_requests(app: Application, kind: str) -> None:
-    """Send requests of several writers, or of rows with versions."""
-    records = app.dataframe(app.topic("in", key_deserializer="str"))
-    if kind == "newest":
-        records.apply(versioned_row, metadata=True).to_table("sim.newest")
-        return
-    records.filter(is_whole).apply(whole_row, metadata=True).to_table("sim.merged")
-    records.filter(lambda value: value["u"] % 5 in (1, 2)).apply(first_column, metadata=True).to_table(
-        "sim.merged", columns=["n"]
-    )
-    records.filter(lambda value: value["u"] % 5 == 3).apply(second_column, metadata=True).to_table(
-        "sim.merged", columns=["m"]
-    )
-
-
 def catalog_of_tables() -> Catalog:
     """Return a catalogue with the tables of captured changes and of requests."""
     catalog = Catalog(store=MemoryCatalog())
@@ -118,8 +84,7 @@ def catalog_of_tables() -> Catalog:
     catalog.create_table("sim.rows", "k STRING, n BIGINT, PRIMARY KEY (k)")
     versions = "k STRING, n BIGINT, __START_AT BIGINT, __END_AT BIGINT, PRIMARY KEY (k, __START_AT)"
     catalog.create_table("sim.history", versions)
-    catalog.create_table("sim.merged", "k STRING, n BIGINT, m BIGINT, PRIMARY KEY (k)", maintained=True)
-    catalog.create_table("sim.newest", "k STRING, n BIGINT, m BIGINT, PRIMARY KEY (k)", merge=Versioned("n"))
+    create_maintained(catalog)
     return catalog
 
 
@@ -207,26 +172,6 @@ def answer_rows(changes: Iterable[Row]) -> Answer:
     return {key: {"k": key, "n": change["n"]} for key, change in last.items() if not change["gone"]}
 
 
-def answer_merged(requests: Iterable[tuple[str, Row | None]]) -> Answer:
-    """Return the rows that requests make, one after the other."""
-    rows: Answer = {}
-    for key, columns in requests:
-        if columns is None:
-            rows.pop(key, None)
-        else:
-            rows[key] = {"k": key, "n": None, "m": None, **rows.get(key, {}), **columns}
-    return rows
-
-
-def answer_newest(requests: Iterable[tuple[str, Row | None]]) -> Answer:
-    """Return the rows with the highest versions; of equal ones, the last."""
-    rows: Answer = {}
-    for key, row in requests:
-        if row is not None and (key not in rows or row["n"] >= rows[key]["n"]):
-            rows[key] = row
-    return rows
-
-
 def answer_history(changes: Iterable[Row]) -> Answer:
     """Return the versions of the row of each key."""
     versions: Answer = {}
@@ -257,11 +202,6 @@ def read_value(entry: Entry) -> Any:
     return orjson.loads(entry.value or b"null")
 
 
-def read_request(entry: Entry) -> tuple[str, Row | None]:
-    """Return key and columns of a request; None for a delete."""
-    return orjson.loads(entry.key or b""), read_value(entry)
-
-
 @dataclass(frozen=True)
 class Follower:
     """How the rows of a result are found in a topic, and what they should be.
@@ -272,6 +212,7 @@ class Follower:
         key_of: returns the key of a row, given that of the record.
         answer: returns the rows, given all values of a partition of the exchange.
         read: returns the value of a record of the exchange.
+        lingering: returns further rows that may be there until they are deleted.
     """
 
     exchange: str
@@ -279,6 +220,12 @@ class Follower:
     key_of: Callable[[Any], Any]
     answer: Callable[[list[Any]], Answer]
     read: Callable[[Entry], Any] = read_value
+    lingering: Callable[[list[Any]], Answer] = lambda values: {}
+
+    def fits(self, values: list[Any], found: Answer, *, final: bool) -> bool:
+        """Return whether rows are those of the values of a partition of the exchange."""
+        rows, old = self.answer(values), {} if final else self.lingering(values)
+        return {key: row for key, row in found.items() if old.get(key) != row} == rows
 
 
 def follower_of(kind: str) -> Follower:
@@ -287,8 +234,14 @@ def follower_of(kind: str) -> Follower:
     if kind == "top":
         return Follower(exchange, RESULT, tuple, lambda values: answer_top(_fold_changes(values)))
     if kind in MAINTAINED:
-        answer = answer_merged if kind == "merged" else answer_newest
-        return Follower(exchange, f"sim.{kind}", str, answer, read_request)
+        return Follower(
+            exchange,
+            f"sim.{kind}",
+            str,
+            lambda requests: make_rows(kind, requests)[0],
+            read_request,
+            lambda requests: make_rows(kind, requests)[1],
+        )
     if kind == "rows":
         return Follower(exchange, "sim.rows", str, answer_rows)
     return Follower(exchange, "sim.history", tuple, answer_history)

@@ -17,7 +17,6 @@ from streamrt.topology import TaskId
 from tests.sim.broker import Entry
 from tests.sim.checks import Checks
 from tests.sim.deriving import (
-    MAINTAINED,
     RESULT,
     Answer,
     Follower,
@@ -29,6 +28,7 @@ from tests.sim.deriving import (
     row_of,
 )
 from tests.sim.driver import Wrong
+from tests.sim.maintaining import MAINTAINED
 from tests.sim.stores import Machine
 
 if TYPE_CHECKING:
@@ -84,7 +84,9 @@ class DerivedChecks(Checks):
         for at, own in values.items():
             found = {key: row for key, row in present.items() if self._home(follower, key) == at.partition}
             begin = len(own) if final else self._reached.get(at, 0)
-            place = next((n for n in range(begin, len(own) + 1) if follower.answer(own[:n]) == found), None)
+            # In the end, nothing is left that is to be deleted.
+            ends = range(begin, len(own) + 1)
+            place = next((n for n in ends if follower.fits(own[:n], found, final=final)), None)
             if place is None:
                 raise Wrong(f"{follower.result} has of {at} {found}, and all {len(own)} make {follower.answer(own)}")
             self._reached[at] = place

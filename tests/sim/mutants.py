@@ -45,7 +45,7 @@ from tests.sim.process_mutants import EXPANDED, PROCESS_MUTANTS, PROCESSING
 from tests.sim.recreated_mutants import RECREATED, RECREATED_MUTANTS
 from tests.sim.recreating import RecreatedSimulation, ResidentRecreatedSimulation
 from tests.sim.relating import KINDS as HOWS
-from tests.sim.relating_mutants import MERGE_MUTANTS, MERGING, TABLE_MUTANTS, TABLES
+from tests.sim.relating_mutants import MERGE_MUTANTS, MERGED_BY, MERGING, TABLE_MUTANTS, TABLES
 from tests.sim.resident import ResidentSimulation
 from tests.sim.simulation import Simulation, Violation, replaced
 from tests.sim.snapshot_mutants import SNAPSHOT_MUTANTS, SNAPSHOTS, snapshot_world
@@ -629,7 +629,7 @@ def simulation_of(name: str, seed: int) -> Simulation:
         setup = Setup(transactional, True, False, False, relating=HOWS[seed % len(HOWS)])
         return kind(seed, setup, mutant=mistake)
     if MERGING in name.partition(",")[0]:
-        maintained = "newest" if name.endswith("version is ignored") else "merged"
+        maintained = MERGED_BY[name.rpartition(", ")[2]]
         return kind(seed, Setup(transactional, True, False, False, deriving=maintained), mutant=mistake)
     if JOINING in name:
         setup = Setup(transactional, True, False, False, joining=KINDS[seed % len(KINDS)])

@@ -20,6 +20,7 @@ MERGING = "merging"
 _REAL_MATERIALIZE = Materialize.build
 _REAL_JOIN = TableJoin.build_inputs
 _REAL_STORE_ROW = maintain_module._store_row
+_REAL_EXPIRE = maintain_module._ExpiringRows._expire_row
 
 
 class _Certain:
@@ -94,6 +95,36 @@ def _keep_deleted_rows(state: Any, row: Any, timestamp: int) -> None:
         _REAL_STORE_ROW(state, row, timestamp)
 
 
+def _keep_replaced_values(function: Any, column: Any) -> Any:
+    """Let the last value of a column count, and not their sum."""
+    return lambda present, given: given
+
+
+def _expire_in_the_topic_alone(self: Any, state: Any, prefix: bytes, now: int) -> int | None:
+    """Delete rows that are too old, and keep them for later requests."""
+    undeletable: Any = _Undeletable(state)
+    return _REAL_EXPIRE(self, undeletable, prefix, now)
+
+
+def _set_no_further_timer(self: Any, prefix: bytes, now: int) -> None:
+    """Forget a row that was written again since its timer was set."""
+    transaction = self._transaction
+    self._expire_row(transaction.state_at(prefix, now), prefix, now)
+
+
+class _Undeletable:
+    """The state of a key that cannot be deleted."""
+
+    def __init__(self, state: Any) -> None:
+        self._state = state
+
+    def delete(self, name: str) -> None:
+        """Delete nothing."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._state, name)
+
+
 def _always(one: Any, other: Any) -> bool:
     return True
 
@@ -121,17 +152,26 @@ TABLE_MUTANTS: dict[str, tuple[str, bool, tuple[Patch, ...]]] = {
     )
 }
 
+_Rows = maintain_module._ExpiringRows
+_MERGE_MISTAKES: tuple[tuple[str, str, tuple[bool, ...], Any, str, Callable[..., Any]], ...] = (
+    ("unchanged rows are written", "merged", (True,), maintain_module, "rows_differ", _always),
+    ("a deleted row comes back", "merged", (True, False), maintain_module, "_store_row", _keep_deleted_rows),
+    ("the version is ignored", "newest", (True,), rules_module, "is_higher", _never),
+    ("sequences are ignored", "grouped", (True, False), rules_module, "is_higher", _never),
+    ("values are not added", "summed", (True,), rules_module, "make_aggregate", _keep_replaced_values),
+    ("expired rows are merged", "expiring", (True,), _Rows, "_expire_row", _expire_in_the_topic_alone),
+    ("rows have one timer", "expiring", (True,), _Rows, "_handle_timer", _set_no_further_timer),
+)
+MERGED_BY = {what: table for what, table, *_ in _MERGE_MISTAKES}
+"""The maintained table by which a mistake is found."""
+
 MERGE_MUTANTS: dict[str, tuple[str, bool, tuple[Patch, ...]]] = {
     f"{prefix}{MERGING}, {'' if transactional else 'at least once, '}{what}": (
         "",
         transactional,
         ((where, name, mistake),),
     )
-    for what, guarantees, where, name, mistake in (
-        ("unchanged rows are written", (True,), maintain_module, "rows_differ", _always),
-        ("a deleted row comes back", (True, False), maintain_module, "_store_row", _keep_deleted_rows),
-        ("the version is ignored", (True,), rules_module, "is_higher", _never),
-    )
+    for what, _, guarantees, where, name, mistake in _MERGE_MISTAKES
     for transactional in guarantees
     for prefix in ("", "resident ")
 }

@@ -102,6 +102,8 @@ FOUND_WITH = {
     "resident joining, nobody is waited for": 3,
     "resident joining, at least once, nobody is waited for": 11,
     "resident joining, at least once, merges do not read to the ends": 4,
+    "merging, rows have one timer": 37,
+    "resident merging, rows have one timer": 30,
     "recreated, committed offsets name no topic": 8,
     "recreated, state of any topic is taken": 10,
     "recreated, at least once, committed offsets name no topic": 18,
