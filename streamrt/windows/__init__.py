@@ -37,6 +37,7 @@ from streamrt.windows.evictors import (
 from streamrt.windows.functions import (
     ProcessWindowFunction,
 )
+from streamrt.windows.lists import CollectList
 from streamrt.windows.pane_contexts import (
     EvictorContext,
     MergeContext,
@@ -45,6 +46,7 @@ from streamrt.windows.pane_contexts import (
 )
 from streamrt.windows.sketches import ApproxCountDistinct
 from streamrt.windows.statistics import StandardDeviation, Variance
+from streamrt.windows.totals import Total
 from streamrt.windows.triggers import (
     ContinuousEventTimeTrigger,
     ContinuousProcessingTimeTrigger,
@@ -68,6 +70,7 @@ __all__ = [
     "BoolAnd",
     "BoolOr",
     "Collect",
+    "CollectList",
     "CollectSet",
     "Collector",
     "ContinuousEventTimeTrigger",
@@ -105,6 +108,7 @@ __all__ = [
     "StandardDeviation",
     "Sum",
     "TimeEvictor",
+    "Total",
     "Trigger",
     "TriggerContext",
     "TriggerResult",

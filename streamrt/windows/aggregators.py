@@ -12,7 +12,7 @@ from streamrt.errors import ArgumentTypeError, InvalidOperationError
 from streamrt.operators.functions import require_callable
 from streamrt.windows.decimals import EXACT, QUOTIENTS
 from streamrt.windows.fold import Fold, Packing, unbox
-from streamrt.windows.inputs import Condition, Missing, Pick, Where, checked_where, extractor_of, name_condition
+from streamrt.windows.inputs import Condition, Missing, NaN, Pick, Where, checked_where, extractor_of, name_condition
 
 __all__ = [
     "Aggregator",
@@ -314,7 +314,33 @@ class _Extreme(_BuiltIn):
     _better: Any
     _best: Any
 
+    def __init__(
+        self,
+        column: str | None = None,
+        missing: Missing = "raise",
+        *,
+        nan: NaN = "ignore",
+        where: Where | None = None,
+    ) -> None:
+        super().__init__(column, missing, where=where)
+        self.nan = checked_choice(f"{type(self).__name__}(nan=...)", nan, get_args(NaN))
+
     def _make_fold(self) -> Fold:
+        return self._fold_with_nan() if self.nan == "highest" else self._fold_without_nan()
+
+    def _fold_with_nan(self) -> Fold:
+        better = compare_with_nan(self._better)
+
+        def step(state: Any, value: Any, timestamp: int, packing: Packing) -> Any:
+            if value is None:
+                return state
+            if state is None or better(value, packing.unpack(state)):
+                return _make_cell(value, packing)
+            return state
+
+        return Fold(_start_empty, step, _unpack_state, lambda a, b, packing: step(a, packing.unpack(b), 0, packing))
+
+    def _fold_without_nan(self) -> Fold:
         better, best = self._better, self._best
 
         def step(state: Any, value: Any, timestamp: int, packing: Packing) -> Any:
@@ -337,14 +363,20 @@ class _Extreme(_BuiltIn):
 
 
 class Min(_Extreme):
-    """The lowest of the values that are neither None nor NaN, unchanged; the earlier one at ties, None without values."""
+    """The lowest of the values that are neither None nor NaN, unchanged; the earlier one at ties, None without values.
+
+    With `nan="highest"`, NaN is a value above all other numbers, as in Spark and PostgreSQL.
+    """
 
     _better = lt
     _best = min
 
 
 class Max(_Extreme):
-    """The highest of the values that are neither None nor NaN, unchanged; the earlier one at ties, None without values."""
+    """The highest of the values that are neither None nor NaN, unchanged; the earlier one at ties, None without values.
+
+    With `nan="highest"`, NaN is a value above all other numbers, as in Spark and PostgreSQL.
+    """
 
     _better = gt
     _best = max
@@ -537,6 +569,18 @@ def _return_value(value: Any) -> Any:
 
 
 _PLAIN: Final = _Plain(_return_value, _return_value, int)
+
+
+def compare_with_nan(better: Callable[[Any, Any], bool]) -> Callable[[Any, Any], bool]:
+    """Return a comparison, `lt` or `gt`, for which NaN is above all other numbers."""
+    above = better is gt
+
+    def compare(a: Any, b: Any) -> bool:
+        if a != a or b != b:
+            return bool((a != a and b == b) if above else (b != b and a == a))
+        return better(a, b)
+
+    return compare
 
 
 def pick_of(item: _Aggregation, *, boxed: bool = False) -> Pick:

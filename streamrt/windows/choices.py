@@ -1,12 +1,13 @@
 """Aggregators that choose: whether all or any values are true, any value, and the value next to the lowest or highest one."""
 
 from operator import gt, lt
-from typing import Any
+from typing import Any, get_args
 
+from streamrt.arguments import checked_choice
 from streamrt.errors import ArgumentTypeError
-from streamrt.windows.aggregators import First, _BuiltIn
+from streamrt.windows.aggregators import First, _BuiltIn, compare_with_nan
 from streamrt.windows.fold import Fold, Packing
-from streamrt.windows.inputs import Missing, Where
+from streamrt.windows.inputs import Missing, NaN, Where
 
 __all__ = ["AnyValue", "BoolAnd", "BoolOr", "MaxBy", "MinBy"]
 
@@ -80,9 +81,16 @@ class _By(_BuiltIn):
     _better: Any
 
     def __init__(
-        self, column: str | None = None, by: str = "", missing: Missing = "raise", *, where: Where | None = None
+        self,
+        column: str | None = None,
+        by: str = "",
+        missing: Missing = "raise",
+        *,
+        nan: NaN = "ignore",
+        where: Where | None = None,
     ) -> None:
         super().__init__(column, missing, where=where)
+        self.nan = checked_choice(f"{type(self).__name__}(nan=...)", nan, get_args(NaN))
         if not isinstance(by, str) or not by:
             name = type(self).__name__
             raise ArgumentTypeError(
@@ -99,10 +107,12 @@ class _By(_BuiltIn):
         return f"{type(self).__name__}({column}by={self.by!r})"
 
     def _make_fold(self) -> Fold:
-        better = self._better
+        better, counts = self._better, counts_by
+        if self.nan == "highest":
+            better, counts = compare_with_nan(better), counts_by_any
 
         def step(state: Any, value: Any, timestamp: int, packing: Packing) -> Any:
-            if not counts_by(value):
+            if not counts(value):
                 return state
             if state is None or better(value[1], packing.unpack(state[1])):
                 return [packing.pack(value[0]), packing.pack(value[1])]
@@ -128,6 +138,7 @@ class MinBy(_By):
         column: name of the column of the result; None for the whole value.
         by: name of the column whose lowest value decides.
         missing: what becomes of a value without one of the columns: "raise", or "ignore" it like None.
+        nan: "ignore", or "highest": whether NaN in the other column is above all other numbers.
         where: condition of the values that count.
 
     Example:
@@ -152,6 +163,11 @@ class MaxBy(_By):
     """
 
     _better = gt
+
+
+def counts_by_any(value: Any) -> bool:
+    """Return whether an input of two columns counts: its second one is not None."""
+    return value is not None and value[1] is not None
 
 
 def counts_by(value: Any) -> bool:

@@ -12,12 +12,15 @@ from typing import Any, Final, Literal
 from streamrt.errors import ArgumentTypeError, ArgumentValueError, ColumnTypeError, MissingColumnError
 from streamrt.operators.expression import Expression, Input, without_columns
 
-__all__ = ["Condition", "Missing", "Pick", "Where", "checked_where", "extractor_of", "name_condition"]
+__all__ = ["Condition", "Missing", "NaN", "Pick", "Where", "checked_where", "extractor_of", "name_condition"]
 
 _LONGEST_NAME: Final = 60
 
 Missing = Literal["raise", "ignore"]
 """How an aggregation treats a value without its column."""
+
+NaN = Literal["ignore", "highest"]
+"""What NaN is to aggregations that choose: not a value, or one above all other numbers."""
 
 Condition = Callable[[Any], Any] | Expression
 """Decides about a record's value whether it counts."""

@@ -24,16 +24,18 @@ from streamrt.windows.aggregators import (
     Min,
     Reduce,
     Sum,
+    compare_with_nan,
     fold_of,
     is_built_in,
     pick_of,
 )
-from streamrt.windows.choices import AnyValue, MaxBy, MinBy, counts_by
+from streamrt.windows.choices import AnyValue, MaxBy, MinBy, counts_by, counts_by_any
 from streamrt.windows.distinct import CollectSet, CountDistinct
 from streamrt.windows.fold import Fold, Packing, unbox
 from streamrt.windows.inputs import Pick
 from streamrt.windows.sketches import ApproxCountDistinct
 from streamrt.windows.sums import EMPTY_SUM, add_number, divide_sum, finish_sum
+from streamrt.windows.totals import MappedResult, Total, map_result
 
 __all__ = ["collecting_fold_of", "retracting_fold_of"]
 
@@ -50,6 +52,11 @@ def retracting_fold_of(name: str, aggregator: Aggregator) -> tuple[Fold, Pick]:
     Raises:
         InvalidOperationError: if the aggregator cannot take values back.
     """
+    if isinstance(aggregator, MappedResult) and is_built_in(aggregator):
+        fold, pick = retracting_fold_of(name, aggregator.aggregator)
+        return map_result(fold, aggregator.function), pick
+    if getattr(aggregator, "nan", None) == "highest" and is_built_in(aggregator):
+        return _FOLDS_WITH_NAN[type(aggregator)](), pick_of(aggregator)
     if is_built_in(aggregator):
         make = next((_FOLDS[kind] for kind in type(aggregator).__mro__ if kind in _FOLDS), None)
         if make is not None:
@@ -93,6 +100,12 @@ def _make_sum() -> Fold:
     return Fold(initial, step, finish_sum, retract=retract)
 
 
+def _make_total() -> Fold:
+    return _make_mean()._replace(
+        result=lambda state, packing: finish_sum(state[0], packing) if state[1] else None,
+    )
+
+
 def _make_mean() -> Fold:
     def initial(packing: Packing) -> Any:
         return [list(EMPTY_SUM), 0]
@@ -127,7 +140,7 @@ def _make_extreme(
         ordered: returns what orders inputs, and is equal for equal ones.
         chosen: returns what of an input is the result.
     """
-    better = gt if last else lt
+    better = compare_with_nan(gt if last else lt)
 
     def step(state: Any, value: Any, timestamp: int, packing: Packing) -> Any:
         if not counts(value):
@@ -251,6 +264,10 @@ def _chosen(value: Any) -> Any:
     return value[0]
 
 
+def _is_not_none(value: Any) -> bool:
+    return value is not None
+
+
 def _is_value(value: Any) -> bool:
     return value is not None and value == value
 
@@ -266,4 +283,11 @@ _FOLDS: Final[dict[type, Callable[[], Fold]]] = {
     MaxBy: lambda: _make_extreme(True, counts_by, _by, _by_first, _chosen),
     CollectSet: _make_set,
     CountDistinct: _make_distinct,
+    Total: _make_total,
+}
+_FOLDS_WITH_NAN: Final[dict[type, Callable[[], Fold]]] = {
+    Min: lambda: _make_extreme(False, _is_not_none),
+    Max: lambda: _make_extreme(True, _is_not_none),
+    MinBy: lambda: _make_extreme(False, counts_by_any, _by, _by_first, _chosen),
+    MaxBy: lambda: _make_extreme(True, counts_by_any, _by, _by_first, _chosen),
 }

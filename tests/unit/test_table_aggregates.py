@@ -25,6 +25,7 @@ from streamrt.windows import (
     BoolAnd,
     BoolOr,
     Collect,
+    CollectList,
     Collector,
     CollectSet,
     Count,
@@ -41,6 +42,7 @@ from streamrt.windows import (
     Reduce,
     StandardDeviation,
     Sum,
+    Total,
     Variance,
     retraction,
     sums,
@@ -149,6 +151,17 @@ AGGREGATES: dict[str, tuple[Any, Callable[[list[Row]], Any]]] = {
     ),
     "best": (MaxBy("text", by="n"), lambda rows: max(rows, key=lambda row: row["n"])["text"]),
     "worst": (MinBy("day", by="decimal"), lambda rows: min(rows, key=lambda row: row["n"])["day"]),
+    "list": (CollectList("text"), lambda rows: sorted(known(rows, "text"))),
+    "total_text": (Total("null"), lambda rows: None),
+    "sum": (Total("n"), lambda rows: sum(row["n"] for row in rows)),
+    "highest_nan": (
+        Max("special", nan="highest"),
+        lambda rows: max((row["special"] for row in rows), key=lambda value: (math.isnan(value), value)),
+    ),
+    "best_nan": (
+        MaxBy("special", by="special", nan="highest"),
+        lambda rows: max((row["special"] for row in rows), key=lambda value: (math.isnan(value), value)),
+    ),
     "numbers": (Collect("n"), lambda rows: sorted(row["n"] for row in rows)),
     "median": (Median("day"), lambda rows: sorted(known(rows, "day"))[len(rows) // 2]),
     "bools": (

@@ -1,0 +1,566 @@
+"""`bind_aggregate`: aggregates of SQL, on the aggregators of windows and tables."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import pyarrow as pa
+from pyarrow import types
+from sqlglot import exp
+
+from streamrt.errors import InvalidOperationError
+from streamrt.sql.expressions.calls import Call, FunctionCall
+from streamrt.sql.expressions.casts import cast_to
+from streamrt.sql.expressions.coercion import (
+    BIGINT,
+    BOOLEAN,
+    DOUBLE,
+    FLOAT,
+    NULL,
+    STRING,
+    bound_decimal,
+    describe_type,
+    is_binary,
+    is_integral,
+    is_numeric,
+)
+from streamrt.sql.expressions.failures import make_analysis_error, make_refusal
+from streamrt.sql.expressions.functions.refused import reason_of
+from streamrt.sql.expressions.logic import Case
+from streamrt.sql.expressions.nodes import Constant, fold_constants
+from streamrt.sql.expressions.operators import require_boolean
+from streamrt.sql.expressions.results import (
+    AsFloat,
+    AsMean,
+    Chain,
+    FitBigint,
+    FitDecimal,
+    JoinTexts,
+    Percentile,
+    SumOfList,
+)
+from streamrt.sql.expressions.scalars import bind_scalar
+from streamrt.sql.expressions.typed import Scope, TypedExpression
+from streamrt.sql.expressions.user_functions import FunctionRegistry, UserFunction
+from streamrt.windows import (
+    Aggregator,
+    AnyValue,
+    ApproxCountDistinct,
+    BoolAnd,
+    BoolOr,
+    CollectList,
+    CollectSet,
+    Count,
+    CountDistinct,
+    Max,
+    MaxBy,
+    Mean,
+    Min,
+    MinBy,
+    StandardDeviation,
+    Total,
+    Variance,
+)
+from streamrt.windows.retraction import retracting_fold_of
+from streamrt.windows.totals import MappedResult
+
+__all__ = ["AGGREGATES", "AggregateCall", "bind_aggregate", "is_aggregate"]
+
+Make = Callable[..., Aggregator]
+
+
+@dataclass(frozen=True)
+class AggregateCall:
+    """An aggregate, ready to be computed over columns.
+
+    Attributes:
+        name: its name in SQL.
+        arguments: what is aggregated: columns of its values are given to `make`, in this order. FILTER and DISTINCT are in
+            them, or in what `make` makes.
+        dtype: type of the result.
+        nullable: whether the result may be NULL.
+        distinct: whether equal values count once.
+        text: the call, in words of SQL.
+        options: what else decides about the result, such as the rank of a percentile.
+    """
+
+    name: str
+    arguments: tuple[TypedExpression, ...]
+    dtype: pa.DataType
+    nullable: bool
+    distinct: bool
+    text: str
+    _make: Make = field(compare=False, repr=False)
+    options: tuple[Any, ...] = ()
+
+    def make(self, columns: Sequence[str]) -> Aggregator:
+        """Return the aggregator of columns that have the values of the arguments.
+
+        Args:
+            columns: their names, one for each argument.
+        """
+        return self._make(*columns)
+
+    @property
+    def retractable(self) -> bool:
+        """Whether values may be taken back, as over tables whose rows change."""
+        try:
+            retracting_fold_of(self.name, self.make([f"_{number}" for number in range(len(self.arguments))]))
+        except InvalidOperationError:
+            return False
+        return True
+
+    def __str__(self) -> str:
+        return self.text
+
+
+def is_aggregate(node: exp.Expr, functions: FunctionRegistry | None = None) -> bool:
+    """Return whether a node is the call of an aggregate, with its FILTER or WITHIN GROUP if it has one.
+
+    Aggregates with OVER, and functions of windows such as ROW_NUMBER, are not.
+    """
+    if isinstance(node, exp.Filter | exp.WithinGroup):
+        return is_aggregate(node.this, functions)
+    if isinstance(node.parent, exp.Window) and node.arg_key == "this":
+        return False
+    name = _name_of(node)
+    if name is None:
+        return False
+    if name in AGGREGATES or name in _REFUSED:
+        return True
+    user = None if functions is None else functions.find(name)
+    return user is not None and user.kind == "aggregate"
+
+
+def bind_aggregate(node: exp.Expr, scope: Scope, functions: FunctionRegistry | None = None) -> AggregateCall:
+    """Return an aggregate: a call such as `sum(DISTINCT x) FILTER (WHERE y > 0)`.
+
+    Args:
+        node: the call, for which `is_aggregate` is true.
+        scope: what names in its arguments mean.
+        functions: those of users.
+
+    Raises:
+        SQLAnalysisError: if arguments do not fit.
+        SQLNotSupportedError: if the aggregate is refused.
+    """
+    return _AggregateBinder(node, scope, functions or FunctionRegistry()).bind()
+
+
+def _name_of(node: exp.Expr) -> str | None:
+    if isinstance(node, exp.Anonymous):
+        return str(node.this).lower()
+    return _NAMES.get(type(node))
+
+
+class _AggregateBinder:
+    """Binds one call."""
+
+    def __init__(self, node: exp.Expr, scope: Scope, functions: FunctionRegistry) -> None:
+        self._whole = node
+        self._scope = scope
+        self._functions = functions
+        self._where: TypedExpression | None = None
+        self._order: exp.Order | None = None
+        while isinstance(node, exp.Filter | exp.WithinGroup):
+            if isinstance(node, exp.Filter):
+                condition = node.expression.this
+                self._where = require_boolean(self._bind(condition), condition, "FILTER")
+            else:
+                self._order = node.expression
+            node = node.this
+        self._node = node
+        self._name = _name_of(node) or ""
+
+    def bind(self) -> AggregateCall:
+        if self._name in _REFUSED:
+            raise make_refusal(_REFUSED[self._name], self._node)
+        user = self._functions.find(self._name)
+        if user is not None:
+            return self._bind_user_function(user)
+        define = AGGREGATES.get(self._name)
+        if define is None:
+            raise make_refusal(reason_of(self._name) or f"{self._name}() is not supported as an aggregate", self._node)
+        nodes, distinct = self._read_arguments()
+        if self._order is not None and self._name not in ("listagg", "percentile_cont"):
+            raise make_refusal(f"WITHIN GROUP has no meaning for {self._name}()", self._whole)
+        arguments = tuple(self._bind(node) for node in nodes)
+        call = Call(self._name, self._node, arguments, tuple(nodes))
+        least, most = define.counts
+        if not least <= len(nodes) <= most:
+            raise make_analysis_error(
+                f"the aggregate is called as {define.usage}, and {len(nodes)} arguments are given", self._node
+            )
+        parts = define.bind(call, distinct)
+        made = tuple(self._filter(part) for part in parts.arguments)
+        if not made and self._where is not None:
+            made = (Case(((self._where, Constant(True, BOOLEAN)),), Constant(None, BOOLEAN), BOOLEAN),)
+        return AggregateCall(
+            self._name,
+            made,
+            parts.dtype,
+            parts.nullable,
+            distinct,
+            self._text(arguments, distinct),
+            parts.make,
+            parts.options,
+        )
+
+    def _bind(self, node: exp.Expr) -> TypedExpression:
+        return bind_scalar(node, self._scope, self._functions)
+
+    def _read_arguments(self) -> tuple[list[exp.Expr], bool]:
+        node = self._node
+        nodes: list[exp.Expr] = []
+        distinct = False
+        for name in node.arg_types:
+            value = node.args.get(name)
+            for each in value if isinstance(value, list) else [value]:
+                if isinstance(each, exp.Distinct):
+                    distinct = True
+                    nodes += each.expressions
+                elif isinstance(each, exp.Order):
+                    self._order = each
+                    nodes.append(each.this)
+                elif isinstance(each, exp.Expr) and not isinstance(each, exp.Star):
+                    nodes.append(each)
+        if self._name == "listagg":
+            nodes = self._read_listagg(nodes)
+        return nodes, distinct
+
+    def _read_listagg(self, nodes: list[exp.Expr]) -> list[exp.Expr]:
+        """Check the order of a list: it may be that of its values."""
+        if self._order is None:
+            return nodes
+        ordered = self._order.expressions
+        if len(ordered) != 1 or ordered[0].args.get("desc") or ordered[0].this != nodes[0]:
+            raise make_refusal(
+                "listagg() is ordered by its own values, ascending; collect_list and a query order otherwise",
+                self._order,
+            )
+        return nodes
+
+    def _filter(self, argument: TypedExpression) -> TypedExpression:
+        if self._where is None:
+            return argument
+        return Case(((self._where, argument),), Constant(None, argument.dtype), argument.dtype)
+
+    def _text(self, arguments: Sequence[TypedExpression], distinct: bool) -> str:
+        shown = ", ".join(map(str, arguments)) or "*"
+        filtered = "" if self._where is None else f" FILTER (WHERE {self._where})"
+        return f"{self._name}({'DISTINCT ' if distinct else ''}{shown}){filtered}"
+
+    def _bind_user_function(self, user: UserFunction) -> AggregateCall:
+        if user.kind != "aggregate":
+            raise make_analysis_error(f"{user.name} is a function of kind {user.kind}, not an aggregate", self._node)
+        nodes = list(self._node.expressions)
+        arguments = tuple(self._bind(node) for node in nodes)
+        cast = user.cast_arguments(Call(user.name, self._node, arguments, tuple(nodes)))
+        if self._where is None:
+            return AggregateCall(
+                user.name, cast, user.returns, True, False, self._text(arguments, False), user.function
+            )
+        raise make_refusal(
+            f"FILTER of the aggregate {user.name} is not supported: write CASE WHEN condition THEN a END as its argument",
+            self._whole,
+        )
+
+
+@dataclass(frozen=True)
+class _Parts:
+    arguments: tuple[TypedExpression, ...]
+    dtype: pa.DataType
+    make: Make
+    nullable: bool = True
+    options: tuple[Any, ...] = ()
+
+
+@dataclass(frozen=True)
+class Aggregate:
+    """An aggregate of SQL.
+
+    Attributes:
+        usage: how it is called.
+        result: words for the type of its result.
+        summary: what it gives.
+        bind: returns its parts.
+        counts: lowest and highest number of arguments.
+    """
+
+    usage: str
+    result: str
+    summary: str
+    bind: Callable[[Call, bool], _Parts]
+    counts: tuple[int, int] = (1, 1)
+
+
+def _bind_count(call: Call, distinct: bool) -> _Parts:
+    if not call.arguments or all(isinstance(each, Constant) and each.value is not None for each in call.arguments):
+        return _Parts((), BIGINT, Count, nullable=False)
+    argument = call.arguments[0]
+    if len(call.arguments) > 1:
+        # Rows with NULL do not count.
+        dtype = pa.list_(pa.field("item", STRING))
+        argument = FunctionCall("row", _make_list, call.arguments, dtype)
+    return _Parts((argument,), BIGINT, CountDistinct if distinct else Count, nullable=False)
+
+
+def _make_list(*values: Any) -> list[Any]:
+    return list(values)
+
+
+def _number(call: Call) -> TypedExpression:
+    argument = call.arguments[0]
+    if argument.dtype in (STRING, NULL):
+        return cast_to(argument, DOUBLE)
+    if not is_numeric(argument.dtype):
+        raise call.misfit(0, "a number")
+    return argument
+
+
+def _bind_sum(call: Call, distinct: bool) -> _Parts:
+    argument = _number(call)
+    dtype: pa.DataType = argument.dtype
+    if is_integral(dtype):
+        result, fit = BIGINT, FitBigint(call.name)
+    elif types.is_decimal128(dtype):
+        result = bound_decimal(min(dtype.precision + 10, 38), dtype.scale)
+        fit = FitDecimal(call.name, result.precision, result.scale)  # type: ignore[assignment]  # another one
+    else:
+        result, fit = DOUBLE, AsFloat()  # type: ignore[assignment]  # another one
+    return _Parts((argument,), result, _total(SumOfList(), Total, fit, distinct))
+
+
+def _bind_avg(call: Call, distinct: bool) -> _Parts:
+    argument = _number(call)
+    dtype: pa.DataType = argument.dtype
+    if types.is_decimal128(dtype):
+        result = bound_decimal(min(dtype.precision + 4, 38), min(dtype.scale + 4, 38))
+        return _Parts(
+            (argument,), result, _total(AsMean(), Mean, FitDecimal(call.name, result.precision, result.scale), distinct)
+        )
+    return _Parts((argument,), DOUBLE, _total(AsMean(), Mean, AsFloat(), distinct))
+
+
+def _total(of_list: Any, kind: Callable[[str], Aggregator], fit: Any, distinct: bool) -> Make:
+    if distinct:
+        return lambda column: MappedResult(CollectSet(column), Chain(of_list, fit))
+    return lambda column: MappedResult(kind(column), fit)
+
+
+def _bind_extreme(kind: type[Min] | type[Max]) -> Callable[[Call, bool], _Parts]:
+    def bind(call: Call, distinct: bool) -> _Parts:
+        argument = call.arguments[0]
+        if types.is_nested(argument.dtype):
+            raise make_refusal(
+                f"{call.name}() of {describe_type(argument.dtype)} is not supported; compare a field, or use {call.name}_by",
+                call.node,
+            )
+        if argument.dtype in (FLOAT, DOUBLE):
+            return _Parts((argument,), argument.dtype, lambda column: kind(column, nan="highest"))
+        return _Parts((argument,), argument.dtype, kind)
+
+    return bind
+
+
+def _bind_extreme_by(kind: type[MinBy] | type[MaxBy]) -> Callable[[Call, bool], _Parts]:
+    def bind(call: Call, distinct: bool) -> _Parts:
+        value, by = call.arguments
+        if types.is_nested(by.dtype):
+            raise make_refusal(f"{call.name}() compares no {describe_type(by.dtype)}", call.node)
+        if by.dtype in (FLOAT, DOUBLE):
+            return _Parts((value, by), value.dtype, lambda column, other: kind(column, other, nan="highest"))
+        return _Parts((value, by), value.dtype, kind)
+
+    return bind
+
+
+def _bind_bool(kind: type[BoolAnd] | type[BoolOr]) -> Callable[[Call, bool], _Parts]:
+    def bind(call: Call, distinct: bool) -> _Parts:
+        return _Parts((require_boolean(call.arguments[0], call.nodes[0], f"{call.name}()"),), BOOLEAN, kind)
+
+    return bind
+
+
+def _bind_any(call: Call, distinct: bool) -> _Parts:
+    return _Parts((call.arguments[0],), call.arguments[0].dtype, AnyValue)
+
+
+def _bind_count_if(call: Call, distinct: bool) -> _Parts:
+    condition = require_boolean(call.arguments[0], call.nodes[0], "count_if()")
+    counted = Case(((condition, Constant(True, BOOLEAN)),), Constant(None, BOOLEAN), BOOLEAN)
+    return _Parts((fold_constants(counted),), BIGINT, Count, nullable=False)
+
+
+def _bind_list(call: Call, distinct: bool) -> _Parts:
+    argument = call.arguments[0]
+    dtype = pa.list_(pa.field("item", argument.dtype, nullable=False))
+    return _Parts((argument,), dtype, CollectSet if distinct else CollectList, nullable=False)
+
+
+def _bind_set(call: Call, distinct: bool) -> _Parts:
+    argument = call.arguments[0]
+    if types.is_map(argument.dtype):
+        raise make_refusal("collect_set() cannot compare MAPs", call.node)
+    return _Parts((argument,), pa.list_(pa.field("item", argument.dtype, nullable=False)), CollectSet, nullable=False)
+
+
+def _bind_listagg(call: Call, distinct: bool) -> _Parts:
+    argument = call.arguments[0]
+    kind = CollectSet if distinct else CollectList
+    if is_binary(argument.dtype):
+        separator: Any = call.constant(1, pa.binary(), "the separator") if len(call.arguments) > 1 else b""
+        return _Parts(
+            (argument,),
+            pa.binary(),
+            lambda column: MappedResult(kind(column), JoinTexts(separator)),
+            options=(separator,),
+        )
+    separator = call.constant(1, STRING, "the separator") if len(call.arguments) > 1 else ""
+    text = call.cast(0, STRING)
+    return _Parts(
+        (text,), STRING, lambda column: MappedResult(kind(column), JoinTexts(separator)), options=(separator,)
+    )
+
+
+def _bind_statistic(kind: type[Variance], of: str) -> Callable[[Call, bool], _Parts]:
+    def bind(call: Call, distinct: bool) -> _Parts:
+        if distinct:
+            raise make_refusal(
+                f"{call.name}(DISTINCT ...) is not supported: use a subquery with SELECT DISTINCT", call.node
+            )
+        return _Parts((cast_to(_number(call), DOUBLE),), DOUBLE, lambda column: kind(column, of=of))  # type: ignore[arg-type]
+
+    return bind
+
+
+def _bind_approximate(call: Call, distinct: bool) -> _Parts:
+    options: dict[str, Any] = {}
+    if len(call.arguments) > 1:
+        error = call.constant(1, DOUBLE, "the error")
+        precision = next((each for each in range(4, 22) if 1.04 / 2 ** (each / 2) <= error), 21)
+        options["precision"] = precision
+    return _Parts(
+        (call.arguments[0],),
+        BIGINT,
+        lambda column: ApproxCountDistinct(column, **options),
+        nullable=False,
+        options=tuple(options.values()),
+    )
+
+
+def _bind_percentile(call: Call, distinct: bool) -> _Parts:
+    rank = 0.5 if call.name == "median" else call.constant(1, DOUBLE, "the percentage")
+    if not 0 <= rank <= 1:
+        raise call.error("a percentage is between 0.0 and 1.0", 1)
+    argument = cast_to(_number(call), DOUBLE)
+    kind = CollectSet if distinct else CollectList
+    return _Parts((argument,), DOUBLE, lambda column: MappedResult(kind(column), Percentile(rank)), options=(rank,))
+
+
+_VARIANCE, _DEVIATION = "variance", "standard deviation"
+AGGREGATES: Final[dict[str, Aggregate]] = {
+    "count": Aggregate(
+        "count(*), count(x), count(DISTINCT x[, y])",
+        "BIGINT",
+        "number of rows, or of those without NULL",
+        _bind_count,
+        (0, 50),
+    ),
+    "count_if": Aggregate("count_if(condition)", "BIGINT", "number of rows for which it is TRUE", _bind_count_if),
+    "sum": Aggregate("sum([DISTINCT] x)", "BIGINT, DOUBLE or DECIMAL", "sum; NULL without values", _bind_sum),
+    "avg": Aggregate("avg([DISTINCT] x)", "DOUBLE or DECIMAL", "mean", _bind_avg),
+    "min": Aggregate("min(x)", "type of x", "lowest value", _bind_extreme(Min)),
+    "max": Aggregate("max(x)", "type of x", "highest value; NaN is highest", _bind_extreme(Max)),
+    "min_by": Aggregate("min_by(x, y)", "type of x", "x where y is lowest", _bind_extreme_by(MinBy), (2, 2)),
+    "max_by": Aggregate("max_by(x, y)", "type of x", "x where y is highest", _bind_extreme_by(MaxBy), (2, 2)),
+    "bool_and": Aggregate("bool_and(condition)", "BOOLEAN", "whether all are TRUE; also every", _bind_bool(BoolAnd)),
+    "bool_or": Aggregate("bool_or(condition)", "BOOLEAN", "whether one is TRUE; also some", _bind_bool(BoolOr)),
+    "any_value": Aggregate("any_value(x)", "type of x", "one of the values", _bind_any),
+    "collect_list": Aggregate(
+        "collect_list([DISTINCT] x)", "ARRAY", "values in their order; also array_agg", _bind_list
+    ),
+    "collect_set": Aggregate("collect_set(x)", "ARRAY", "different values in their order", _bind_set),
+    "listagg": Aggregate(
+        "listagg([DISTINCT] x[, separator])",
+        "STRING",
+        "texts in their order, joined; also string_agg",
+        _bind_listagg,
+        (1, 2),
+    ),
+    "stddev_samp": Aggregate(
+        "stddev_samp(x)",
+        "DOUBLE",
+        f"{_DEVIATION} of a sample; also stddev",
+        _bind_statistic(StandardDeviation, "sample"),
+    ),
+    "stddev_pop": Aggregate(
+        "stddev_pop(x)", "DOUBLE", f"{_DEVIATION}", _bind_statistic(StandardDeviation, "population")
+    ),
+    "var_samp": Aggregate(
+        "var_samp(x)", "DOUBLE", f"{_VARIANCE} of a sample; also variance", _bind_statistic(Variance, "sample")
+    ),
+    "var_pop": Aggregate("var_pop(x)", "DOUBLE", f"{_VARIANCE}", _bind_statistic(Variance, "population")),
+    "median": Aggregate("median(x)", "DOUBLE", "value in the middle", _bind_percentile),
+    "percentile": Aggregate(
+        "percentile(x, percentage)", "DOUBLE", "value at a rank, between its neighbours", _bind_percentile, (2, 2)
+    ),
+    "approx_count_distinct": Aggregate(
+        "approx_count_distinct(x[, error])",
+        "BIGINT",
+        "estimate of count(DISTINCT x), of append-only rows",
+        _bind_approximate,
+        (1, 2),
+    ),
+}
+"""The aggregates, by name."""
+
+_NAMES: Final[dict[type, str]] = {
+    exp.Count: "count",
+    exp.CountIf: "count_if",
+    exp.Sum: "sum",
+    exp.Avg: "avg",
+    exp.Min: "min",
+    exp.Max: "max",
+    exp.ArgMin: "min_by",
+    exp.ArgMax: "max_by",
+    exp.LogicalAnd: "bool_and",
+    exp.LogicalOr: "bool_or",
+    exp.AnyValue: "any_value",
+    exp.ArrayAgg: "collect_list",
+    exp.ArrayUniqueAgg: "collect_set",
+    exp.GroupConcat: "listagg",
+    exp.Stddev: "stddev_samp",
+    exp.StddevSamp: "stddev_samp",
+    exp.StddevPop: "stddev_pop",
+    exp.Variance: "var_samp",
+    exp.VariancePop: "var_pop",
+    exp.Median: "median",
+    exp.Quantile: "percentile",
+    exp.PercentileCont: "percentile_cont",
+    exp.ApproxDistinct: "approx_count_distinct",
+    exp.First: "first",
+    exp.FirstValue: "first",
+    exp.Last: "last",
+    exp.LastValue: "last",
+    exp.Corr: "corr",
+    exp.CovarPop: "covar_pop",
+    exp.CovarSamp: "covar_samp",
+    exp.Mode: "mode",
+    exp.ApproxQuantile: "percentile_approx",
+    exp.Skewness: "skewness",
+    exp.Kurtosis: "kurtosis",
+    exp.BitwiseAndAgg: "bit_and",
+    exp.BitwiseOrAgg: "bit_or",
+    exp.BitwiseXorAgg: "bit_xor",
+}
+_OTHER: Final = "is not supported: derive a class from Aggregator, and register it with app.register_function"
+_REFUSED: Final = {
+    **{name: reason_of(name) or "" for name in ("first", "last")},
+    "percentile_cont": "percentile_cont() is not supported: write percentile(x, 0.5)",
+    "percentile_approx": "percentile_approx() is not supported: percentile(x, 0.5) is exact",
+    **{
+        name: f"{name}() {_OTHER}"
+        for name in ["corr", "covar_pop", "covar_samp", "mode", "skewness", "kurtosis", "bit_and", "bit_or", "bit_xor"]
+    },
+}
