@@ -146,7 +146,8 @@ def give_key(branch: Branch, columns: tuple[str, ...], name: str | None) -> Bran
         columns: the columns of the key.
         name: part of the names of topic and store; by default that of the columns.
     """
-    grouped, _ = regroup(branch, columns, name or "-".join(columns), "group")
+    key = columns[0] if len(columns) == 1 else columns
+    grouped, _ = regroup(branch, key, name or "-".join(columns), "group")
     store = grouped.own_store("keyed", "keyed_by()", "keyed_by(..., name='...')")
     return grouped.add(Consolidate(grouped.store(store, TimedTransaction), columns)).of_tables()
 

@@ -238,14 +238,44 @@ class _Side:
         if self._keeps_own or self._filters_own:
             pass_on(*self._change_own(other, prefix, transaction, change), timestamp)
         if other and (self._pairs or self._filters_other):
+            large = _is_large(other)
             if self._matches is None and not self._pairs and had_rows == bool(own):
                 # All rows of the other side still have a partner, or none.
                 pass
+            elif self._matches is None and self._pairs and not large:
+                self._pair_few(other, change, had_rows, bool(own), timestamp, pass_on)
             else:
                 head.append([self.number, *change, had_rows, timestamp, None, 0])
-                must_stop = begin_portion(node) if _is_large(other) else _never
+                must_stop = begin_portion(node) if large else _never
                 finished = self.go_on(head, prefix, transaction, pass_on, must_stop)
         _store_head(transaction, prefix, head, finished=finished)
+
+    def _pair_few(
+        self,
+        other: Bag,
+        change: tuple[str | None, str | None],
+        had_rows: bool,
+        has_rows: bool,
+        timestamp: int,
+        pass_on: PassOn,
+    ) -> None:
+        """Pass on the pairs of a change with all rows of a small bag: what `go_on` does, in less time."""
+        merge, (before, after) = self._merge, change
+        was_alone, is_alone = self._keeps_other and not had_rows, self._keeps_other and not has_rows
+        for place in range(0, len(other), 2):
+            count, row = other[place : place + 2]
+            for _ in range(count):
+                # Each row is decoded for itself, because operators below may change it.
+                old = new = None
+                if before is not None:
+                    old = merge(unpack(before), unpack(row))
+                elif was_alone:
+                    old = merge(None, unpack(row))
+                if after is not None:
+                    new = merge(unpack(after), unpack(row))
+                elif is_alone:
+                    new = merge(None, unpack(row))
+                pass_on(old, new, timestamp)
 
     def _change_own(
         self, other: Bag, prefix: bytes, transaction: TimedTransaction, change: tuple[str | None, str | None]

@@ -28,7 +28,14 @@ from streamrt.topology.graph import stream_id
 from tests.sim.broadcasting import COPIES, Judge, JudgeModel
 from tests.sim.broker import TOMBSTONES_KEPT_MS, Entry
 from tests.sim.calls import CAPACITY, later
-from tests.sim.deriving import MATCHES, RESULT, SUBSCRIPTIONS, catalog_of_tables, declare_derived, topics_of
+from tests.sim.deriving import (
+    RESULT,
+    TWO_INPUTS,
+    catalog_of_tables,
+    declare_derived,
+    streams_of,
+    topics_of,
+)
 from tests.sim.maintaining import MAINTAINED
 from tests.sim.meeting import FAR, Meet, inputs_of, match
 from tests.sim.processing import KEPT_SPACES, Remind, RemindModel, twins
@@ -221,7 +228,7 @@ class Setup:
     @property
     def has_several_inputs(self) -> bool:
         """Whether tasks have several inputs."""
-        return self.merged or self.broadcasting or bool(self.joining or self.relating) or self._by_foreign_key
+        return self.merged or self.broadcasting or bool(self.joining or self.relating) or self.deriving in TWO_INPUTS
 
     @property
     def _is_captured(self) -> bool:
@@ -253,9 +260,8 @@ class Setup:
         """The topics of each stream."""
         if self.relating:
             return {f"{SOURCE}--{OTHER}": (SOURCE, OTHER), GROUPS: (GROUPS,)}
-        if self._by_foreign_key:
-            pairs = ((OTHER, SUBSCRIPTIONS), (SOURCE, MATCHES))
-            return {stream_id(pair): pair for pair in pairs}
+        if self.deriving:
+            return streams_of(self.deriving)
         if self.broadcasting:
             return {OTHER: (OTHER,), f"{SOURCE}--{COPIES}": (SOURCE, COPIES)}
         if self.joining:

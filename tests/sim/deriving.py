@@ -1,10 +1,12 @@
 """Tables that are derived from others behind exchanges, for the simulator, and what they are over the present rows.
 
-A table is joined with another one by a foreign key; the first rows of groups of a table are kept; captured changes become the
-rows of a table, or their history; requests of several writers are merged into the rows of a maintained table. Records are
-those of `tests.sim.relating`: some delete their row, and many repeat it.
+A table is joined with another one by a foreign key, or by any columns; the rows that another one lacks are kept; the first
+rows of groups of a table are kept; captured changes become the rows of a table, or their history; requests of several writers
+are merged into the rows of a maintained table. Records are those of `tests.sim.relating`: some delete their row, and many
+repeat it.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -13,8 +15,11 @@ import orjson
 
 from streamrt import Application
 from streamrt.records import Headers
+from streamrt.relations.exact_keys import make_digest
 from streamrt.tables import Catalog, MemoryCatalog
 from streamrt.tables.descriptions.requests import make_request_headers
+from streamrt.topics.internal import shorten_names
+from streamrt.topology.graph import stream_id
 from tests.sim.broker import Entry
 from tests.sim.maintaining import (
     MAINTAINED,
@@ -25,12 +30,21 @@ from tests.sim.maintaining import (
     write_requests,
 )
 
-DERIVED = ("foreign", "foreign-left", "top", "rows", "history", *MAINTAINED)
+DERIVED = ("foreign", "foreign-left", "pairs", "sets", "top", "rows", "history", *MAINTAINED)
 REPAIRED = ("foreign", "foreign-left", "rows", "history", *REPEATABLE)
 """Those that are right in the end at least once as well."""
 SUBSCRIPTIONS = "repartition__sim--in--f.subscriptions"
 MATCHES = f"repartition__sim--other--{SUBSCRIPTIONS}--f.matches"
 BY_GROUP = "repartition__sim--in--g"
+TWO_INPUTS = ("foreign", "foreign-left", "pairs", "sets")
+"""Those that are made of two tables."""
+PAIRED = {
+    "pairs": ("repartition__sim--in--p.left", "repartition__sim--other--p.right"),
+    "sets": ("repartition__sim--in--s.left", "repartition__sim--other--s.right"),
+}
+"""The topics that bring the rows of two tables together."""
+KEYED = {kind: f"repartition__sim--{shorten_names('--'.join(PAIRED[kind]))}--id" for kind in PAIRED}
+"""The topics in which rows get keys."""
 RESULT, RANKS = "out", 2
 
 Row = dict[str, Any]
@@ -44,9 +58,21 @@ def topics_of(kind: str) -> tuple[str, ...]:
     """Return the topics that the application reads."""
     if kind.startswith("foreign"):
         return ("in", "other", SUBSCRIPTIONS, MATCHES)
+    if kind in PAIRED:
+        return ("in", "other", *PAIRED[kind], KEYED[kind])
     if kind in MAINTAINED:
         return ("in", f"sim.{kind}.requests")
     return ("in", BY_GROUP) if kind == "top" else ("in", f"repartition__sim--in--sim-{kind}")
+
+
+def streams_of(kind: str) -> dict[str, tuple[str, ...]]:
+    """Return the topics of each stream."""
+    if kind.startswith("foreign"):
+        pairs = (("other", SUBSCRIPTIONS), ("in", MATCHES))
+        return {stream_id(pair): pair for pair in pairs}
+    together = PAIRED.get(kind, ())
+    alone: dict[str, tuple[str, ...]] = {topic: (topic,) for topic in topics_of(kind) if topic not in together}
+    return {**alone, stream_id(together): together} if together else alone
 
 
 def row_of(value: Row, key: bytes, timestamp: int, headers: Any) -> Row | None:
@@ -72,6 +98,17 @@ def merge_rows(left: Row, right: Row | None) -> Row:
     return {"k": left["k"], "f": left["f"], "n": left["n"], "m": None if right is None else right["n"]}
 
 
+def pair_rows(left: Row | None, right: Row | None) -> Row:
+    """Return the row of a pair, of which one may be missing, with a key."""
+    key = f"alone {right['k']}" if left is None else left["k"]  # type: ignore[index]  # one of both is there
+    return {"id": key, "n": None if left is None else left["n"], "m": None if right is None else right["n"]}
+
+
+def part_of(row: Row) -> Row:
+    """Return a part of a row that other rows have as well."""
+    return {"g": row["g"], "n": row["n"]}
+
+
 def is_gone(value: Row) -> bool:
     """Return whether a captured change deletes its row."""
     return bool(value["gone"])
@@ -95,11 +132,18 @@ def declare_derived(app: Application, kind: str) -> Application:
         app: the application, with the catalogue of `catalog_of_tables`.
         kind: one of `DERIVED`.
     """
-    if kind.startswith("foreign"):
+    if kind in TWO_INPUTS:
         left, right = (
             app.dataframe(app.topic(topic)).apply(row_of, metadata=True).as_table(name)
             for topic, name in (("in", "left"), ("other", "right"))
         )
+    if kind == "pairs":
+        pairs = left.join(right, "outer", pair_rows, "p", ("f", "k")).keyed_by("id")
+        pairs.to_stream("both").to_topic(app.topic(RESULT, key_serializer="json"))
+    elif kind == "sets":
+        rest = left.apply(part_of).subtract(right.apply(part_of), all=True, name="s").numbered("id")
+        rest.to_stream("both").to_topic(app.topic(RESULT, key_serializer="json"))
+    elif kind.startswith("foreign"):
         how: Any = "left" if kind == "foreign-left" else "inner"
         joined = left.join(right, how, on=foreign_key, name="f", on_merge=merge_rows)
         joined.to_stream("both").to_topic(app.topic(RESULT))
@@ -139,6 +183,28 @@ def answer_foreign(items: Sequence[Item], *, left_join: bool = False) -> Answer:
         for key, row in left.items()
         if left_join or foreign_key(row) in right
     }
+
+
+def answer_pairs(items: Sequence[Item]) -> Answer:
+    """Return the outer join of all present rows."""
+    left, right = present_rows(items, "in"), present_rows(items, "other")
+    named = {foreign_key(row) for row in left.values()}
+    rows = [pair_rows(row, right.get(foreign_key(row))) for row in left.values()]
+    rows += [pair_rows(None, row) for key, row in right.items() if key not in named]
+    return {row["id"]: row for row in rows}
+
+
+def answer_sets(items: Sequence[Item]) -> Answer:
+    """Return the parts of rows that the left table has more often, with their keys."""
+    left, right = (
+        Counter(tuple(part_of(row).items()) for row in present_rows(items, topic).values()) for topic in ("in", "other")
+    )
+    found: Answer = {}
+    for part, count in (left - right).items():
+        for number in range(1, count + 1):
+            key = f"{make_digest(dict(part))}-{number}"
+            found[key] = {**dict(part), "id": key}
+    return found
 
 
 def answer_top(rows: Iterable[Row]) -> Answer:

@@ -1,9 +1,9 @@
 """Checks that must hold of derived tables: whatever has gone wrong, they are what a batch makes of the rows that there are.
 
 Behind one exchange, the committed result is after each commit that of the records up to some place in the exchange, which
-never goes back. A join by foreign key passes two exchanges, which have no common order: at any time, each joined row is that
-of a left and a right row that there were, and in the end that of the present ones. At least once, records may be processed
-again; in the end, each row was written that there is, and each was deleted that is gone.
+never goes back. What two tables make passes several exchanges, which have no common order: at any time, each joined row is
+that of a left and a right row that there were, and in the end that of the present ones. At least once, records may be
+processed again; in the end, each row was written that there is, and each was deleted that is gone.
 """
 
 from collections.abc import Mapping
@@ -13,18 +13,25 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from streamrt.models import TopicPartition
+from streamrt.relations.exact_keys import make_digest
 from streamrt.topology import TaskId
 from tests.sim.broker import Entry
 from tests.sim.checks import Checks
 from tests.sim.deriving import (
+    PAIRED,
     RESULT,
+    TWO_INPUTS,
     Answer,
     Follower,
     Item,
     answer_foreign,
+    answer_pairs,
+    answer_sets,
     follower_of,
     foreign_key,
     merge_rows,
+    pair_rows,
+    part_of,
     row_of,
 )
 from tests.sim.driver import Wrong
@@ -54,8 +61,8 @@ class DerivedChecks(Checks):
         """Not compared: not every record has an output."""
 
     def outputs(self, *, final: bool = False) -> None:
-        if self._sim.setup.deriving.startswith("foreign"):
-            self._check_foreign(final=final)
+        if self._sim.setup.deriving in TWO_INPUTS:
+            self._check_joined(final=final)
         else:
             self._check_followed(follower_of(self._sim.setup.deriving), final=final)
 
@@ -104,21 +111,21 @@ class DerivedChecks(Checks):
         record_key = orjson.dumps(key if isinstance(key, str) else key[0])
         return self._sim.partition_of(record_key)
 
-    # -- Joins by foreign key ----------------------------------------------------------------------------------------
+    # -- Made of two tables ------------------------------------------------------------------------------------------
 
-    def _check_foreign(self, *, final: bool) -> None:
+    def _check_joined(self, *, final: bool) -> None:
         items = [
             (topic, entry.key or b"", orjson.loads(entry.value or b"null"), entry.timestamp)
             for topic in ("in", "other")
             for log in self._logs(topic)
             for entry in log.history()
         ]
-        is_left = self._sim.setup.deriving == "foreign-left"
-        possible = _possible_rows(items, left_join=is_left)
+        kind = self._sim.setup.deriving
+        possible = _possible_rows(items, kind)
         former: dict[Any, list[Any]] = {}
         for log in self._logs(RESULT):
             for entry in log.history():
-                key, value = (entry.key or b"").decode(), orjson.loads(entry.value or b"")
+                key, value = (entry.key or b"").decode().strip('"'), orjson.loads(entry.value or b"")
                 rows = former.setdefault(key, [None])
                 if self._sim.setup.transactional and value["before"] != rows[-1]:
                     raise Wrong(f"the row of {key} was {rows[-1]}, and a change has {value}")
@@ -128,7 +135,10 @@ class DerivedChecks(Checks):
                 self.compared += 1
         if not final:
             return
-        expected = answer_foreign(items, left_join=is_left)
+        if kind in PAIRED:
+            expected = answer_pairs(items) if kind == "pairs" else answer_sets(items)
+        else:
+            expected = answer_foreign(items, left_join=kind == "foreign-left")
         if not self._sim.setup.transactional:
             _check_written(former, expected)
             return
@@ -158,8 +168,11 @@ def _check_written(former: Mapping[Any, list[Any]], expected: Answer) -> None:
             raise Wrong(f"the row of {key} is {expected.get(key)}, and was written as {former.get(key)}")
 
 
-def _possible_rows(items: list[Item], *, left_join: bool) -> dict[str, list[Any]]:
-    """Return the joins of all rows that there ever were, by key."""
+def _possible_rows(items: list[Item], kind: str) -> dict[str, list[Any]]:
+    """Return the rows that there may have been, by key: those of all rows that there ever were in the inputs."""
+    if kind in PAIRED:
+        return _possible_pairs(items) if kind == "pairs" else _possible_parts(items)
+    left_join = kind == "foreign-left"
     rights: dict[bytes, list[Any]] = {}
     for topic, key, value, timestamp in items:
         if topic == "other" and (row := row_of(value, key, timestamp, None)) is not None:
@@ -172,3 +185,26 @@ def _possible_rows(items: list[Item], *, left_join: bool) -> dict[str, list[Any]
                 merge_rows(row, right) for right in (*matches, *((None,) if left_join else ()))
             )
     return found
+
+
+def _all_rows(items: list[Item], topic: str) -> list[Any]:
+    rows = [row_of(value, key, timestamp, None) for name, key, value, timestamp in items if name == topic]
+    return [row for row in rows if row is not None]
+
+
+def _possible_pairs(items: list[Item]) -> dict[str, list[Any]]:
+    found: dict[str, list[Any]] = {}
+    rights = _all_rows(items, "other")
+    for left in _all_rows(items, "in"):
+        matches = [right for right in rights if right["k"] == left["f"]]
+        found.setdefault(left["k"], []).extend(pair_rows(left, right) for right in (None, *matches))
+    for right in rights:
+        row = pair_rows(None, right)
+        found.setdefault(row["id"], []).append(row)
+    return found
+
+
+def _possible_parts(items: list[Item]) -> dict[str, list[Any]]:
+    parts = [part_of(row) for row in _all_rows(items, "in")]
+    keys = ((part, f"{make_digest(part)}-{number}") for part in parts for number in range(1, len(parts) + 1))
+    return {key: [{**part, "id": key}] for part, key in keys}

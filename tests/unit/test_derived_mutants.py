@@ -5,15 +5,20 @@ from typing import Any
 
 import pytest
 
+import streamrt.relations.consolidate as consolidate_module
+import streamrt.relations.equal_rows as sets_module
 import streamrt.relations.foreign_key_join as join_module
 import streamrt.relations.present_row as row_module
 import streamrt.relations.row_history as history_module
+import streamrt.relations.row_join as pairs_module
 import streamrt.relations.top as top_module
 from streamrt import Application
+from streamrt.joins.merging import merge_of
 from streamrt.kafka.partitioner import partition_for
 from streamrt.models import TopicConfig
 from streamrt.records import Headers
-from streamrt.relations import MatchForeignKeys
+from streamrt.relations import Change, Consolidate, JoinRows, MatchForeignKeys
+from streamrt.relations.row_bag import add_row, count_row
 from streamrt.testing import TopologyTestDriver
 from streamrt.topology import Node, OperatorContext, RecordHandler
 from tests.sim.deriving import (
@@ -21,7 +26,9 @@ from tests.sim.deriving import (
     RESULT,
     answer_foreign,
     answer_history,
+    answer_pairs,
     answer_rows,
+    answer_sets,
     answer_top,
     catalog_of_tables,
     change_of,
@@ -30,6 +37,7 @@ from tests.sim.deriving import (
     row_of,
 )
 from tests.sim.simulation import replaced
+from tests.unit.joined import SPEC, Joined
 
 Item = tuple[str, bytes, dict[str, Any], int]
 PARTITIONS = 2
@@ -72,6 +80,61 @@ def check_top() -> None:
         table.pipe(unique, key)
     found = {(row["g"], row["rank"]): row for row in table.rows().values()}
     assert found == answer_top(present_rows(table.items, "in").values())
+
+
+def check_pairs() -> None:
+    """Rows of either side come, change, find other partners, and go."""
+    table = Derived("pairs")
+    for unique, key, topic in (
+        (1, b"key1", "other"),
+        (4, b"key0", "in"),
+        (2, b"key2", "other"),
+        (8, b"key0", "in"),
+        (5, b"key3", "in"),
+        (6, b"key4", "in"),
+        (3, b"key4", "in"),
+        (5, b"key1", "other"),
+        (3, b"key2", "other"),
+    ):
+        table.pipe(unique, key, topic)
+    assert {row["id"]: row for row in table.rows().values()} == answer_pairs(table.items)
+
+
+def check_sets() -> None:
+    """Rows of both sides have equal parts, more than one of them."""
+    table = Derived("sets")
+    for unique, key, topic in (
+        (1, b"key1", "other"),
+        (1, b"key0", "in"),
+        (4, b"key2", "in"),
+        (7, b"key3", "in"),
+        (5, b"key4", "in"),
+        (3, b"key0", "in"),
+    ):
+        table.pipe(unique, key, topic)
+    assert {row["id"]: row for row in table.rows().values()} == answer_sets(table.items)
+
+
+def check_equal_rows() -> None:
+    """Of two equal rows, one goes."""
+    joined = Joined(JoinRows("inner", merge_of("join", "keep-left"), SPEC, ("a", "b")))
+    for side, change in ((0, [None, {"a": 1}]), (0, [None, {"a": 1}]), (0, [{"a": 1}, None]), (1, [None, {"b": 1}])):
+        joined.feed(side, change, [1], 0)
+    assert [value for value, *_ in joined.outputs] == [Change(None, {"a": 1, "b": 1})]
+
+
+def check_consolidated() -> None:
+    """The new row of a key comes before the former one goes."""
+    outputs: list[Any] = []
+    joined = Joined(JoinRows("inner", merge_of("join", "keep-left"), SPEC, ("a", "b")))
+
+    def take(value: Any, key: Any, timestamp: int, headers: Headers | None) -> None:
+        outputs.append(value[1])
+
+    run = Consolidate(SPEC, ("k",)).build(take, Node(3, (2,), Consolidate(SPEC, ("k",)), "test.py:1"), joined)
+    for change in ([None, {"n": 1}], [None, {"n": 2}], [None, {"n": 3}], [{"n": 3}, None], [{"n": 1}, None]):
+        run(change, 7, 0, None)
+    assert outputs == [{"n": 1}, {"n": 2}, {"n": 3}, {"n": 2}]
 
 
 def check_captured(kind: str, uniques: tuple[int, ...]) -> None:
@@ -148,10 +211,20 @@ def _leave_versions_open(folded: Any) -> Any:
 
 
 _REPLACE = top_module._replace
+_REAL_PAIRS = pairs_module._Side._pair_few
 
 
 def _add_row(transaction: Any, prefix: bytes, number: int, gone: bytes | None, added: bytes | None, row: Any) -> bool:
     return _REPLACE(transaction, prefix, number, None, added, row)
+
+
+def _forget_who_was_alone(self: Any, other: Any, change: Any, had_rows: bool, *rest: Any) -> None:
+    _REAL_PAIRS(self, other, change, True, *rest)
+
+
+def _add_once(bag: Any, row: str, prefix: bytes, sets: Any) -> None:
+    if not count_row(bag, row, prefix, sets):
+        add_row(bag, row, prefix, sets)
 
 
 MUTANTS: dict[str, tuple[Callable[[], None], Any, str, Any]] = {
@@ -164,6 +237,16 @@ MUTANTS: dict[str, tuple[Callable[[], None], Any, str, Any]] = {
     "a subscription is not removed": (check_subscriptions, MatchForeignKeys, "build_inputs", _keep_subscriptions),
     "a late captured change is applied": (check_late_change, row_module, "precedes", lambda one, other: False),
     "a version of a history is not closed": (check_versions, history_module, "_list_versions", _leave_versions_open),
+    "a row of a join is not taken back": (check_pairs, pairs_module, "take_row", lambda *bag: True),
+    "a row without a partner stays": (check_pairs, pairs_module._Side, "_pair_few", _forget_who_was_alone),
+    "equal rows of a join are one": (check_equal_rows, pairs_module, "add_row", _add_once),
+    "equal rows of a set are one": (
+        check_sets,
+        sets_module,
+        "_COUNTS",
+        {"subtract all": lambda left, right: int(left > 0 and not right)},
+    ),
+    "a key has the wrong row": (check_consolidated, consolidate_module, "_find", lambda rows, row: 0 if rows else None),
     "a row of top is not retracted": (check_top, top_module, "_replace", _add_row),
 }
 

@@ -20,7 +20,7 @@ from tests.unit.bags import Bag, Follower, Row, change_tables, counted, make_app
 
 pytestmark = pytest.mark.usefixtures("processing_mode")
 
-CASES = 100 if LONG else 3
+CASES = 100 if LONG else 2
 COLUMNS = {"left": ("a", "n"), "right": ("a", "n")}
 
 
@@ -71,7 +71,7 @@ def test_sets_follow_their_rows(seed: int) -> None:
         table.to_stream("rows").apply(lambda row: whole([row])[0]).to_topic(app.topic(name, key_serializer="json"))
     driver = TopologyTestDriver(app)
     followers = {name: Follower(driver, name) for name in models}
-    for now in change_tables(driver, dice, partitions, 60, COLUMNS):
+    for now in change_tables(driver, dice, partitions, 40, COLUMNS):
         one, other = counts(now["left"]), counts(now["right"])
         for name, follower in followers.items():
             if name == "counts":
@@ -91,7 +91,7 @@ def test_equal_rows_get_keys(seed: int) -> None:
     left.union_all(right).numbered("id").to_stream("both").to_topic(app.topic("out", key_serializer="str"))
     driver = TopologyTestDriver(app)
     rows: dict[str, Row] = {}
-    for now in change_tables(driver, dice, partitions, 60, COLUMNS):
+    for now in change_tables(driver, dice, partitions, 40, COLUMNS):
         for record in driver.read("out"):
             key, before, after = record.key.decode(), record.value["before"], record.value["after"]
             assert rows.get(key) == before
