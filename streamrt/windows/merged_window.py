@@ -2,7 +2,8 @@
 
 The head is the list of the open windows in the order of their starts, each `[start, parts]`; the parts are a dict of
 `[count, state]` by the partition that has sent them. They are merged in the order of these names, so that the result does
-not depend on the order in which parts arrive.
+not depend on the order in which parts arrive. Windows that are not final remember what is merged (`PartsMerger`): a result
+for each part of many partitions would otherwise cost a merge of all.
 """
 
 import logging
@@ -22,7 +23,7 @@ from streamrt.topology.tallies import LATE_RECORDS
 from streamrt.windows.aggregation import Plan
 from streamrt.windows.closing import TimeWindowOperator
 from streamrt.windows.partial_window import PartialWindow
-from streamrt.windows.parts import make_parts_plan, merge_states
+from streamrt.windows.parts import PartsMerger, make_parts_plan
 
 __all__ = ["MergedWindow"]
 
@@ -79,6 +80,8 @@ class MergedWindow(TimeWindowOperator):
     def build(self, child: RecordHandler, node: Node, context: OperatorContext) -> RecordHandler:  # noqa: D102
         running, final, duration = self.running(context), self.final, self.duration_ms
         plan, output = make_parts_plan(self.aggregation), self._merge
+        # By start of the window; those that are not open any more are forgotten.
+        mergers: dict[int, PartsMerger] = {}
         report_late = self._make_late_report(context)
 
         def close(transaction: TimedTransaction, prefix: bytes, head: Any, key: Any, clock: int) -> None:
@@ -87,8 +90,10 @@ class MergedWindow(TimeWindowOperator):
                 # One at a time: if an operator below fails on a window, the next windows are still stored.
                 del head[0]
                 self._keep(transaction, prefix, head)
+                mergers.pop(start, None)
                 if final:
-                    due(transaction.journal, child)(output(plan, start, parts, transaction), key, max(start, 0), None)
+                    result = output(plan, start, parts, transaction, PartsMerger(plan))
+                    due(transaction.journal, child)(result, key, max(start, 0), None)
 
         heads = DueHeads(
             self.store.name, close, self.closing, self._heads_at_end, self.closes_at, self.resumes(), self.ends()
@@ -113,7 +118,8 @@ class MergedWindow(TimeWindowOperator):
                     parts[source] = [count, state]
                     self._keep(transaction, prefix, head)
                     if not final:
-                        result = output(plan, start, parts, transaction)
+                        merger = mergers.setdefault(start, PartsMerger(plan))
+                        result = output(plan, start, parts, transaction, merger)
             observe(transaction, timestamp)
             if result is not None:
                 child(result, key, max(start, 0), None)
@@ -130,10 +136,11 @@ class MergedWindow(TimeWindowOperator):
         # Windows that are not final have been passed on, and a later run continues them.
         return transaction.due(NEVER) if self.final else iter(())
 
-    def _merge(self, plan: Plan, start: int, parts: dict[str, Any], transaction: TimedTransaction) -> dict[str, Any]:
+    def _merge(
+        self, plan: Plan, start: int, parts: dict[str, Any], transaction: TimedTransaction, merger: PartsMerger
+    ) -> dict[str, Any]:
         """Return the result of a window."""
-        states = [state for _, (_, state) in sorted(parts.items())]
-        state = merge_states(plan, states, transaction)
+        state = merger.merge([parts[source][1] for source in sorted(parts)], transaction)
         return plan.output(max(start, 0), start + self.duration_ms, state, (), transaction)
 
     def _make_late_report(self, context: OperatorContext) -> Callable[[str, int, int], None]:
@@ -159,4 +166,4 @@ class MergedWindow(TimeWindowOperator):
         """Yield the open windows with what has been merged so far."""
         plan = make_parts_plan(self.aggregation)
         for start, parts in transaction.head(prefix) or ():
-            yield self._merge(plan, start, parts, transaction)
+            yield self._merge(plan, start, parts, transaction, PartsMerger(plan))

@@ -10,7 +10,7 @@ from streamrt.windows.aggregators import First, Last
 from streamrt.windows.choices import AnyValue
 from streamrt.windows.distinct import CountDistinct
 
-__all__ = ["ALL", "PartSource", "make_parts_plan", "merge_states"]
+__all__ = ["ALL", "PartSource", "PartsMerger", "make_parts_plan"]
 
 ALL: Final = "all"
 """The key of the results."""
@@ -50,19 +50,43 @@ def make_parts_plan(aggregation: Aggregation, collecting: str = COLLECTING) -> P
     return aggregation.plan(by_arrival=True)
 
 
-def merge_states(plan: Plan, states: list[Any], packing: Any) -> Any:
-    """Return the state of all parts.
+class PartsMerger:
+    """Merges the states of parts in pairs, these in pairs again, and so on, and remembers what it has merged.
+
+    So a part that has changed costs one merge for each doubling of the number of parts. Other parts are the same objects as
+    before, which is all that is compared: for new objects, for example after a restart, all are merged again.
 
     Args:
         plan: the result of `make_parts_plan`.
-        states: the states of the parts, at least one, in the order in which they are merged.
-        packing: converts values to cells and back.
     """
-    merge: Any = plan.fold.merge
-    merged, *others = states
-    for state in others:
-        merged = merge(merged, state, packing)
-    return merged
+
+    def __init__(self, plan: Plan) -> None:
+        self._merge: Any = plan.fold.merge
+        # By level, the merged pairs, each with what was merged.
+        self._levels: list[list[tuple[Any, Any, Any]]] = []
+
+    def merge(self, states: list[Any], packing: Any) -> Any:
+        """Return the state of all parts.
+
+        Args:
+            states: the states of the parts, at least one, in the order in which they are merged; nothing changes them later.
+            packing: converts values to cells and back.
+        """
+        merge = self._merge
+        levels: list[list[tuple[Any, Any, Any]]] = []
+        while len(states) > 1:
+            known = self._levels[len(levels)] if len(levels) < len(self._levels) else []
+            level = []
+            for number in range(len(states) // 2):
+                one, other = states[2 * number : 2 * number + 2]
+                if number < len(known) and known[number][0] is one and known[number][1] is other:
+                    level.append(known[number])
+                else:
+                    level.append((one, other, merge(one, other, packing)))
+            levels.append(level)
+            states = [merged for _, _, merged in level] + states[2 * len(level) :]
+        self._levels = levels
+        return states[0]
 
 
 class PartSource:

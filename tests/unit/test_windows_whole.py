@@ -2,6 +2,7 @@
 
 import random
 from datetime import timedelta
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,7 +13,8 @@ from streamrt import Application
 from streamrt.errors import ArgumentValueError, InvalidOperationError, ProcessingError, UnfinishedWindowError
 from streamrt.kafka import TopicConfig
 from streamrt.testing import TopologyTestDriver
-from streamrt.windows import Collect, Count, CountDistinct, Earliest, First, Last, Max, MaxBy, Mean, Sum
+from streamrt.windows import Aggregator, Collect, Count, CountDistinct, Earliest, First, Last, Max, MaxBy, Mean, Sum
+from streamrt.windows.parts import PartsMerger
 from tests.support import LONG
 
 pytestmark = pytest.mark.usefixtures("processing_mode")
@@ -213,6 +215,71 @@ def test_a_part_replaces_that_of_its_partition_and_a_late_one_is_reported(caplog
             driver.pipe_bytes(topic, part.raw_value, key=b"all", timestamp=0)
         assert driver.read("out") == []
     assert "1 records of in:0 of 2 are not in the result of the window 0 to 1000" in caplog.text
+
+
+class Joined(Aggregator):
+    """Joins ids, and counts merges."""
+
+    merged = 0
+
+    def initialize(self) -> str:
+        return ""
+
+    def agg(self, old: str, new: Any, timestamp: int) -> str:
+        return f"{old}{new['id']},"
+
+    def result(self, value: str) -> str:
+        return value
+
+    def merge(self, a: str, b: str) -> str:
+        Joined.merged += 1
+        return a + b
+
+
+@pytest.mark.parametrize(("count", "most"), [(1, 0), (2, 1), (7, 3), (64, 6), (200, 8)])
+def test_a_part_of_many_costs_few_merges(count: int, most: int) -> None:
+    dice, merged = random.Random(5), 0
+
+    def merge(one: str, other: str, packing: None) -> str:
+        nonlocal merged
+        merged += 1
+        return one + other
+
+    plan: Any = SimpleNamespace(fold=SimpleNamespace(merge=merge))
+    merger, states = PartsMerger(plan), [f"{number}," for number in range(count)]
+    assert merger.merge(states, None) == "".join(states)
+    assert merged == count - 1
+    for _ in range(20):
+        at = dice.randrange(count)
+        states = [*states[:at], f"{dice.random()},", *states[at + 1 :]]
+        merged = 0
+        assert merger.merge(states, None) == "".join(states)
+        assert merged <= most
+    for at in (count, 0, count // 2):
+        states.insert(at, "new,")
+        assert merger.merge(list(states), None) == "".join(states)
+    del states[0]
+    assert merger.merge(states, None) == "".join(states)
+
+
+def test_results_of_many_partitions_cost_few_merges(processing_mode: str) -> None:
+    app, count = make_app(), 32
+    sdf = app.dataframe(app.topic("in", config=TopicConfig(count, 1)))
+    sdf.tumbling_window(1_000).agg_all(all=Joined()).current(every=0).to_topic(app.topic("out"))
+    Joined.merged = 0
+    with TopologyTestDriver(app) as driver:
+        for turn in range(3):
+            for number in range(count):
+                driver.pipe("in", {"id": number}, timestamp=turn, partition=number)
+            driver.advance(1)
+        found = driver.read("out")
+    assert len(found) == 3 * count
+    order = sorted(f"in:{number} of {count}" for number in range(count))
+    numbers = [name.removeprefix("in:").partition(" ")[0] for name in order]
+    assert found[-1].value["all"] == "".join(f"{number}," * 3 for number in numbers)
+    # With a merge of all parts for each of them, these would be 2,480. Each micro-batch of the driver reads them again.
+    if processing_mode == "resident":
+        assert Joined.merged < 3 * count * 8
 
 
 def test_late_records_go_to_the_side_output() -> None:
