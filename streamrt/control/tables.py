@@ -6,7 +6,20 @@ from typing import Any
 from streamrt.control.controlled import Controlled
 from streamrt.joins.lookup import LookupJoin
 from streamrt.joins.lookups import TableLookup
-from streamrt.relations import ApplyChanges, GroupAggregate, Materialize, TableJoin, TopRows, UpsertChanges, UpsertRows
+from streamrt.relations import (
+    ApplyChanges,
+    CombineRows,
+    Consolidate,
+    DistinctRows,
+    GroupAggregate,
+    JoinRows,
+    Materialize,
+    NumberRows,
+    TableJoin,
+    TopRows,
+    UpsertChanges,
+    UpsertRows,
+)
 from streamrt.relations.foreign_key_join import ResolveMatches
 from streamrt.relations.partial_aggregate import MergeParts
 from streamrt.runtime.driver.observation.lag import LagSample
@@ -25,7 +38,20 @@ from streamrt.topology.tallies import (
 
 __all__ = ["show_tables"]
 
-_KEPT = (ApplyChanges, GroupAggregate, Materialize, MergeParts, ResolveMatches, TableJoin, TopRows)
+_KEPT = (
+    ApplyChanges,
+    CombineRows,
+    Consolidate,
+    DistinctRows,
+    GroupAggregate,
+    JoinRows,
+    Materialize,
+    MergeParts,
+    NumberRows,
+    ResolveMatches,
+    TableJoin,
+    TopRows,
+)
 _WRITTEN = (ApplyChanges, UpsertChanges, UpsertRows)
 _COUNTS = {
     "inserted": TABLE_INSERTIONS,
@@ -98,6 +124,10 @@ def _describe_table(node: Node) -> str:
     operator, description = node.operator, node.operator.describe()
     if isinstance(operator, TableJoin | ResolveMatches):
         return f"{description} join"
+    if isinstance(operator, JoinRows):
+        return f"{operator.how} join on {operator.on[0]} = {operator.on[1]}"
+    if isinstance(operator, DistinctRows):
+        return "different rows"
     return f"the first {description}" if isinstance(operator, TopRows) else description
 
 
@@ -105,6 +135,10 @@ def _list_key_columns(node: Node, topology: Topology) -> str:
     operator = node.operator
     if isinstance(operator, GroupAggregate):
         return ", ".join(operator.key_columns)
+    if isinstance(operator, Consolidate):
+        return ", ".join(operator.columns)
+    if isinstance(operator, NumberRows):
+        return operator.column
     topic: object = None
     if isinstance(operator, ApplyChanges | UpsertChanges | UpsertRows):
         topic = operator.topic
