@@ -47,6 +47,7 @@ _NOT_DEFINED = "say what it computes, such as .count(), and when it is emitted, 
 F = TypeVar("F")
 # The product of a definition: an object with `current()` and `final()`.
 W = TypeVar("W")
+T = TypeVar("T", bound="TimeWindow[Any] | AssignedWindow[Any]")
 
 _NO_WHOLE_COUNT = (
     "the records of different partitions have no common order in which they could be counted; "
@@ -171,7 +172,45 @@ class _Definition(abc.ABC, Generic[F, W]):
         """Return the window with its aggregation; `suffix` is the end of its store's name."""
 
 
-class TimeWindowDefinition(_Definition[F, "TimeWindow[F]"], Generic[F]):
+class _TimedDefinition(_Definition[F, T], Generic[F, T]):
+    """The definition of windows over time, whose results a function can get."""
+
+    def top(
+        self,
+        n: int,
+        by: str | list[str],
+        *,
+        descending: bool | list[bool] = True,
+        method: RankMethod = "row_number",
+        rank: str = "rank",
+    ) -> AssignedWindow[F]:
+        """Keep the first n values of each window in the order of columns.
+
+        When the window is emitted, each of them goes on with its rank, in the order of ranks. It also has the columns `start`
+        and `end` of the window, unless it is the result of another window and has them already. Values of None are skipped.
+        The state has only values with a rank, and is deleted with the window.
+
+        Args:
+            n: number of values of each window, or highest rank.
+            by: the column by which values are ordered, or a list of columns, the first one first. None comes last.
+            descending: whether the highest values come first; for several columns, one for all or a list.
+            method: how equal values are ranked: "row_number", "rank" or "dense_rank"; see `StreamingDataFrame.top`.
+            rank: name of the column of the rank.
+
+        Raises:
+            InvalidOperationError: if an argument cannot be used, or this kind of window does not go with it.
+
+        Example:
+            ```python
+            counts = bids.tumbling_window(60_000).agg(auction=First("auction"), bids=Count()).final()
+            counts.group_by("start").tumbling_window(60_000).top(3, by="bids", method="rank").final()
+            ```
+        """
+        ranking = make_ranking(n, by, descending, method, rank)
+        return self._make_window(Aggregation.of(TopValues(ranking)), "top").process(RankedRows(ranking))
+
+
+class TimeWindowDefinition(_TimedDefinition[F, "TimeWindow[F]"], Generic[F]):
     """A window over event time. Next, say what to compute. Each method returns a `TimeWindow`.
 
     Values of None are skipped, except by `reduce` and `collect`.
@@ -223,40 +262,6 @@ class TimeWindowDefinition(_Definition[F, "TimeWindow[F]"], Generic[F]):
         parts = make_partial_window(cast("TimeWindowOperator", self._template), Aggregation.named(**aggregations))
         return WholeWindow(self._add_window, f"{self._store}_all", parts)
 
-    def top(
-        self,
-        n: int,
-        by: str | list[str],
-        *,
-        descending: bool | list[bool] = True,
-        method: RankMethod = "row_number",
-        rank: str = "rank",
-    ) -> AssignedWindow[F]:
-        """Keep the first n values of each window in the order of columns.
-
-        When the window is emitted, each of them goes on with its rank, in the order of ranks. It also has the columns `start`
-        and `end` of the window, unless it is the result of another window and has them already. Values of None are skipped.
-        The state has only values with a rank, and is deleted with the window.
-
-        Args:
-            n: number of values of each window, or highest rank.
-            by: the column by which values are ordered, or a list of columns, the first one first. None comes last.
-            descending: whether the highest values come first; for several columns, one for all or a list.
-            method: how equal values are ranked: "row_number", "rank" or "dense_rank"; see `StreamingDataFrame.top`.
-            rank: name of the column of the rank.
-
-        Raises:
-            InvalidOperationError: if an argument cannot be used, or this kind of window does not go with it.
-
-        Example:
-            ```python
-            counts = bids.tumbling_window(60_000).agg(auction=First("auction"), bids=Count()).final()
-            counts.group_by("start").tumbling_window(60_000).top(3, by="bids", method="rank").final()
-            ```
-        """
-        ranking = make_ranking(n, by, descending, method, rank)
-        return self._make_window(Aggregation.of(TopValues(ranking)), "top").process(RankedRows(ranking))
-
     def _make_window(self, aggregation: Aggregation, suffix: str | None) -> TimeWindow[F]:
         template = cast("TimeWindowOperator", self._template)
         if isinstance(template, SessionWindow | DynamicSessionWindow) and (names := aggregation.unmergeable()):
@@ -286,7 +291,7 @@ class CountWindowDefinition(_Definition[F, "CountWindow[F]"], Generic[F]):
         return CountWindow(self._add_window, store, replace(template, aggregation=aggregation))
 
 
-class AssignedWindowDefinition(_Definition[F, "AssignedWindow[F]"], Generic[F]):
+class AssignedWindowDefinition(_TimedDefinition[F, "AssignedWindow[F]"], Generic[F]):
     """Windows of an assigner, or by the wall clock. Next, say what to compute. Each method returns an `AssignedWindow`.
 
     Values of None are skipped, except by `reduce` and `collect`.
@@ -296,19 +301,6 @@ class AssignedWindowDefinition(_Definition[F, "AssignedWindow[F]"], Generic[F]):
         """Call a function with all records of a window when it is emitted; as for `TimeWindowDefinition`."""
         template = with_function(cast("TriggeredWindow", self._template), function)
         return AssignedWindow(self._add_window, f"{self._store}_process", template)
-
-    def top(
-        self,
-        n: int,
-        by: str | list[str],
-        *,
-        descending: bool | list[bool] = True,
-        method: RankMethod = "row_number",
-        rank: str = "rank",
-    ) -> AssignedWindow[F]:
-        """Keep the first n values of each window in the order of columns; as for `TimeWindowDefinition`."""
-        ranking = make_ranking(n, by, descending, method, rank)
-        return self._make_window(Aggregation.of(TopValues(ranking)), "top").process(RankedRows(ranking))
 
     def _make_window(self, aggregation: Aggregation, suffix: str | None) -> AssignedWindow[F]:
         store = self._store if suffix is None else f"{self._store}_{suffix}"
