@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NoReturn, overload
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 from streamrt.application.bounded import BoundedRuns
 from streamrt.application.collecting import Collected, Collections
@@ -17,6 +17,7 @@ from streamrt.application.maintenance import Maintenance
 from streamrt.application.observation import Observation, sample_lag
 from streamrt.application.operations import Operations
 from streamrt.application.run_state import RunState
+from streamrt.application.sql import ApplicationSQL
 from streamrt.application.state_reads import StateReads
 from streamrt.application.tables import ApplicationTables
 from streamrt.common.logs import LogFormat
@@ -85,6 +86,8 @@ from streamrt.tracing import Tracing, require_tracing
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from streamrt.schema import Schema
+    from streamrt.sql.lowering import View
     from streamrt.tables import Catalog, Table
 
 __all__ = ["Application", "ApplicationConfig", "MessageProcessedCallback"]
@@ -363,6 +366,7 @@ class Application:
         self._state = state = RunState(lambda: definition.topology, self._offsets.committed)
         self._tables = ApplicationTables(definition, environment, catalog)
         self._declarations = Declarations(definition, self._tables)
+        self._sql = ApplicationSQL(self._declarations, self._tables)
         self._states = StateReads(state.require_queried)
         lag = sample_lag(definition, environment, state)
         bounded = BoundedRuns(definition, state, self._offsets)
@@ -620,18 +624,122 @@ class Application:
         """
         return self._declarations.maintain(table, store_type)
 
-    def sql(self, program: str, args: Mapping[str, Any] | None = None, **frames: StreamingDataFrame) -> NoReturn:
-        """Refuse to run a program of SQL.
+    def sql(
+        self,
+        program: str,
+        args: Mapping[str, Any] | None = None,
+        *,
+        schemas: Mapping[str, Schema | str] | None = None,
+        **frames: StreamingDataFrame | StreamingTable[StreamingDataFrame],
+    ) -> Any:
+        """Add a program in SQL, or one query, to the application. docs/sql.md says what it may have.
+
+        A program has statements in any order: CREATE TABLE, CREATE VIEW, CREATE MATERIALIZED VIEW, which keeps the rows of a
+        view in a table of the catalogue, CREATE LOCAL VIEW, which other programs do not see, and INSERT INTO ... SELECT.
 
         Args:
-            program: its statements.
-            args: values of parameters.
-            **frames: dataframes by the names that they have in it.
+            program: its text.
+            args: values of parameters, such as `:least`, by name.
+            schemas: the columns of frames, by name, as a `Schema` or a text such as "id BIGINT, name STRING". Frames that
+                read a table need none.
+            **frames: dataframes and tables by the names that they have in the text: `FROM {orders}`.
+
+        Returns:
+            For one query, a dataframe if its rows are only added, otherwise a table. For other programs, a mapping of these
+            by the names of the views.
 
         Raises:
-            InvalidOperationError: always.
+            SQLSyntaxError: if the text cannot be read.
+            SQLAnalysisError: if it names what does not exist, or types do not go together.
+            SQLNotSupportedError: if it asks for what is refused.
+            InvalidOperationError: if an argument cannot be used.
+
+        Example:
+            ```python
+            app.sql('''
+                CREATE VIEW large AS SELECT customer, sum(amount) AS total FROM shop.orders GROUP BY customer
+                    HAVING sum(amount) > 100;
+                INSERT INTO shop.late SELECT * FROM shop.flights WHERE delay > 60;
+            ''')
+            frame = app.sql("SELECT customer, amount FROM {orders} WHERE amount > :least", {"least": 5}, orders=orders)
+            ```
         """
-        self._declarations.sql(program, args, **frames)
+        return self._sql.sql(program, args, schemas, frames)
+
+    def view(self, name: str) -> View:
+        """Return a view that a program in SQL has defined.
+
+        Args:
+            name: its name.
+
+        Returns:
+            The view, with its `name`, `sql`, `schema`, `frame`, and `table` if it is materialized.
+
+        Raises:
+            InvalidOperationError: if there is no view of this name.
+
+        Example:
+            ```python
+            app.view("large").frame.to_table("shop.large")
+            ```
+        """
+        return self._sql.view(name)
+
+    def explain(
+        self,
+        program: str,
+        args: Mapping[str, Any] | None = None,
+        *,
+        schemas: Mapping[str, Schema | str] | None = None,
+        **frames: StreamingDataFrame | StreamingTable[StreamingDataFrame],
+    ) -> str:
+        """Say what a text in SQL would become: its operators, their state, and how exact the result is. Nothing is added.
+
+        Args:
+            program: the text, as for `sql`.
+            args: values of parameters.
+            schemas: the columns of frames.
+            **frames: dataframes and tables by name.
+
+        Returns:
+            Lines: each operator above its inputs. For what is refused, the place, the reason and what to write instead.
+
+        Example:
+            ```python
+            print(app.explain("SELECT customer, count(*) AS n FROM shop.orders GROUP BY customer"))
+            ```
+        """
+        return self._sql.explain(program, args, schemas, frames)
+
+    def register_function(
+        self,
+        name: str,
+        function: Callable[..., Any],
+        returns: str | Any,
+        arguments: Sequence[Any] | None = None,
+        *,
+        kind: Literal["scalar", "aggregate", "table"] = "scalar",
+    ) -> None:
+        """Give a Python function a name in SQL.
+
+        Args:
+            name: its name.
+            function: the function. "scalar": takes values, None for NULL, and returns one; "aggregate": takes names of
+                columns and returns an `Aggregator`; "table": takes values and returns dicts, for LATERAL VIEW.
+            returns: type of its result, as a word such as "BIGINT" or a type of Arrow; for "table", a STRUCT of its columns.
+            arguments: types of its arguments, to which values are cast; None for values of any types.
+            kind: what it is.
+
+        Raises:
+            InvalidOperationError: if the name cannot be used, or SQL has a function of this name.
+
+        Example:
+            ```python
+            app.register_function("domain", lambda address: address.partition("@")[2], "STRING", ["STRING"])
+            app.sql("SELECT domain(email) AS domain FROM {users}", users=users)
+            ```
+        """
+        self._sql.register_function(name, function, returns, arguments, kind)
 
     # -- Collections ----------------------------------------------------------------------------------------------------
 

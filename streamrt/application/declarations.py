@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, NoReturn, TypeGuard
+from typing import TYPE_CHECKING, TypeGuard
 
 from streamrt.application.tables import ApplicationTables
 from streamrt.connectors import BaseSource, Instances, source_topic
@@ -146,13 +145,6 @@ class Declarations:
         changed = maintain_table(stream, found, self._tables.task_links())
         self._maintained.add(found.name)
         return changed
-
-    def sql(self, program: str, args: Mapping[str, Any] | None = None, **frames: StreamingDataFrame) -> NoReturn:
-        """See `Application.sql`."""
-        raise InvalidOperationError(
-            "sql() is not there yet, because dataframes are defined in Python: see filter, apply, group_by, windows and "
-            "joins of StreamingDataFrame; catalog.execute() creates tables"
-        )
 
     def _input_topic(self, table: Table) -> Topic:
         if table.kind != "external":

@@ -4,7 +4,7 @@ from streamrt.operators.apply import Apply
 from streamrt.operators.broadcast import Broadcast
 from streamrt.operators.calls.apply_async import ApplyAsync
 from streamrt.operators.calls.retry import Retry
-from streamrt.operators.columns import Assign, Drop, Fill, Project, Where
+from streamrt.operators.columns import Assign, Compute, Drop, Fill, Project, Where
 from streamrt.operators.concat import Concat
 from streamrt.operators.filter import Filter
 from streamrt.operators.group_by import ColumnKey, ColumnsKey, Repartition
@@ -23,6 +23,7 @@ __all__ = [
     "Broadcast",
     "ColumnKey",
     "ColumnsKey",
+    "Compute",
     "Concat",
     "Drop",
     "Fill",

@@ -48,6 +48,31 @@ class Assign(Operator):
 
 
 @dataclass(frozen=True)
+class Compute(Operator):
+    """Replaces each value by the result of an expression on it.
+
+    Example:
+        >>> Compute(Column("price")).describe()
+        'price'
+    """
+
+    name: ClassVar[str] = "compute"
+    passes_on_last: ClassVar[bool] = True
+    expression: Expression
+
+    def inline(self, code: InlinedCode) -> bool:  # noqa: D102
+        self.expression.add_evaluation(code)
+        code.add_lines("value = result")
+        return True
+
+    def describe(self) -> str:  # noqa: D102
+        return str(self.expression)
+
+    def stores(self) -> tuple[StoreSpec, ...]:  # noqa: D102
+        return self.expression.stores()
+
+
+@dataclass(frozen=True)
 class Where(Operator):
     """Passes on the values for which an expression is true: `sdf[sdf["column"] > 1]`."""
 

@@ -12,6 +12,7 @@ from streamrt.relations.consolidate import Consolidate
 from streamrt.relations.equal_rows import CombineRows, DistinctRows, NumberRows, RowDigest, RowSets
 from streamrt.relations.exact_keys import ExactKey, GroupKey, KeyNulls
 from streamrt.relations.exact_values import ExactDeserializer, ExactSerializer
+from streamrt.relations.expand_changes import ExpandChanges
 from streamrt.relations.foreign_key_join import (
     ForeignHow,
     ForeignKey,
@@ -55,6 +56,7 @@ __all__ = [
     "ExactDeserializer",
     "ExactKey",
     "ExactSerializer",
+    "ExpandChanges",
     "ForeignHow",
     "ForeignKey",
     "GroupAggregate",

@@ -30,6 +30,7 @@ class GroupAggregate(Operator):
         store: the store of the aggregates.
         key_columns: names of the columns of the key; without any, rows have the aggregations only.
         retracts: whether values are the former and the present row of a change. A group without rows has no row.
+        always: whether a group that has lost its rows has one nevertheless, of aggregates of nothing.
     """
 
     name: ClassVar[str] = "agg"
@@ -38,6 +39,7 @@ class GroupAggregate(Operator):
     store: StoreSpec
     key_columns: tuple[str, ...] = ()
     retracts: bool = False
+    always: bool = False
 
     def plan(self) -> Plan:
         """Return the aggregation in the form that runs.
@@ -75,6 +77,7 @@ class GroupAggregate(Operator):
             pass_on(before, row_of(key, state, transaction), key, timestamp, headers)
 
         retract: Any = fold.retract
+        always = self.always
 
         def run_change(value: Any, key: Any, timestamp: int, headers: Headers | None, *, _node: Node = node) -> None:
             if key is None:
@@ -84,7 +87,7 @@ class GroupAggregate(Operator):
             prefix = transaction.prefix(key)
             head = transaction.head(prefix)
             count, state = (0, fold.initial(transaction)) if head is None else head
-            before = row_of(key, state, transaction) if count else None
+            before = row_of(key, state, transaction) if count or (always and head is not None) else None
             former, present = value
             # First what is added, so that a value that stays is not taken out of its set.
             if present is not None:
@@ -99,7 +102,12 @@ class GroupAggregate(Operator):
                 after = row_of(key, state, transaction)
             else:
                 plan.release((state,), transaction)
-                transaction.delete_head(prefix)
+                if always:
+                    state = fold.initial(transaction)
+                    transaction.set_head(prefix, [0, state])
+                    after = row_of(key, state, transaction)
+                else:
+                    transaction.delete_head(prefix)
             transaction.advance(timestamp)
             pass_on(before, after, key, timestamp, headers)
 
@@ -110,7 +118,12 @@ class GroupAggregate(Operator):
 
     def keeps(self) -> tuple[str, ...]:
         """Return the names of the aggregates, and whether they are those of rows that may be taken back."""
-        return (*super().keeps(), *self.aggregation.keeps(), *(("of rows",) if self.retracts else ()))
+        return (
+            *super().keeps(),
+            *self.aggregation.keeps(),
+            *(("of rows",) if self.retracts else ()),
+            *(("always",) if self.always else ()),
+        )
 
     def stores(self) -> tuple[StoreSpec, ...]:  # noqa: D102
         return (self.store,)

@@ -65,10 +65,6 @@ def test_what_needs_a_primary_key(catalog: Catalog, method: str, kind: str) -> N
             lambda catalog, app: app.maintain(catalog.table("keyed")),
             "maintain() needs a maintained table, and rows of default.keyed are written directly: create it with maintained",
         ),
-        (
-            lambda _, app: app.sql("SELECT 1", {"a": 1}),
-            "sql() is not there yet, because dataframes are defined in Python: see filter, apply, group_by",
-        ),
     ],
 )
 def test_what_needs_more_than_tables(catalog: Catalog, call: Callable[[Catalog, Any], object], why: str) -> None:

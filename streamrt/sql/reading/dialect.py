@@ -139,7 +139,7 @@ def parse_tokens(tokens: list[Token], text: str) -> exp.Expr:
         text: the text that they are from.
 
     Raises:
-        SQLSyntaxError: if they are no statement.
+        SQLSyntaxError: if they make no statement.
     """
     try:
         with quiet_sqlglot():

@@ -1,8 +1,8 @@
 """Statements of a program, one after the other.
 
 Heads of views are followed by hand: `CREATE [OR REPLACE] [LOCAL | MATERIALIZED] VIEW [IF NOT EXISTS] name [(columns)]
-[COMMENT 'text'] [WITH (option = value, ...)] AS query`. Statements of the catalogue (`CREATE TABLE`, ...) are left as texts,
-which `Catalog.execute` reads. All others are trees of sqlglot.
+[COMMENT 'text'] [WITH (option = value, ...)] AS query`. Statements of the catalogue (`CREATE TABLE`, ...) are left
+as they are: `Catalog.execute` reads them. All others are trees of sqlglot.
 """
 
 from collections.abc import Sequence

@@ -1,0 +1,103 @@
+"""SQL in an application: programs, their views, and what they do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from streamrt.application.declarations import Declarations
+from streamrt.application.tables import ApplicationTables
+from streamrt.dataframe import StreamingDataFrame
+from streamrt.dataframe.streaming_table import StreamingTable
+from streamrt.errors import ArgumentValueError, TableNotFoundError
+
+if TYPE_CHECKING:
+    from streamrt.schema import Schema
+    from streamrt.sql.lowering import Programs, View
+    from streamrt.tables import Table
+
+__all__ = ["ApplicationSQL"]
+
+
+class ApplicationSQL:
+    """The programs in SQL of an application.
+
+    Args:
+        declarations: what it reads.
+        tables: its tables.
+    """
+
+    def __init__(self, declarations: Declarations, tables: ApplicationTables) -> None:
+        self._sources = _Sources(declarations, tables)
+        self._programs: Programs | None = None
+
+    def sql(
+        self,
+        program: str,
+        args: Mapping[str, Any] | None,
+        schemas: Mapping[str, Any] | None,
+        frames: Mapping[str, Any],
+    ) -> Any:
+        """See `Application.sql`."""
+        return self._get().run(program, args, schemas, frames)
+
+    def view(self, name: str) -> View:
+        """See `Application.view`."""
+        return self._get().find_view(name)
+
+    def explain(
+        self, program: str, args: Mapping[str, Any] | None, schemas: Mapping[str, Any] | None, frames: Mapping[str, Any]
+    ) -> str:
+        """See `Application.explain`."""
+        return self._get().explain(program, args, schemas, frames)
+
+    def register_function(
+        self, name: str, function: Callable[..., Any], returns: Any, arguments: Sequence[Any] | None, kind: str
+    ) -> None:
+        """See `Application.register_function`."""
+        self._get().register_function(name, function, returns, arguments, kind)
+
+    def _get(self) -> Programs:
+        if self._programs is None:
+            # Most applications have no SQL, and do not wait for its parser.
+            from streamrt.sql.lowering import Programs
+
+            self._programs = Programs(self._sources)
+        return self._programs
+
+
+class _Sources:
+    """What programs need of an application."""
+
+    def __init__(self, declarations: Declarations, tables: ApplicationTables) -> None:
+        self._declarations = declarations
+        self._tables = tables
+
+    def find(self, name: str) -> Table | None:
+        """Return a table of the catalogue, or None if there is none."""
+        for each in dict.fromkeys((name, name.lower())):
+            try:
+                return self._tables.find(each)
+            except (TableNotFoundError, ArgumentValueError):
+                continue  # A text that no table can have as its name is not one either.
+        return None
+
+    def names(self) -> list[str]:
+        """Return the names of tables, without the database where it can be left out."""
+        return self._tables.catalog.tables()
+
+    def execute(self, text: str) -> None:
+        """Do what a statement of the catalogue says."""
+        self._tables.catalog.execute(text)
+
+    def read_stream(self, table: Table) -> StreamingDataFrame:
+        """Return the rows of a log."""
+        return self._declarations.dataframe(table)
+
+    def read_table(self, table: Table) -> StreamingTable[StreamingDataFrame]:
+        """Return the rows of a table with a primary key."""
+        return self._declarations.table(table)
+
+    def create(self, name: str, schema: Schema, comment: str | None) -> Table:
+        """Return a table of this schema, which is created if there is none."""
+        return self._tables.catalog.create_table(name, schema, comment=comment, if_exists="ignore")

@@ -1,0 +1,39 @@
+"""`bind_statement`: from the tree of a query to its plan."""
+
+from sqlglot import exp
+
+from streamrt.errors import SQLSyntaxError
+from streamrt.sql.binding.blocks import bind_query
+from streamrt.sql.binding.ranking import find_open_rank
+from streamrt.sql.binding.scopes import Bound
+from streamrt.sql.binding.session import Session, fill_parameters
+from streamrt.sql.expressions.failures import make_refusal
+from streamrt.sql.expressions.positions import position_of
+
+__all__ = ["bind_statement"]
+
+
+def bind_statement(tree: exp.Expr, session: Session) -> Bound:
+    """Return the plan of a query, and its columns.
+
+    Args:
+        tree: the query, which stays as it is.
+        session: what it is bound with.
+
+    Raises:
+        SQLError: if it names what does not exist, has types that do not fit, or asks for what is refused; with its place.
+    """
+    tree = fill_parameters(tree.copy(), session)
+    try:
+        bound = bind_query(tree, session, {})
+    except RecursionError:
+        raise SQLSyntaxError("expressions are nested too deeply", *position_of(tree)) from None
+    top = find_open_rank(bound.plan)
+    if top is not None:
+        window = tree.find(exp.Window)
+        raise make_refusal(
+            f"{top.method}() needs a bound: write WHERE {top.method} <= 10 in a query around it, or QUALIFY; without one, "
+            "each new row would change the numbers of all",
+            window,
+        )
+    return bound

@@ -1,0 +1,74 @@
+"""Columns by which rows are joined and grouped: of one type, and one value for all that SQL calls equal."""
+
+import math
+
+import pyarrow as pa
+from sqlglot import exp
+
+from streamrt.sql.expressions import TypedExpression
+from streamrt.sql.expressions.calls import FunctionCall
+from streamrt.sql.expressions.casts import cast_to
+from streamrt.sql.expressions.coercion import common_type, describe_type
+from streamrt.sql.expressions.failures import make_analysis_error, make_refusal
+
+__all__ = ["align", "as_key"]
+
+
+def normalize_float(value: float) -> float:
+    """Return a float that has the bytes of all that are equal to it: -0.0 is 0.0, and there is one NaN.
+
+    Example:
+        >>> normalize_float(-0.0)
+        0.0
+    """
+    return math.nan if value != value else value + 0.0
+
+
+def as_key(value: TypedExpression, node: exp.Expr | None) -> TypedExpression:
+    """Return an expression whose equal values have equal bytes.
+
+    Args:
+        value: the expression.
+        node: where it stands, for errors.
+
+    Raises:
+        SQLNotSupportedError: if values of its type are not compared.
+    """
+    dtype = value.dtype
+    if pa.types.is_map(dtype):
+        raise make_refusal(f"maps have no equality: group, join and compare by fields of {value}", node)
+    if pa.types.is_nested(dtype):
+        if _has_floats(dtype):
+            raise make_refusal(f"{value} has floats within it, which is not possible in a key: use its fields", node)
+        return value
+    return FunctionCall("key", normalize_float, (value,), dtype) if pa.types.is_floating(dtype) else value
+
+
+def align(left: TypedExpression, right: TypedExpression, node: exp.Expr) -> tuple[TypedExpression, TypedExpression]:
+    """Return two expressions whose values have equal bytes if they are equal.
+
+    Args:
+        left: one side of an equality.
+        right: the other side.
+        node: the equality, for errors.
+
+    Raises:
+        SQLAnalysisError: if they cannot be compared.
+    """
+    dtype = common_type(left.dtype, right.dtype)
+    if dtype is None and pa.types.is_string(right.dtype) is not pa.types.is_string(left.dtype):
+        dtype = left.dtype if pa.types.is_string(right.dtype) else right.dtype
+    if dtype is None:
+        raise make_analysis_error(
+            f"{left} is {describe_type(left.dtype)}, {right} is {describe_type(right.dtype)}, and these are not compared: "
+            "cast one of them",
+            node,
+        )
+    sides = [side if side.dtype == dtype else cast_to(side, dtype) for side in (left, right)]
+    return as_key(sides[0], node), as_key(sides[1], node)
+
+
+def _has_floats(dtype: pa.DataType) -> bool:
+    if pa.types.is_floating(dtype):
+        return True
+    return any(_has_floats(dtype.field(number).type) for number in range(dtype.num_fields))

@@ -1,0 +1,172 @@
+"""Numbers of rows in an order: `row_number() OVER (PARTITION BY a ORDER BY b) <= n`, and ORDER BY with LIMIT.
+
+An OVER with a number becomes a `Top` whose count is open, 0. A condition on the number, which may be in a query around it,
+closes it; what is open in the end is refused.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Literal
+
+import pyarrow as pa
+from sqlglot import exp
+
+from streamrt.sql.binding.keys import as_key
+from streamrt.sql.binding.plan import Filter, Plan, Project, Top, walk_plan
+from streamrt.sql.binding.scopes import reference
+from streamrt.sql.binding.stages import Stage, with_columns
+from streamrt.sql.expressions import TypedExpression
+from streamrt.sql.expressions.failures import make_analysis_error, make_refusal
+from streamrt.sql.expressions.logic import IsNull
+from streamrt.sql.expressions.nodes import ColumnReference, Constant
+
+__all__ = ["add_rank", "add_top", "filter_plan", "find_open_rank", "rank_method"]
+
+_OPEN = 0
+_METHODS: dict[type[exp.Expr], Literal["row_number", "rank", "dense_rank"]] = {
+    exp.RowNumber: "row_number",
+    exp.Rank: "rank",
+    exp.DenseRank: "dense_rank",
+}
+
+_MIRRORED: dict[type[exp.Expr], type[exp.Expr]] = {exp.GTE: exp.LTE, exp.GT: exp.LT, exp.LTE: exp.GTE, exp.LT: exp.GT}
+
+
+def rank_method(node: exp.Expr) -> Literal["row_number", "rank", "dense_rank"] | None:
+    """Return how the function of an OVER numbers rows, or None if it does not."""
+    return _METHODS.get(type(node))
+
+
+def add_rank(stage: Stage, window: exp.Window) -> ColumnReference:
+    """Add the number of each row, and return its column.
+
+    Args:
+        stage: the query so far.
+        window: the OVER.
+    """
+    method = rank_method(window.this)
+    order = window.args.get("order")
+    assert method is not None  # noqa: S101
+    if order is None:
+        raise make_analysis_error(f"{method}() needs OVER (... ORDER BY ...)", window)
+    if window.args.get("spec") is not None:
+        raise make_analysis_error(f"{method}() has no frame: leave out ROWS and RANGE", window)
+    group = [as_key(stage.bind(each), each) for each in window.args.get("partition_by") or []]
+    return _add_top(stage, group, order.expressions, _OPEN, method)
+
+
+def add_top(stage: Stage, order: Sequence[exp.Expr], count: int) -> None:
+    """Keep the first rows of all: ORDER BY ... LIMIT n.
+
+    Args:
+        stage: the query so far.
+        order: the expressions of ORDER BY.
+        count: the number of rows.
+    """
+    _add_top(stage, [], order, count, "row_number")
+
+
+def _add_top(
+    stage: Stage,
+    group: Sequence[TypedExpression],
+    order: Sequence[exp.Expr],
+    count: int,
+    method: Literal["row_number", "rank", "dense_rank"],
+) -> ColumnReference:
+    by: list[TypedExpression] = []
+    descending: list[bool] = []
+    for each in order:
+        node = each.this if isinstance(each, exp.Ordered) else each
+        expression = stage.bind(node)
+        if isinstance(expression, Constant):
+            continue
+        dtype = expression.dtype
+        if pa.types.is_nested(dtype):
+            raise make_refusal("rows are ordered by single values: take fields of a struct, one by one", node)
+        down = bool(each.args.get("desc"))
+        if expression.nullable and _nulls_first(each, down=down):
+            # Without this, NULL comes last.
+            by.append(IsNull(expression))
+            descending.append(True)
+        by.append(expression)
+        descending.append(down)
+    if not by:
+        raise make_analysis_error("ORDER BY of constants does not order rows", order[0] if order else None)
+    plan, names = with_columns(stage.plan, [*group, *by], stage.session)
+    rank = stage.session.new_name()
+    top = Top(plan, tuple(names[: len(group)]), tuple(names[len(group) :]), tuple(descending), count, method, rank)
+    stage.plan = top
+    return reference(top.field(rank))
+
+
+def _nulls_first(ordered: exp.Expr, *, down: bool) -> bool:
+    first = ordered.args.get("nulls_first")
+    return bool(not down if first is None else first)
+
+
+def filter_plan(plan: Plan, node: exp.Expr, condition: TypedExpression, column_of: object = None) -> Plan:
+    """Return the rows of a plan for which a condition is TRUE; one on an open number closes it.
+
+    Args:
+        plan: the plan.
+        node: the condition as a node.
+        condition: the condition.
+        column_of: binds a name.
+    """
+    bound = _read_bound(node, column_of)
+    if bound is not None:
+        column, count, is_exact = bound
+        closed = _close(plan, column, count)
+        if closed is not None:
+            return closed if is_exact else Filter(closed, condition)
+    return Filter(plan, condition)
+
+
+def _read_bound(node: exp.Expr, column_of: object) -> tuple[str, int, bool] | None:
+    """Return column, highest number, and whether the condition says no more; None if it bounds no column."""
+    node = node.unnest()
+    if not isinstance(node, exp.LTE | exp.LT | exp.EQ | exp.GTE | exp.GT) or not callable(column_of):
+        return None
+    left, right = node.left.unnest(), node.right.unnest()
+    kind: type[exp.Expr] = type(node)
+    if not isinstance(left, exp.Column) or left.meta.get("bound").__class__ is Constant:
+        left, right = right, left
+        kind = _MIRRORED.get(kind, kind)
+    number = _read_number(right)
+    if number is None or not isinstance(left, exp.Column) or kind in (exp.GTE, exp.GT):
+        return None
+    column = column_of(left)
+    if not isinstance(column, ColumnReference):
+        return None
+    if kind is exp.LT:
+        number -= 1
+    return (column.name, number, kind is not exp.EQ) if number >= 1 else None
+
+
+def _read_number(node: exp.Expr) -> int | None:
+    if isinstance(node, exp.Literal) and not node.is_string and node.name.isdigit():
+        return int(node.name)
+    constant = node.meta.get("bound")
+    if isinstance(constant, Constant) and type(constant.value) is int:
+        return constant.value
+    return None
+
+
+def _close(plan: Plan, column: str, count: int) -> Plan | None:
+    """Return a plan whose open number of a column is closed; None if it has none there."""
+    if isinstance(plan, Top) and plan.rank == column and plan.count == _OPEN:
+        return replace(plan, count=count)
+    if isinstance(plan, Project):
+        expression = next((each for name, each in plan.columns if name == column), None)
+        if isinstance(expression, ColumnReference):
+            closed = _close(plan.input, expression.name, count)
+            return None if closed is None else replace(plan, input=closed)
+    if isinstance(plan, Filter):
+        closed = _close(plan.input, column, count)
+        return None if closed is None else replace(plan, input=closed)
+    return None
+
+
+def find_open_rank(plan: Plan) -> Top | None:
+    """Return a number of rows that no condition bounds, or None."""
+    return next((each for each in walk_plan(plan) if isinstance(each, Top) and each.count == _OPEN), None)

@@ -1,0 +1,86 @@
+"""What a plan is made of, in words: its operators, their state, and how exact the result is."""
+
+from streamrt.sql.binding.plan import (
+    Aggregate,
+    AsOfJoin,
+    Distinct,
+    IntervalJoin,
+    Join,
+    OverRows,
+    Plan,
+    Scan,
+    SessionAggregate,
+    SetOperation,
+    Top,
+    Union,
+    WindowAggregate,
+    walk_plan,
+)
+
+__all__ = ["explain_plan"]
+
+
+def explain_plan(title: str, plan: Plan) -> str:
+    """Return lines that explain a plan.
+
+    Args:
+        title: name of the view or query.
+        plan: the plan.
+    """
+    kind = "append-only: rows are only added" if plan.appends else "updating: rows change"
+    keys = [", ".join(sorted(key)) for key in plan.keys if key]
+    one = frozenset() in plan.keys
+    lines = [f"{title}: {kind}{f'; key {keys[0]}' if keys else '; one row' if one else ''}"]
+    lines += [f"  {each}" for each in _tree(plan, 0)]
+    states = [text for text in map(_state_of, walk_plan(plan)) if text is not None]
+    lines.append("state: " + ("; ".join(states) if states else "none"))
+    lines.append(f"exactness: {_exactness(plan)}")
+    if any(isinstance(each, Aggregate) and not each.group for each in walk_plan(plan)):
+        lines.append("the row of an aggregate without GROUP BY appears with the first row that it counts")
+    return "\n".join(lines)
+
+
+def _tree(plan: Plan, depth: int) -> list[str]:
+    line = f"{'  ' * depth}{plan.describe()}"
+    if isinstance(plan, Scan):
+        line += f"  {'append-only' if plan.appends else 'updating'}: {', '.join(map(str, plan.fields))}"
+    return [line, *(text for part in plan.inputs() for text in _tree(part, depth + 1))]
+
+
+def _state_of(plan: Plan) -> str | None:
+    match plan:
+        case Scan() if not plan.appends and plan.kind == "table":
+            return f"the rows of {plan.name}"
+        case Aggregate() if not plan.group:
+            return "one entry"
+        case Aggregate():
+            more = "" if plan.input.appends else ", and values of min, max and the like"
+            return f"an entry for each {', '.join(plan.group)}{more}, for ever"
+        case WindowAggregate() | SessionAggregate():
+            return "an entry for each group and window that is open"
+        case Distinct():
+            return "an entry for each distinct row"
+        case Join():
+            return "the rows of both sides of the join"
+        case AsOfJoin():
+            return "former rows of the table, as long as it keeps them"
+        case IntervalJoin():
+            return f"rows of both sides for {plan.before_ms + plan.after_ms + plan.grace_ms} ms"
+        case Top():
+            return f"{plan.count} rows of each group" if plan.input.appends else "the rows of each group, in order"
+        case OverRows():
+            return "the rows of each frame"
+        case SetOperation() | Union() if not plan.appends:
+            return "a count of each row" if isinstance(plan, SetOperation) else None
+    return None
+
+
+def _exactness(plan: Plan) -> str:
+    late = [
+        each
+        for each in walk_plan(plan)
+        if isinstance(each, WindowAggregate | SessionAggregate | AsOfJoin | IntervalJoin | OverRows)
+    ]
+    if late:
+        return "E*: the rows of the batch query, but for records that come too late, which are counted"
+    return "E: the rows of the batch query over the same records"

@@ -1,0 +1,329 @@
+"""Queries and programs of SQL in applications have the rows of the same query as a batch."""
+
+import datetime
+from decimal import Decimal
+from typing import Any
+
+import duckdb
+import pytest
+
+from streamrt.errors import ArgumentValueError, SQLAnalysisError, SQLNotSupportedError
+from streamrt.testing import InputRecord, TopologyTestDriver
+from streamrt.windows import Sum
+from tests.unit.sql_worlds import Input, make_app, rows_of
+
+START = datetime.datetime(2026, 1, 1)
+
+
+def item(k: int, a: int | None, b: int, c: str) -> Input:
+    return "items", k, {"k": k, "a": a, "b": b, "c": c}
+
+
+def other(k: int, a: int | None, d: str) -> Input:
+    return "others", k, {"k": k, "a": a, "d": d}
+
+
+def order(number: int, customer: str | None, amount: int, at: int, tags: list[str] | None = None) -> Input:
+    return "orders", None, {"id": number, "customer": customer, "amount": amount, "tags": tags, "at": at}
+
+
+CHANGES: list[Input] = [
+    *(item(k, k % 3 if k % 4 else None, k, "xyz"[k % 3]) for k in range(1, 9)),
+    *(other(k, k % 3 if k != 3 else None, "pq"[k % 2]) for k in range(1, 5)),
+    item(1, 2, 10, "z"),
+    ("items", 5, None),
+    other(2, 5, "q"),
+    ("others", 4, None),
+    item(9, None, 7, "x"),
+    ("items", 8, None),
+    item(8, 1, 8, "x"),
+]
+ORDERS: list[Input] = [order(k, "ab"[k % 2] if k % 5 else None, k * 10, k * 2) for k in range(9)]
+
+QUERIES = [
+    "SELECT k, a + b AS s, upper(c) AS c FROM items WHERE a > 0 OR c = 'x'",
+    "SELECT c, count(*) AS n, count(a) AS na, sum(a) AS s, min(b) AS low, max(b) AS high FROM items GROUP BY c",
+    "SELECT a, count(*) AS n FROM items GROUP BY a HAVING count(*) > 1",
+    "SELECT a % 2 AS g, sum(b) + count(*) AS s FROM items GROUP BY a % 2",
+    "SELECT count(*) AS n, sum(b) AS s, max(c) AS m FROM items",
+    "SELECT DISTINCT a, c FROM items",
+    "SELECT count(DISTINCT a) AS n, count(*) FILTER (WHERE b > 4) AS f FROM items",
+    "SELECT i.k, o.d FROM items i JOIN others o ON i.a = o.a",
+    "SELECT i.k, o.k AS ok FROM items i LEFT JOIN others o ON i.a = o.a AND o.d = 'q'",
+    "SELECT i.k, o.k AS ok FROM items i RIGHT JOIN others o ON i.a = o.a AND i.b > 3",
+    "SELECT i.k, o.k AS ok FROM items i FULL JOIN others o ON i.k = o.k",
+    "SELECT k, a, i.b, o.d FROM items i JOIN others o USING (k, a)",
+    "SELECT k, i.b, o.d FROM items i FULL JOIN others o USING (k)",
+    "SELECT i.k, o.d FROM items i, others o WHERE i.k = o.k AND i.b < 4",
+    "SELECT x.k, y.k AS k2, o.d FROM items x, items y, others o WHERE x.c = y.c AND x.k < y.k AND o.k = x.k",
+    "SELECT k FROM items WHERE a IN (SELECT a FROM others WHERE d = 'q')",
+    "SELECT k FROM items WHERE a NOT IN (SELECT a FROM others WHERE a IS NOT NULL)",
+    "SELECT k FROM items WHERE a NOT IN (SELECT a FROM others)",
+    "SELECT k FROM items WHERE a NOT IN (SELECT a FROM others WHERE k > 100)",
+    "SELECT k FROM items i WHERE EXISTS (SELECT 1 FROM others o WHERE o.a = i.a AND o.k <> i.k)",
+    "SELECT k FROM items i WHERE NOT EXISTS (SELECT 1 FROM others o WHERE o.a = i.a)",
+    "SELECT k FROM items i WHERE k > 6 OR EXISTS (SELECT 1 FROM others o WHERE o.k = i.k)",
+    "SELECT k, (SELECT count(*) FROM others o WHERE o.a = i.a) AS n FROM items i",
+    "SELECT k, (SELECT max(d) FROM others o WHERE o.a = i.a) AS m FROM items i",
+    "SELECT k FROM items WHERE b > (SELECT avg(b) FROM items)",
+    "SELECT c, sum(b) AS s FROM items GROUP BY c HAVING sum(b) > (SELECT min(b) FROM items)",
+    "SELECT k, a FROM items UNION ALL SELECT k, a FROM others",
+    "SELECT a FROM items UNION SELECT a FROM others",
+    "SELECT a FROM items INTERSECT SELECT a FROM others",
+    "SELECT a FROM items EXCEPT SELECT a FROM others",
+    "SELECT a FROM items EXCEPT ALL SELECT a FROM others",
+    "WITH t AS (SELECT c, sum(b) AS s FROM items GROUP BY c) SELECT x.c, y.s AS s2 FROM t x JOIN t y ON x.c = y.c",
+    "SELECT q.c, q.n FROM (SELECT c, count(*) AS n FROM items GROUP BY c) q WHERE q.n > 1",
+    "SELECT * FROM (SELECT k, c, b, row_number() OVER (PARTITION BY c ORDER BY b DESC) AS rn FROM items) t WHERE rn <= 2",
+    "SELECT k, c, rank() OVER (PARTITION BY c ORDER BY a NULLS FIRST) AS r FROM items QUALIFY r <= 1",
+    "SELECT k, b FROM items ORDER BY b DESC, k LIMIT 3",
+    "SELECT c, count(*) AS n FROM items GROUP BY c ORDER BY n DESC, c LIMIT 2",
+    "SELECT CASE WHEN a IS NULL THEN 'none' ELSE c END AS g, count(*) AS n FROM items GROUP BY 1",
+    "SELECT i.* FROM items i LEFT JOIN others o ON i.k = o.k WHERE o.k IS NULL",
+    "SELECT k FROM items i LEFT SEMI JOIN others o ON i.a = o.a",
+    "SELECT k FROM items i LEFT ANTI JOIN others o ON i.a = o.a",
+    "SELECT sum(i.b) AS s FROM items i, others o WHERE (i.k = o.k AND i.a = 1) OR (i.k = o.k AND o.d = 'q')",
+]
+
+
+def batch_rows(sql: str, changes: list[Input]) -> list[Any]:
+    tables: dict[str, dict[Any, Any]] = {"items": {}, "others": {}}
+    for table, key, row in changes:
+        tables[table].pop(key, None)
+        if row is not None:
+            tables[table][key] = tuple(row.values())
+    connection = duckdb.connect(config={"threads": 1})
+    connection.execute("SET default_null_order = 'NULLS_FIRST_ON_ASC_LAST_ON_DESC'")
+    connection.execute("CREATE TABLE items (k BIGINT, a BIGINT, b BIGINT, c VARCHAR)")
+    connection.execute("CREATE TABLE others (k BIGINT, a BIGINT, d VARCHAR)")
+    for table, rows in tables.items():
+        places = ", ".join("?" * (4 if table == "items" else 3))
+        if rows:
+            connection.executemany(f"INSERT INTO {table} VALUES ({places})", list(rows.values()))
+    text = sql.replace("LEFT SEMI JOIN", "SEMI JOIN").replace("LEFT ANTI JOIN", "ANTI JOIN")
+    cursor = connection.execute(text)
+    return sorted(repr([_plain(value) for value in row]) for row in cursor.fetchall())
+
+
+def _plain(value: Any) -> Any:
+    return int(value) if isinstance(value, Decimal) and value == int(value) else value
+
+
+@pytest.mark.parametrize("sql", QUERIES)
+def test_rows_are_those_of_the_batch(sql: str) -> None:
+    rows = rows_of(sql, CHANGES, chunk=3)
+    assert sorted(repr([_plain(value) for value in row.values()]) for row in rows) == batch_rows(sql, CHANGES)
+
+
+def test_an_aggregate_without_groups_keeps_its_row() -> None:
+    changes = [item(1, 1, 1, "x"), ("items", 1, None)]
+    assert rows_of("SELECT count(*) AS n, sum(b) AS s FROM items", changes, chunk=1) == [{"n": 0, "s": None}]
+
+
+def test_streams_are_projected_filtered_and_grouped() -> None:
+    assert rows_of("SELECT id, amount * 2 AS d FROM orders WHERE customer = 'a' AND amount > 20", ORDERS) == [
+        {"id": 4, "d": 80},
+        {"id": 6, "d": 120},
+        {"id": 8, "d": 160},
+    ]
+    assert rows_of("SELECT customer, sum(amount) AS s FROM orders GROUP BY customer", ORDERS) == [
+        {"customer": "a", "s": 200},
+        {"customer": "b", "s": 110},
+        {"customer": None, "s": 50},
+    ]
+
+
+def test_lists_are_expanded() -> None:
+    tagged = [order(1, "a", 1, 1, ["x", "y"]), order(2, "a", 1, 2, []), order(3, "b", 1, 3, None)]
+    assert rows_of("SELECT id, t.tag FROM orders LATERAL VIEW explode(tags) t AS tag", tagged) == [
+        {"id": 1, "tag": "x"},
+        {"id": 1, "tag": "y"},
+    ]
+    outer = rows_of("SELECT id, pos, tag FROM orders LATERAL VIEW OUTER posexplode(tags) t AS pos, tag", tagged)
+    assert [row["pos"] for row in outer] == [0, 1, None, None]
+    assert len(rows_of("SELECT id, u.tag FROM orders, unnest(tags) AS u(tag)", tagged)) == 2
+    assert rows_of("SELECT explode(tags) AS tag, id FROM orders", tagged)[0] == {"tag": "x", "id": 1}
+
+
+def test_tables_are_expanded() -> None:
+    sql = "SELECT t.v, count(*) AS n FROM items LATERAL VIEW explode(array(a, b)) t AS v GROUP BY t.v"
+    rows = rows_of(sql, [item(1, 1, 2, "x"), item(2, 2, 3, "x"), item(1, 3, 3, "x"), ("items", 2, None)])
+    assert rows == [{"v": 3, "n": 2}]
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT window.start AS s, window.end AS e, count(*) AS n FROM orders GROUP BY window(at, '5 seconds')",
+        """SELECT window_start AS s, window_end AS e, count(*) AS n
+           FROM TABLE(TUMBLE(TABLE orders, DESCRIPTOR(at), INTERVAL '5' SECONDS)) GROUP BY window_start, window_end""",
+        """CREATE VIEW v WITH (emit = 'final') AS
+           SELECT window.start AS s, window.end AS e, count(*) AS n FROM orders GROUP BY window(at, '5 seconds')""",
+    ],
+)
+def test_windows(sql: str) -> None:
+    rows = sorted(rows_of(sql, ORDERS[:6], end=True), key=lambda row: row["s"])
+    five = datetime.timedelta(seconds=5)
+    assert rows == [{"s": START + n * five, "e": START + (n + 1) * five, "n": (3, 2, 1)[n]} for n in range(3)]
+
+
+def test_hopping_windows_count_each_row_several_times() -> None:
+    sql = "SELECT window.start AS s, count(*) AS n FROM orders GROUP BY window(at, '4 seconds', '2 seconds')"
+    rows = rows_of(sql, ORDERS[:3])
+    counts = {(row["s"] - START).total_seconds(): row["n"] for row in rows}
+    assert counts == {-2: 1, 0: 2, 2: 2, 4: 1}
+    final = f"CREATE VIEW v WITH (emit = 'final', grace = '1 minute') AS {sql}"
+    assert rows_of(final, ORDERS[:3], end=True) == rows
+
+
+def test_sessions_end_the_gap_after_their_last_row() -> None:
+    sql = (
+        "SELECT session_window.start AS s, session_window.end AS e, count(*) AS n FROM orders "
+        "GROUP BY session_window(at, '3 seconds')"
+    )
+    rows = rows_of(sql, [order(1, "a", 1, 0), order(2, "a", 1, 2), order(3, "a", 1, 5), order(4, "a", 1, 9)], end=True)
+    seconds = [((row["s"] - START).seconds, (row["e"] - START).seconds, row["n"]) for row in rows]
+    assert seconds == [(0, 5, 2), (5, 8, 1), (9, 12, 1)]
+
+
+def test_rows_before_each_row() -> None:
+    sql = "SELECT id, sum(amount) OVER (ORDER BY at ROWS BETWEEN 1 PRECEDING AND CURRENT ROW) AS s FROM orders"
+    assert [row["s"] for row in rows_of(sql, ORDERS[:4], end=True)] == [0, 10, 30, 50]
+
+
+def test_joins_of_streams_with_an_interval() -> None:
+    sql = (
+        "SELECT o.id, p.id AS parcel FROM orders o JOIN parcels p ON o.id = p.order_id "
+        "AND p.at BETWEEN o.at AND o.at + INTERVAL '3' SECONDS"
+    )
+    parcels: list[Input] = [("parcels", None, {"id": k, "order_id": k, "at": k * 2 + k}) for k in range(6)]
+    assert rows_of(sql, [*ORDERS[:6], *parcels], end=True) == [{"id": k, "parcel": k} for k in range(4)]
+
+
+def test_joins_as_of_a_time() -> None:
+    sql = "SELECT o.id, c.name FROM orders o LEFT JOIN customers FOR SYSTEM_TIME AS OF o.at AS c ON o.customer = c.id"
+    app = make_app()
+    frame = app.sql(sql)
+    seen: list[Any] = []
+    frame.update(seen.append)
+    driver = TopologyTestDriver(app)
+    start = 1767225600000
+    driver.pipe("default.customers", {"id": "a", "name": "Ann"}, key="a", timestamp=start)
+    driver.pipe("default.customers", {"id": "a", "name": "Anna"}, key="a", timestamp=start + 5000)
+    for _, _, row in ORDERS[1:5]:
+        assert row is not None
+        time = f"2026-01-01T00:00:{row['at']:02}"
+        driver.pipe("default.orders", {**row, "at": time}, timestamp=start + row["at"] * 1000)
+    assert [(row["id"], row["name"]) for row in seen] == [(1, None), (2, "Ann"), (3, None), (4, "Anna")]
+
+
+# -- Programs ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_program_has_views_in_any_order_and_keeps_tables() -> None:
+    app = make_app(())
+    frames = app.sql(
+        """
+        CREATE MATERIALIZED VIEW totals AS SELECT customer, sum(total) AS total FROM large GROUP BY customer;
+        CREATE LOCAL VIEW large (customer, total) AS SELECT customer, amount FROM payments WHERE amount > :least;
+        CREATE TABLE payments (id BIGINT NOT NULL, customer STRING NOT NULL, amount BIGINT, PRIMARY KEY (id));
+        CREATE MATERIALIZED VIEW pairs AS SELECT amount, customer FROM payments;
+        """,
+        {"least": 5},
+    )
+    assert list(frames) == ["totals", "large", "pairs"]
+    view = app.view("Totals")
+    assert (view.name, view.schema.names, view.table.schema.primary_key) == (
+        "totals",
+        ("customer", "total"),
+        ("customer",),
+    )
+    with pytest.raises(ArgumentValueError, match="no view 'large'"):
+        app.view("large")
+    driver = TopologyTestDriver(app)
+    rows = [(1, "ann", 10), (2, "ann", 3), (3, "bob", 7), (4, "bob", 7)]
+    for number, customer, amount in rows:
+        driver.pipe("default.payments", {"id": number, "customer": customer, "amount": amount}, key=number)
+    assert sorted(row["total"] for row in driver.table("totals").scan().rows()) == [10, 14]
+    driver.pipe("default.payments", None, key=1)
+    driver.pipe("default.payments", None, key=3)
+    assert [row["total"] for row in driver.table("totals").scan().rows()] == [7]
+    pairs = list(driver.table("pairs").scan().rows())
+    assert sorted((row["customer"], row["amount"]) for row in pairs) == [("ann", 3), ("bob", 7)]
+
+
+def test_equal_rows_of_a_view_have_keys_of_their_own() -> None:
+    app = make_app()
+    app.sql("CREATE MATERIALIZED VIEW v AS SELECT c, a FROM items")
+    driver = TopologyTestDriver(app)
+    driver.pipe_many(
+        [InputRecord("default.items", {"k": k, "a": 1, "b": 1, "c": "x"}, key=k) for k in range(3)]
+        + [InputRecord("default.items", None, key=1)]
+    )
+    assert [(row["c"], row["a"]) for row in driver.table("v").scan().rows()] == [("x", 1), ("x", 1)]
+
+
+def test_insert_writes_to_a_table() -> None:
+    app = make_app()
+    app.sql(
+        "CREATE TABLE counts (c STRING NOT NULL, n BIGINT, note STRING, PRIMARY KEY (c)); "
+        "INSERT INTO counts (c, n) SELECT coalesce(c, '-'), count(*) FROM items GROUP BY coalesce(c, '-')"
+    )
+    driver = TopologyTestDriver(app)
+    driver.pipe("default.items", {"k": 1, "a": 1, "b": 1, "c": "x"}, key=1)
+    assert list(driver.table("counts").scan().rows()) == [{"c": "x", "n": 1, "note": None}]
+
+
+def test_frames_and_parameters() -> None:
+    app = make_app()
+    frame = app.dataframe(app.topic("clicks")).apply(lambda value: value)
+    result = app.sql(
+        "SELECT page, n * :factor AS n FROM {clicks} WHERE page <> :page",
+        {"factor": 2, "page": "b"},
+        schemas={"clicks": "page STRING, n INT"},
+        clicks=frame,
+    )
+    seen: list[Any] = []
+    result.update(seen.append)
+    driver = TopologyTestDriver(app)
+    for page in "abc":
+        driver.pipe("clicks", {"page": page, "n": 3})
+    assert seen == [{"page": "a", "n": 6}, {"page": "c", "n": 6}]
+    with pytest.raises(ArgumentValueError, match="needs the columns of this frame"):
+        app.sql("SELECT page FROM {clicks}", clicks=frame)
+    with pytest.raises(ArgumentValueError, match="no parameter :x"):
+        app.sql("SELECT k FROM items", {"x": 1})
+    with pytest.raises(SQLAnalysisError, match="no value for the parameter :x"):
+        app.sql("SELECT :x AS x FROM items")
+
+
+def test_registered_functions() -> None:
+    app = make_app()
+    app.register_function("twice", lambda value: None if value is None else value * 2, "BIGINT", ["BIGINT"])
+    app.register_function("added", Sum, "BIGINT", kind="aggregate")
+    rows = rows_of("SELECT twice(b) AS b FROM items", [item(1, 1, 4, "x")], app=app)
+    assert rows == [{"b": 8}]
+    other_app = make_app()
+    other_app.register_function("added", Sum, "BIGINT", kind="aggregate")
+    assert rows_of("SELECT added(b) AS s FROM items", [item(1, 1, 4, "x")], app=other_app) == [{"s": 4}]
+
+
+def test_views_that_depend_on_themselves_are_refused() -> None:
+    with pytest.raises(SQLAnalysisError, match="depends on itself"):
+        make_app().sql("CREATE VIEW a AS SELECT k FROM b; CREATE VIEW b AS SELECT k FROM a")
+
+
+def test_explain_says_state_and_exactness() -> None:
+    app = make_app()
+    text = app.explain("SELECT customer, sum(amount) AS s FROM orders WHERE amount > 1 GROUP BY customer")
+    assert "updating" in text
+    assert "filter" in text
+    assert "an entry for each" in text
+    assert "exactness: E:" in text
+    assert app.explain("SELECT id FROM orders ORDER BY id").startswith("refused: line 1, column")
+    assert app.topology.sources == {}
+
+
+def test_a_query_has_no_other_statements_next_to_it() -> None:
+    with pytest.raises(SQLNotSupportedError, match="has no name"):
+        make_app().sql("CREATE VIEW a AS SELECT k FROM items; SELECT k FROM a")
