@@ -8,6 +8,7 @@ from typing import Any, get_args
 import pytest
 
 import streamrt.runtime.tasks.chain.collector as collector_module
+from streamrt import Application
 from streamrt.errors import ArgumentTypeError, ArgumentValueError, InvalidOperationError
 from streamrt.relations import JoinHow, row_join
 from streamrt.testing import TopologyTestDriver
@@ -179,3 +180,46 @@ def test_a_key_of_one_column_is_its_value() -> None:
     driver.pipe("left", None, key="x")
     assert [(record.key, record.value) for record in driver.read("one")] == [(5, {"a": 1, "n": 5}), (5, None)]
     assert [record.key for record in driver.read("two")] == [[5, 1], [5, 1]]
+
+
+def test_a_record_that_is_skipped_leaves_no_row() -> None:
+    app = Application(
+        "unused:9092", consumer_group="bags", loglevel=None, on_processing_error=lambda error, row, logger: True
+    )
+    left, right = table_of(app, "left", 1), table_of(app, "right", 1)
+
+    def merge(one: Row, other: Row) -> Row:
+        if one["n"] + other["m"] == 13:
+            raise ValueError("bad luck")
+        return {**one, **other}
+
+    table = left.join(right, "inner", merge, "j", ("a", "b"))
+    table.keyed_by(["n", "m"]).to_stream("rows").to_topic(app.topic("out", key_serializer="json"))
+    driver = TopologyTestDriver(app)
+    follower = Follower(driver, "out")
+    sent: dict[str, dict[str, Row]] = {"left": {}, "right": {}}
+    kept: dict[str, Bag] = {"left": [], "right": []}
+    dice = random.Random(3)
+    skipped = 0
+    for _ in range(150):
+        name, key = dice.choice(("left", "right")), dice.choice("abcdefghij")
+        row: Row | None = {"a": 1, "n": dice.randrange(9)} if name == "left" else {"b": 1, "m": dice.randrange(9)}
+        row = None if dice.random() < 0.3 else row
+        driver.pipe(name, row, key=key)
+        before = sent[name].pop(key, None)
+        if row is not None:
+            sent[name][key] = row
+        if before == row:
+            continue
+        other = kept["right" if name == "left" else "left"]
+        if row is not None and any(sum(row.values()) + sum(each.values()) == 15 for each in other):
+            # The change is not made: the join still has the former row.
+            skipped += 1
+            continue
+        if before in kept[name]:
+            kept[name].remove(before)
+        if row is not None:
+            kept[name].append(row)
+        pairs = join(kept["left"], kept["right"], "inner", ("a", "b"))
+        assert follower.read() == counted({repr(sorted(pair.items())): pair for pair in pairs}.values())
+    assert skipped > 10
