@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -17,6 +17,7 @@ from streamrt.schema.ddl import parse_type
 from streamrt.schema.types import column_type
 from streamrt.sql.binding.binder import bind_statement
 from streamrt.sql.binding.plan import Field, Plan, Scan
+from streamrt.sql.binding.pruning import prune_plan
 from streamrt.sql.binding.scopes import Bound, NamedColumn
 from streamrt.sql.binding.session import Emit, Session
 from streamrt.sql.binding.suggestions import suggest
@@ -200,6 +201,11 @@ class Programs:
         """Add a view under its name."""
         self._views[view.name.lower()] = view
 
+    @property
+    def owned(self) -> Collection[int]:
+        """Identities of the plans of views."""
+        return self._owners.keys()
+
     def own(self, plan: Plan, name: str) -> None:
         """Note that a plan is that of a view, whose name its state has."""
         self._owners[id(plan)] = plan, name
@@ -293,7 +299,7 @@ class _Program:
         plans = []
         for statement in statements:
             if statement.kind == "query":
-                plans.append(("query", finish(self._bind(statement)).plan))
+                plans.append(("query", self._finish(self._bind(statement)).plan))
             elif statement.kind == "insert":
                 table, bound = self._bind_insert(statement)
                 plans.append((f"INSERT INTO {table.name}", bound.plan))
@@ -354,9 +360,14 @@ class _Program:
                     for name, column in zip(statement.columns, bound.columns, strict=True)
                 ),
             )
-        definition.bound = finish(bound)
+        definition.bound = self._finish(bound)
         self._programs.own(definition.bound.plan, str(statement.name))
         return definition.bound
+
+    def _finish(self, bound: Bound) -> Bound:
+        """Return a query with its columns by their names, and without those that nothing reads."""
+        finished = finish(bound)
+        return Bound(prune_plan(finished.plan, self._programs.owned), finished.columns)
 
     def _bind(self, statement: Statement) -> Bound:
         tree = statement.tree
@@ -370,10 +381,11 @@ class _Program:
         table, query, columns = read_insert(tree, self._tables, statement)
         session = Session(self, self._args, Emit(), self._used_args, self._programs.functions)
         bound = bind_statement(query, session)
-        return table, fit_columns(bound, table, columns, statement)
+        fitted = fit_columns(bound, table, columns, statement)
+        return table, Bound(prune_plan(fitted.plan, self._programs.owned), fitted.columns)
 
     def _lower_query(self, statement: Statement) -> Rows:
-        bound = finish(self._bind(statement))
+        bound = self._finish(self._bind(statement))
         return to_frame(self._programs.lower(self._programs.next_query(), bound.plan, self.frames))
 
     def _add_views(self) -> FrameMapping:
