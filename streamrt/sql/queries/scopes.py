@@ -133,7 +133,7 @@ def quote(name: str) -> str:
     """Return a name as DuckDB reads it.
 
     Example:
-        >>> quote('a "b"')
-        '"a ""b"""'
+        >>> quote("a b")
+        '"a b"'
     """
     return '"' + name.replace('"', '""') + '"'

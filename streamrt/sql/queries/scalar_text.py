@@ -1,0 +1,314 @@
+"""Scalar expressions of Spark in DuckDB's SQL: names, literals, conditions, casts and calls of functions."""
+
+import re
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+from sqlglot import exp
+
+from streamrt.errors import SQLNotSupportedError
+from streamrt.schema.types import SCALARS
+from streamrt.sql.queries import duckdb_time_functions as _time_functions
+from streamrt.sql.queries.duckdb_aggregates import AGGREGATES, WINDOW_FUNCTIONS
+from streamrt.sql.queries.duckdb_casts import cast_text, convert_implicitly
+from streamrt.sql.queries.duckdb_functions import pick_field
+from streamrt.sql.queries.duckdb_operators import compare, compute, find_interval, unify
+from streamrt.sql.queries.duckdb_text_functions import quote_text
+from streamrt.sql.queries.duckdb_types import (
+    TIMESTAMP,
+    TIMESTAMP_LTZ,
+    TypedText,
+    describe_type,
+    duckdb_type,
+    find_common_type,
+)
+from streamrt.sql.queries.scopes import Scope, fail
+from streamrt.sql.queries.translation import FUNCTIONS, NAMED, refuse
+
+__all__ = ["ScalarText", "column_type_of"]
+
+# Importing the modules of functions registers them.
+_REGISTERED = (_time_functions,)
+_INT_END, _BIGINT_END = 2**31, 2**63
+_TYPES: dict[str, pa.DataType] = {
+    **{name: SCALARS[name] for name in ("BOOLEAN", "TINYINT", "SMALLINT", "INT", "BIGINT", "FLOAT", "DOUBLE", "DATE")},
+    **{"TEXT": pa.string(), "VARCHAR": pa.string(), "CHAR": pa.string(), "BINARY": pa.binary(), "VARBINARY": pa.binary()},
+    # TIMESTAMP has no zone in StreamRT; the session is in UTC, so that Spark's times are the same.
+    **dict.fromkeys(("TIMESTAMP", "TIMESTAMPTZ", "TIMESTAMPNTZ", "DATETIME"), TIMESTAMP),
+    "TIMESTAMPLTZ": TIMESTAMP_LTZ,
+}
+
+
+def column_type_of(node: exp.DataType) -> pa.DataType:
+    """Return the type that a cast names.
+
+    Raises:
+        SQLNotSupportedError: if columns cannot have it.
+    """
+    name = node.this.name if hasattr(node.this, "name") else str(node.this)
+    if name == "DECIMAL":
+        numbers = [int(each.this.name) for each in node.expressions]
+        precision, scale = (*numbers, *((10, 0)[len(numbers) :]))
+        if not 0 <= scale <= precision <= 38 or not precision:
+            raise refuse("DECIMAL(p, s) has 38 digits at most, and not more of them behind the point", node)
+        return pa.decimal128(precision, scale)
+    if name == "ARRAY" and len(node.expressions) == 1:
+        return pa.list_(column_type_of(node.expressions[0]))
+    if name not in _TYPES or node.expressions:
+        raise refuse(f"a query casts to no {node.sql(dialect='spark')}", node)
+    return _TYPES[name]
+
+
+class ScalarText:
+    """Translates expressions; subclasses add what belongs to a query: subqueries, aggregates and windows.
+
+    Args:
+        scope: what names mean.
+    """
+
+    def __init__(self, scope: Scope) -> None:
+        self.scope = scope
+        self._expanding: list[str] = []
+
+    def scalar(self, node: exp.Expr) -> TypedText:
+        """Return an expression in DuckDB's SQL.
+
+        Raises:
+            SQLAnalysisError: if names or types do not fit.
+            SQLNotSupportedError: if it is not on the list of what queries have.
+        """
+        try:
+            return self._translate(node)
+        except SQLNotSupportedError as error:
+            if error.line:
+                raise
+            raise refuse(str(error), node) from None
+
+    def condition(self, node: exp.Expr, what: str) -> str:
+        """Return an expression that must be a BOOLEAN."""
+        value = self.scalar(node)
+        if value.dtype not in (pa.bool_(), pa.null()):
+            raise fail(f"{what} needs a condition, and this is a {describe_type(value.dtype)}", node)
+        return value.sql if value.dtype == pa.bool_() else "CAST(NULL AS BOOLEAN)"
+
+    def _translate(self, node: exp.Expr) -> TypedText:
+        own = _OWN.get(type(node))
+        if own is not None:
+            return own(self, node)
+        if isinstance(node, AGGREGATES + WINDOW_FUNCTIONS + (exp.Filter, exp.Window, exp.IgnoreNulls)):
+            return self.translate_call(node)
+        known = FUNCTIONS.get(type(node))
+        if known is not None:
+            return known(self, node)
+        if isinstance(node, exp.Anonymous):
+            return self._call_by_name(node)
+        raise refuse(f"{_describe(node)} is not on the list of what queries have; see docs/sql-queries.md", node)
+
+    def translate_call(self, node: exp.Expr) -> TypedText:
+        """Return a call of an aggregate function, or of a function of windows."""
+        raise refuse(f"{_describe(node)} cannot stand here", node)
+
+    def translate_query(self, node: exp.Expr) -> TypedText:
+        """Return a subquery that is one value, or a condition."""
+        raise refuse("a query cannot stand here", node)
+
+    def _call_by_name(self, node: exp.Anonymous) -> TypedText:
+        name = node.name.lower()
+        found = NAMED.get(name)
+        if found is None:
+            raise refuse(f"the function {name}() is not on the list of what queries have; see docs/sql-queries.md", node)
+        least, most, handler = found
+        if not least <= len(node.expressions) <= most:
+            wanted = str(least) if least == most else f"{least} to {most}"
+            raise fail(f"{name}() has {wanted} arguments, and not {len(node.expressions)}", node)
+        return handler(self, node, [self.scalar(each) for each in node.expressions])
+
+    def _column(self, node: exp.Column) -> TypedText:
+        if isinstance(node.this, exp.Star):
+            raise fail("* cannot stand here", node)
+        parts = [part for part in (node.args.get("catalog"), node.args.get("db"), node.args.get("table"), node.this) if part]
+        name = parts[0].name.lower()
+        alias = self.scope.aliases.get(name)
+        if alias is not None and name not in self._expanding and not self._has_column(node):
+            # An alias of the select list, which Spark also knows in the list itself, in WHERE of no query.
+            self._expanding.append(name)
+            try:
+                value = self.scalar(alias)
+            finally:
+                self._expanding.pop()
+            fields = [part.name for part in parts[1:]]
+        else:
+            value, fields = self.scope.resolve(parts, node)
+        for each in fields:
+            value = pick_field(value, each, node)
+        return value
+
+    def _has_column(self, node: exp.Column) -> bool:
+        name = node.this.name.lower() if not node.args.get("table") else node.args["table"].name.lower()
+        return name in self.scope.merged or any(each.find(name) for each in self.scope.relations)
+
+    def _literal(self, node: exp.Literal) -> TypedText:
+        if node.is_string:
+            return TypedText(quote_text(node.name), pa.string(), node.name)
+        text = node.name
+        if re.fullmatch(r"-?\d+", text):
+            number = int(text)
+            if -_INT_END <= number < _INT_END:
+                return TypedText(f"{number}::INTEGER" if number >= 0 else f"({number}::INTEGER)", pa.int32(), number)
+            if -_BIGINT_END <= number < _BIGINT_END:
+                return TypedText(f"CAST('{number}' AS BIGINT)", pa.int64(), number)
+        if re.fullmatch(r"-?\d*\.?\d*", text):
+            value = Decimal(text)
+            digits = value.as_tuple()
+            scale = max(0, -int(digits.exponent))
+            precision = max(len(digits.digits), scale)
+            if precision > 38:
+                raise fail("a number has 38 digits at most", node)
+            dtype = pa.decimal128(precision, scale)
+            return TypedText(f"CAST('{value:f}' AS {duckdb_type(dtype)})", dtype, value)
+        number_text = text.rstrip("dDfF")
+        try:
+            float(number_text)
+        except ValueError:
+            raise fail(f"{text!r} is not a number", node) from None
+        return TypedText(f"CAST('{float(number_text)!r}' AS DOUBLE)", pa.float64(), float(number_text))
+
+    def _cast(self, node: exp.Cast | exp.TryCast) -> TypedText:
+        inner = node.this
+        value = self.scalar(inner)
+        return cast_text(value, column_type_of(node.to), safe=node.args.get("safe") is True)
+
+    def _junction(self, node: exp.And | exp.Or) -> TypedText:
+        word = "AND" if isinstance(node, exp.And) else "OR"
+        return TypedText(f"({self.condition(node.left, word)} {word} {self.condition(node.right, word)})", pa.bool_())
+
+    def _not(self, node: exp.Not) -> TypedText:
+        return TypedText(f"(NOT {self.condition(node.this, 'NOT')})", pa.bool_())
+
+    def _is(self, node: exp.Is) -> TypedText:
+        wanted = node.expression
+        if isinstance(wanted, exp.Null):
+            return TypedText(f"({self.scalar(node.this).sql} IS NULL)", pa.bool_())
+        if isinstance(wanted, exp.Boolean):
+            word = "TRUE" if wanted.this else "FALSE"
+            return TypedText(f"({self.condition(node.this, 'IS')} IS {word})", pa.bool_())
+        raise refuse("IS takes NULL, TRUE or FALSE; for other values there is <=>", node)
+
+    def _between(self, node: exp.Between) -> TypedText:
+        value = self.scalar(node.this)
+        low, high = self.scalar(node.args["low"]), self.scalar(node.args["high"])
+        least = compare(exp.GTE(this=node.this.copy(), expression=node.args["low"].copy()), value, low)
+        most = compare(exp.LTE(this=node.this.copy(), expression=node.args["high"].copy()), value, high)
+        return TypedText(f"({least.sql} AND {most.sql})", pa.bool_())
+
+    def _in(self, node: exp.In) -> TypedText:
+        if node.args.get("query") is not None:
+            return self.translate_query(node)
+        if not node.expressions or node.args.get("unnest") is not None:
+            raise refuse("IN takes a list of values or a query", node)
+        if isinstance(node.this, exp.Tuple):
+            parts = []
+            for each in node.expressions:
+                if not isinstance(each, exp.Tuple) or len(each.expressions) != len(node.this.expressions):
+                    raise fail("each element of this IN must have as many values as its left side", each)
+                pairs = zip(node.this.expressions, each.expressions, strict=True)
+                equal = [compare(exp.EQ(this=a.copy(), expression=b.copy()), self.scalar(a), self.scalar(b)) for a, b in pairs]
+                parts.append(f"({' AND '.join(part.sql for part in equal)})")
+            return TypedText(f"({' OR '.join(parts)})", pa.bool_())
+        values, _dtype = unify([self.scalar(each) for each in [node.this, *node.expressions]], node, "the values of IN")
+        listed = ", ".join(each.sql for each in values[1:])
+        return TypedText(f"({values[0].sql} IN ({listed}))", pa.bool_())
+
+    def _case(self, node: exp.Case) -> TypedText:
+        subject = node.this
+        conditions = []
+        for each in node.args["ifs"]:
+            if subject is None:
+                conditions.append(self.condition(each.this, "WHEN"))
+            else:
+                pair = exp.EQ(this=subject.copy(), expression=each.this.copy())
+                conditions.append(compare(pair, self.scalar(subject), self.scalar(each.this)).sql)
+        branches = [each.args["true"] for each in node.args["ifs"]]
+        default = node.args.get("default")
+        return self._choose(conditions, branches, default, node)
+
+    def _if(self, node: exp.If) -> TypedText:
+        condition = self.condition(node.this, "if()")
+        return self._choose([condition], [node.args["true"]], node.args.get("false"), node)
+
+    def _choose(
+        self, conditions: list[str], branches: list[exp.Expr], default: exp.Expr | None, node: exp.Expr
+    ) -> TypedText:
+        values = [self.scalar(each) for each in [*branches, *([] if default is None else [default])]]
+        common = find_common_type(each.dtype for each in values)
+        if common is None:
+            types = ", ".join(dict.fromkeys(describe_type(each.dtype) for each in values))
+            raise fail(f"the branches have types that do not fit each other: {types}; cast them", node)
+        fitted = [convert_implicitly(each, common).sql for each in values]
+        whens = " ".join(f"WHEN {when} THEN {then}" for when, then in zip(conditions, fitted, strict=False))
+        otherwise = f" ELSE {fitted[-1]}" if default is not None else ""
+        return TypedText(f"CASE {whens}{otherwise} END", common)
+
+    def _interval(self, node: exp.Interval) -> TypedText:
+        amount = node.this
+        is_fixed = isinstance(amount, exp.Literal)
+        return find_interval(node, None if is_fixed else self.scalar(amount))
+
+    def _bits(self, node: exp.Binary) -> TypedText:
+        (left, right), dtype = unify([self.scalar(node.left), self.scalar(node.right)], node, "the sides")
+        if not pa.types.is_integer(dtype):
+            raise fail("this operator takes integers", node)
+        if isinstance(node, exp.BitwiseXor):
+            return TypedText(f"xor({left.sql}, {right.sql})", dtype)
+        return TypedText(f"({left.sql} {'&' if isinstance(node, exp.BitwiseAnd) else '|'} {right.sql})", dtype)
+
+
+def _describe(node: exp.Expr) -> str:
+    if isinstance(node, exp.Func):
+        return f"the function {node.sql_name().lower()}()"
+    return f"{type(node).__name__} ({node.sql(dialect='spark')[:60]})"
+
+
+_OWN: dict[type[exp.Expr], Callable[[ScalarText, Any], TypedText]] = {
+    exp.Column: ScalarText._column,
+    exp.Literal: ScalarText._literal,
+    exp.Null: lambda self, node: TypedText("NULL", pa.null()),
+    exp.Boolean: lambda self, node: TypedText("TRUE" if node.this else "FALSE", pa.bool_(), bool(node.this)),
+    exp.Paren: lambda self, node: self.scalar(node.this),
+    exp.Alias: lambda self, node: self.scalar(node.this),
+    exp.Cast: ScalarText._cast,
+    exp.TryCast: ScalarText._cast,
+    exp.And: ScalarText._junction,
+    exp.Or: ScalarText._junction,
+    exp.Not: ScalarText._not,
+    exp.Is: ScalarText._is,
+    exp.Between: ScalarText._between,
+    exp.In: ScalarText._in,
+    exp.Case: ScalarText._case,
+    exp.If: ScalarText._if,
+    exp.Interval: ScalarText._interval,
+    exp.BitwiseAnd: ScalarText._bits,
+    exp.BitwiseOr: ScalarText._bits,
+    exp.BitwiseXor: ScalarText._bits,
+    exp.Exists: lambda self, node: self.translate_query(node),
+    exp.Subquery: lambda self, node: self.translate_query(node),
+    exp.HexString: lambda self, node: TypedText(f"from_hex('{_hex_of(node)}')", pa.binary()),
+    **{
+        kind: lambda self, node: compare(node, self.scalar(node.left), self.scalar(node.right))
+        for kind in (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.NullSafeEQ, exp.NullSafeNEQ)
+    },
+    **{
+        kind: lambda self, node: compute(node, self.scalar(node.left), self.scalar(node.right))
+        for kind in (exp.Add, exp.Sub, exp.Mul, exp.Div, exp.Mod, exp.IntDiv)
+    },
+}
+
+
+def _hex_of(node: exp.HexString) -> str:
+    text = node.name
+    if not re.fullmatch(r"([0-9A-Fa-f]{2})*", text):
+        raise fail(f"X'{text}' is not pairs of hexadecimal digits", node)
+    return text
+

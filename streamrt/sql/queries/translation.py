@@ -1,0 +1,134 @@
+"""What translations of single functions know of the translation around them."""
+
+from collections.abc import Callable
+from typing import Any, Protocol, TypeVar
+
+import pyarrow as pa
+from sqlglot import exp
+
+from streamrt.errors import SQLNotSupportedError
+from streamrt.sql.queries.duckdb_casts import convert_implicitly
+from streamrt.sql.queries.duckdb_types import TypedText, describe_type, is_number, is_text, is_time
+from streamrt.sql.queries.scopes import fail
+from streamrt.sql.reading import position_of
+
+__all__ = [
+    "FUNCTIONS",
+    "NAMED",
+    "Translation",
+    "arguments_of",
+    "as_date",
+    "as_double",
+    "as_integer",
+    "as_text",
+    "as_timestamp",
+    "literal_integer",
+    "literal_text",
+    "named",
+    "refuse",
+    "translates",
+]
+
+N = TypeVar("N", bound=exp.Expr)
+
+
+class Translation(Protocol):
+    """Translates the parts of an expression."""
+
+    def scalar(self, node: exp.Expr) -> TypedText:
+        """Return a part of the expression in DuckDB's SQL."""
+
+
+Handler = Callable[[Translation, Any], TypedText]
+NamedHandler = Callable[[Translation, exp.Anonymous, list[TypedText]], TypedText]
+
+FUNCTIONS: dict[type[exp.Expr], Handler] = {}
+"""Translations of the functions for which sqlglot has a class. What is in no table is refused."""
+
+NAMED: dict[str, tuple[int, int, NamedHandler]] = {}
+"""Translations of other functions by their names in lower case, with the least and most arguments."""
+
+
+def translates(*kinds: type[exp.Expr]) -> Callable[[Callable[[Translation, N], TypedText]], Any]:
+    """Register the translation of a class of functions."""
+
+    def register(handler: Callable[[Translation, N], TypedText]) -> Any:
+        for kind in kinds:
+            FUNCTIONS[kind] = handler
+        return handler
+
+    return register
+
+
+def named(name: str, least: int, most: int) -> Callable[[NamedHandler], NamedHandler]:
+    """Register the translation of a function by its name."""
+
+    def register(handler: NamedHandler) -> NamedHandler:
+        NAMED[name] = (least, most, handler)
+        return handler
+
+    return register
+
+
+def arguments_of(node: exp.Expr) -> list[exp.Expr]:
+    """Return the expressions in a node, in their order."""
+    return list(node.iter_expressions())
+
+
+def refuse(text: str, node: exp.Expr) -> SQLNotSupportedError:
+    """Return the error for what a query does not have."""
+    return SQLNotSupportedError(text, *position_of(node))
+
+
+def as_text(value: TypedText, node: exp.Expr) -> TypedText:
+    """Return an argument as STRING, to which Spark casts what is not a text."""
+    try:
+        return convert_implicitly(value, pa.string())
+    except SQLNotSupportedError as error:
+        raise refuse(str(error), node) from None
+
+
+def as_double(value: TypedText, node: exp.Expr) -> TypedText:
+    """Return an argument as DOUBLE."""
+    if not (is_number(value.dtype) or is_text(value.dtype) or value.dtype == pa.null()):
+        raise fail(f"a number was expected, and this is a {describe_type(value.dtype)}", node)
+    return convert_implicitly(value, pa.float64())
+
+
+def as_integer(value: TypedText, node: exp.Expr) -> TypedText:
+    """Return an argument as INT."""
+    if not (pa.types.is_integer(value.dtype) or is_text(value.dtype) or value.dtype == pa.null()):
+        raise fail(f"an integer was expected, and this is a {describe_type(value.dtype)}: cast it", node)
+    return convert_implicitly(value, pa.int32())
+
+
+def as_date(value: TypedText, node: exp.Expr) -> TypedText:
+    """Return an argument as DATE."""
+    if not (value.dtype in (pa.date32(), pa.null()) or is_time(value.dtype) or is_text(value.dtype)):
+        raise fail(f"a DATE or a TIMESTAMP was expected, and this is a {describe_type(value.dtype)}", node)
+    return convert_implicitly(value, pa.date32())
+
+
+def as_timestamp(value: TypedText, node: exp.Expr) -> TypedText:
+    """Return an argument as TIMESTAMP, or TIMESTAMP_LTZ if it is one."""
+    if is_time(value.dtype):
+        return value
+    if not (value.dtype in (pa.date32(), pa.null()) or is_text(value.dtype)):
+        raise fail(f"a TIMESTAMP was expected, and this is a {describe_type(value.dtype)}", node)
+    return convert_implicitly(value, pa.timestamp("us"))
+
+
+def literal_text(value: TypedText, node: exp.Expr, what: str) -> str:
+    """Return the text of an argument that must be a literal."""
+    if not isinstance(value.literal, str) or not is_text(value.dtype):
+        raise refuse(f"{what} must be a text in quotes in a query, and not another expression", node)
+    return value.literal
+
+
+def literal_integer(value: TypedText, node: exp.Expr, what: str) -> int:
+    """Return the number of an argument that must be a literal."""
+    if not isinstance(value.literal, int):
+        raise refuse(f"{what} must be a number such as 2 in a query, and not another expression", node)
+    return value.literal
+
+
