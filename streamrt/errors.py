@@ -51,6 +51,8 @@ __all__ = [
     "ProcessingError",
     "ProcessingTimeoutError",
     "ProducerError",
+    "QueryError",
+    "QueryTimeoutError",
     "ResultTooLargeError",
     "RunnerError",
     "SQLAnalysisError",
@@ -433,6 +435,19 @@ class SQLNotSupportedError(SQLError):
     """A text in SQL asks for what StreamRT refuses: it has no result that could be kept up to date, or is not allowed."""
 
     error_code = "E414"
+
+
+class QueryError(StreamRTError):
+    """A query failed while it ran: a value could not be computed, or it was cancelled."""
+
+    error_code = "E415"
+
+
+class QueryTimeoutError(StreamRTError, TimeoutError):
+    """A query worked longer than its `timeout`."""
+
+    error_code = "E416"
+    retriable = True
 
 
 class LookupTimeoutError(StreamRTError, TimeoutError):

@@ -54,10 +54,6 @@ def test_what_needs_a_primary_key(catalog: Catalog, method: str, kind: str) -> N
             marks=pytest.mark.rows("FL-045"),
         ),
         (
-            lambda catalog, _: catalog.query("SELECT 1", {"a": 1}, limit=1),
-            "query() is not there yet, because a catalogue has no engine for SQL: read rows by table.scan().to_arrow()",
-        ),
-        (
             lambda catalog, _: catalog.view("big"),
             "view('big') is not there yet, because a catalogue has tables alone: let an application write the result",
         ),

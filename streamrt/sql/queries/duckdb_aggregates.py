@@ -36,17 +36,22 @@ _KEEPING: dict[type[exp.Expr], str] = {
     exp.Last: "last",
 }
 _CONDITIONS: dict[type[exp.Expr], str] = {exp.LogicalAnd: "bool_and", exp.LogicalOr: "bool_or"}
-AGGREGATES: tuple[type[exp.Expr], ...] = (
+_OTHERS: tuple[type[exp.Expr], ...] = (
     *(exp.Count, exp.Sum, exp.Avg, exp.CountIf, exp.ArgMax, exp.ArgMin, exp.ArrayAgg, exp.ArrayUniqueAgg),
-    *(exp.GroupConcat, exp.Quantile, *_DOUBLES, *_PAIRS, *_KEEPING, *_CONDITIONS),
+    *(exp.GroupConcat, exp.Quantile),
 )
+AGGREGATES: tuple[type[exp.Expr], ...] = (*_OTHERS, *_DOUBLES, *_PAIRS, *_KEEPING, *_CONDITIONS)
 """Aggregates of a query."""
 
-_RANKS = {exp.RowNumber: "row_number", exp.Rank: "rank", exp.DenseRank: "dense_rank"}
-_SHARES = {exp.PercentRank: "percent_rank", exp.CumeDist: "cume_dist"}
-_PLACES = {exp.FirstValue: "first_value", exp.LastValue: "last_value", exp.NthValue: "nth_value"}
-_NEIGHBOURS = {exp.Lag: "lag", exp.Lead: "lead"}
-WINDOW_FUNCTIONS: tuple[type[exp.Expr], ...] = (*_RANKS, *_SHARES, *_PLACES, *_NEIGHBOURS, exp.Ntile)
+_RANKS: dict[type[exp.Expr], str] = {exp.RowNumber: "row_number", exp.Rank: "rank", exp.DenseRank: "dense_rank"}
+_SHARES: dict[type[exp.Expr], str] = {exp.PercentRank: "percent_rank", exp.CumeDist: "cume_dist"}
+_PLACES: dict[type[exp.Expr], str] = {
+    exp.FirstValue: "first_value",
+    exp.LastValue: "last_value",
+    exp.NthValue: "nth_value",
+}
+_NEIGHBOURS: dict[type[exp.Expr], str] = {exp.Lag: "lag", exp.Lead: "lead"}
+WINDOW_FUNCTIONS: tuple[type[exp.Expr], ...] = (exp.Ntile, *_RANKS, *_SHARES, *_PLACES, *_NEIGHBOURS)
 """Functions that need OVER."""
 
 Finish = Callable[[str], str]

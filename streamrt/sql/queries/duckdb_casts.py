@@ -6,8 +6,6 @@ import pyarrow as pa
 
 from streamrt.errors import SQLNotSupportedError
 from streamrt.sql.queries.duckdb_types import (
-
-
     TypedText,
     describe_type,
     duckdb_type,
@@ -129,9 +127,7 @@ def _cast_text(sql: str, target: pa.DataType, safe: bool) -> str | None:
     if target == pa.bool_():
         return with_name(
             f"lower({bare})",
-            lambda name: raise_unless(
-                f"{name} IN ({_TRUE}, {_FALSE})", f"({name} IN ({_TRUE}))", message, safe=safe
-            ),
+            lambda name: raise_unless(f"{name} IN ({_TRUE}, {_FALSE})", f"({name} IN ({_TRUE}))", message, safe=safe),
         )
     if pa.types.is_integer(target):
         return checked(_INTEGER, lambda name: _do_cast(name, target, safe))
@@ -206,5 +202,3 @@ def _find_free_name(letter: str, text: str) -> str:
     while f"{letter}{number}" in text:
         number += 1
     return f"{letter}{number}"
-
-

@@ -147,20 +147,26 @@ def _pmod(c: Translation, node: exp.Anonymous, values: list[TypedText]) -> Typed
     rest = exp.Mod(this=one.copy(), expression=other.copy())
     inner = compute(rest, values[0], values[1])
     fitted = convert_implicitly(values[1], inner.dtype)
-    made = with_name(inner.sql, lambda name: f"CASE WHEN {name} < 0 THEN ({name} + {fitted.sql}) % {fitted.sql} ELSE {name} END")
+    made = with_name(
+        inner.sql, lambda name: f"CASE WHEN {name} < 0 THEN ({name} + {fitted.sql}) % {fitted.sql} ELSE {name} END"
+    )
     return TypedText(f"CAST({made} AS {duckdb_type(inner.dtype)})", inner.dtype)
 
 
 @translates(exp.Greatest, exp.Least)
 def _greatest(c: Translation, node: exp.Greatest | exp.Least) -> TypedText:
     word = "greatest" if isinstance(node, exp.Greatest) else "least"
-    values, dtype = unify([c.scalar(each) for each in [node.this, *node.expressions]], node, f"the arguments of {word}()")
+    values, dtype = unify(
+        [c.scalar(each) for each in [node.this, *node.expressions]], node, f"the arguments of {word}()"
+    )
     return TypedText(f"{word}({', '.join(each.sql for each in values)})", dtype)
 
 
 @translates(exp.Coalesce)
 def _coalesce(c: Translation, node: exp.Coalesce) -> TypedText:
-    values, dtype = unify([c.scalar(each) for each in [node.this, *node.expressions]], node, "the arguments of coalesce()")
+    values, dtype = unify(
+        [c.scalar(each) for each in [node.this, *node.expressions]], node, "the arguments of coalesce()"
+    )
     return TypedText(f"coalesce({', '.join(each.sql for each in values)})", dtype)
 
 
@@ -277,13 +283,19 @@ def _list(c: Translation, node: exp.Expr, word: str) -> TypedText:
 def _array_contains(c: Translation, node: exp.ArrayContains) -> TypedText:
     value = _list(c, node.this, "array_contains()")
     wanted = c.scalar(node.expression)
-    (_, fitted), _dtype = unify([TypedText("", value.dtype.value_type), wanted], node, "the arguments of array_contains()")
+    (_, fitted), _dtype = unify(
+        [TypedText("", value.dtype.value_type), wanted], node, "the arguments of array_contains()"
+    )
     if fitted.dtype != value.dtype.value_type:
-        raise refuse(f"array_contains() takes an element of the type {describe_type(value.dtype.value_type)}: cast it", node)
+        raise refuse(
+            f"array_contains() takes an element of the type {describe_type(value.dtype.value_type)}: cast it", node
+        )
+
     # A list with NULL that does not contain the value contains it perhaps.
     def make(name: str) -> str:
         unknown = f"list_count({name}) < len({name})"
-        return f"CASE WHEN list_contains({name}, {fitted.sql}) THEN TRUE WHEN {unknown} OR {fitted.sql} IS NULL THEN NULL ELSE FALSE END"
+        found = f"WHEN list_contains({name}, {fitted.sql}) THEN TRUE"
+        return f"CASE {found} WHEN {unknown} OR {fitted.sql} IS NULL THEN NULL ELSE FALSE END"
 
     made = with_name(value.sql, lambda name: f"CASE WHEN {name} IS NULL THEN NULL ELSE {make(name)} END")
     return TypedText(made, pa.bool_())
@@ -347,11 +359,17 @@ def _bracket(c: Translation, node: exp.Bracket) -> TypedText:
         raise fail(f"[] takes an ARRAY or a MAP, and this is a {describe_type(value.dtype)}", node)
     index = as_integer(c.scalar(place), place)
     is_element_at = node.args.get("offset") == 1
-    least = f"({index.sql} <> 0 AND abs({index.sql}) <= len({{}}))" if is_element_at else f"({index.sql} >= 0 AND {index.sql} < len({{}}))"
+    least = (
+        f"({index.sql} <> 0 AND abs({index.sql}) <= len({{}}))"
+        if is_element_at
+        else f"({index.sql} >= 0 AND {index.sql} < len({{}}))"
+    )
     shown = index.sql if is_element_at else f"{index.sql} + 1"
     made = with_name(
         value.sql,
-        lambda name: raise_unless(least.format(name), f"{name}[{shown}]", "an index is outside of its ARRAY: use try_element_at()"),
+        lambda name: raise_unless(
+            least.format(name), f"{name}[{shown}]", "an index is outside of its ARRAY: use try_element_at()"
+        ),
     )
     return TypedText(made, value.dtype.value_type)
 
@@ -396,4 +414,3 @@ def _named_now(c: Translation, node: exp.Anonymous, values: list[TypedText]) -> 
 @translates(exp.CurrentDate)
 def _today(c: Translation, node: exp.Expr) -> TypedText:
     return TypedText("CAST(current_localtimestamp() AS DATE)", pa.date32())
-

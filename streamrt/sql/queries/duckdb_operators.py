@@ -78,10 +78,7 @@ def compute(node: exp.Binary, left: TypedText, right: TypedText) -> TypedText:
         return _compute_plain(node, convert_implicitly(left, dtype), convert_implicitly(right, dtype), dtype)
     if pa.types.is_decimal(left.dtype) or pa.types.is_decimal(right.dtype):
         return _compute_decimals(node, left, right)
-    if isinstance(node, exp.Div):
-        dtype = pa.float64()
-    else:
-        dtype = find_common_type([left.dtype, right.dtype])
+    dtype = pa.float64() if isinstance(node, exp.Div) else find_common_type([left.dtype, right.dtype])
     return _compute_plain(node, convert_implicitly(left, dtype), convert_implicitly(right, dtype), dtype)
 
 
@@ -169,15 +166,13 @@ def _literal_decimal(side: TypedText) -> pa.DataType:
 def _require_digits(node: exp.Expr, dtype: pa.DataType, scale: int) -> None:
     if dtype.scale < scale:
         raise SQLNotSupportedError(
-            f"{_name_operator(node) if isinstance(node, exp.Binary) else 'this'} of such decimals has more than 38 digits, and "
-            "Spark would round them in a way that DuckDB does not: cast an operand to a smaller DECIMAL",
+            f"{_name_operator(node) if isinstance(node, exp.Binary) else 'this'} of such decimals has more than 38 "
+            "digits, and Spark would round them in a way that DuckDB does not: cast an operand to a smaller DECIMAL",
             *position_of(node),
         )
 
 
-def divide_exactly(
-    left: TypedText, right: TypedText, a: pa.DataType, b: pa.DataType, dtype: pa.DataType
-) -> TypedText:
+def divide_exactly(left: TypedText, right: TypedText, a: pa.DataType, b: pa.DataType, dtype: pa.DataType) -> TypedText:
     """Return a quotient of decimals, rounded half up: DuckDB divides them as DOUBLE.
 
     Args:
@@ -246,8 +241,8 @@ def _compute_times(node: exp.Binary, left: TypedText, right: TypedText) -> Typed
         if is_interval(a) and a == b:
             return TypedText(f"({left.sql} {sign} {right.sql})", a)
     raise fail(
-        f"{_name_operator(node)} does not take {describe_type(left.dtype)} and {describe_type(right.dtype)}; for days between "
-        "dates there is datediff(end, start)",
+        f"{_name_operator(node)} does not take {describe_type(left.dtype)} and {describe_type(right.dtype)}; for days "
+        "between dates there is datediff(end, start)",
         node,
     )
 
@@ -265,7 +260,7 @@ def find_interval(node: exp.Interval, amount: TypedText | None) -> TypedText:
     unit = node.args.get("unit")
     if isinstance(unit, exp.IntervalSpan):
         raise SQLNotSupportedError(
-            "a query has no intervals of several units such as DAY TO SECOND: add them, as in INTERVAL 1 DAY + INTERVAL 2 HOURS",
+            "a query has no intervals such as DAY TO SECOND: add those of one unit, as in INTERVAL 1 DAY + INTERVAL 2 HOURS",
             *position_of(node),
         )
     if amount is not None and unit is not None:

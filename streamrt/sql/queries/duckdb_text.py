@@ -30,9 +30,14 @@ TableFinder = Callable[[exp.Table], SourceTable]
 """Returns the table that a name in FROM stands for; raises TableNotFoundError."""
 
 _SELECT_PARTS = frozenset(
-    "with_ expressions distinct from_ joins laterals where group having qualify windows order limit offset kind hint".split()
+    [
+        *("with_", "expressions", "distinct", "from_", "joins", "laterals", "where", "group", "having", "qualify"),
+        *("windows", "order", "limit", "offset", "kind", "hint"),
+    ]
 )
-_SET_PARTS = frozenset("with_ this expression distinct order limit offset by_name side kind on".split())
+_SET_PARTS = frozenset(
+    ["with_", "this", "expression", "distinct", "order", "limit", "offset", "by_name", "side", "kind", "on"]
+)
 
 
 def to_duckdb(tree: exp.Expr, tables: Mapping[str, pa.Schema] | None = None) -> str:
@@ -65,18 +70,21 @@ def to_duckdb(tree: exp.Expr, tables: Mapping[str, pa.Schema] | None = None) -> 
     return translate_query(tree, find_table).sql
 
 
-def translate_query(tree: exp.Expr, find_table: TableFinder) -> QueryOutput:
+def translate_query(
+    tree: exp.Expr, find_table: TableFinder, find_view: Callable[[str], exp.Expr | None] | None = None
+) -> QueryOutput:
     """Return a query in DuckDB's SQL, and its columns.
 
     Args:
         tree: the query.
         find_table: finds its tables.
+        find_view: returns the query of a view by its name; None if there is none. Views stand for tables of their names.
 
     Raises:
         SQLAnalysisError: if names or types do not fit.
         SQLNotSupportedError: if it is not on the list of what queries have.
     """
-    made = QueryText(find_table).translate(tree, None, {})
+    made = QueryText(find_table, find_view).translate(tree, None, {})
     names = [column.name.lower() for column in made.columns]
     for number, name in enumerate(names):
         if name in names[:number]:
@@ -101,10 +109,13 @@ class QueryText:
 
     Args:
         find_table: finds tables that are not those of WITH.
+        find_view: finds the queries of views.
     """
 
-    def __init__(self, find_table: TableFinder) -> None:
+    def __init__(self, find_table: TableFinder, find_view: Callable[[str], exp.Expr | None] | None = None) -> None:
         self._find_table = find_table
+        self._find_view = find_view
+        self._views: list[str] = []
         self._relations = 0
 
     def translate(self, node: exp.Expr, parent: Scope | None, known: Mapping[str, SourceTable]) -> QueryOutput:
@@ -138,7 +149,17 @@ class QueryText:
             found = known.get(node.name.lower())
             if found is not None:
                 return found
-        return self._find_table(node)
+        name = ".".join(part.name for part in node.parts)
+        view = None if self._find_view is None else self._find_view(name)
+        if view is None:
+            return self._find_table(node)
+        if name.lower() in self._views:
+            raise fail(f"the view {name!r} reads itself", node)
+        self._views.append(name.lower())
+        made = self.translate(view, None, {})
+        self._views.pop()
+        schema = [(column.name, column.dtype) for column in made.columns]
+        return SourceTable(f"({made.sql})", schema, [column.sql for column in made.columns])
 
     def _translate_with(
         self, node: exp.Expr, parent: Scope | None, known: Mapping[str, SourceTable]
@@ -220,7 +241,9 @@ class QueryText:
             ordered.append(f"{place} {_direction(each)}")
         order = f" ORDER BY {', '.join(ordered)}" if ordered else ""
         # In a set operation, numbers of columns are all that DuckDB takes.
-        body = made.sql if isinstance(node, exp.SetOperation) else f"SELECT * FROM ({made.sql}) AS {self.next_relation()}"
+        body = (
+            made.sql if isinstance(node, exp.SetOperation) else f"SELECT * FROM ({made.sql}) AS {self.next_relation()}"
+        )
         return QueryOutput(f"{with_}{body}{order}{limit_text(node)}", made.columns)
 
     def _find_output(self, node: exp.Expr, columns: Sequence[OutputColumn]) -> int:
@@ -276,7 +299,8 @@ class _SelectText(ScalarText):
         finally:
             self._is_plain = False
 
-    def scalar(self, node: exp.Expr) -> TypedText:  # noqa: D102
+    def scalar(self, node: exp.Expr) -> TypedText:
+        """Return an expression in DuckDB's SQL; one of GROUP BY is as it stands there."""
         value = super().scalar(node)
         if self._grouped and not self._inside_aggregate:
             return TypedText(self._grouped.get(value.sql, value.sql), value.dtype, value.literal)
@@ -315,7 +339,7 @@ class _SelectText(ScalarText):
             condition = self._inside(lambda: self.condition(call.args["expression"].this, "FILTER"))
             call = call.this
         inner = call.this if isinstance(call, exp.IgnoreNulls | exp.RespectNulls) else call
-        if isinstance(inner, WINDOW_FUNCTIONS) or over and isinstance(inner, exp.First | exp.Last):
+        if isinstance(inner, WINDOW_FUNCTIONS) or (over and isinstance(inner, exp.First | exp.Last)):
             if not over:
                 raise fail("a function of windows needs OVER (...)", node)
             if isinstance(inner, exp.First | exp.Last):
@@ -520,8 +544,6 @@ class _SelectText(ScalarText):
 
 class _Expanded(exp.Expression):
     """A column that stood in a *: it is known already."""
-
-    arg_types = {"this": True}
 
     value: TypedText
 

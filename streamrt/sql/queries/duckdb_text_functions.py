@@ -179,7 +179,7 @@ def _instr(c: Translation, node: exp.StrPosition) -> TypedText:
     return TypedText(f"CAST({made} AS INTEGER)", pa.int32())
 
 
-for _kind, _word in (
+for _test, _word in (
     (exp.StartsWith, "starts_with"),
     (exp.EndsWith, "ends_with"),
     (exp.Contains, "contains"),
@@ -188,7 +188,7 @@ for _kind, _word in (
     def _test_text(c: Translation, node: exp.Func, word: str = _word) -> TypedText:
         return TypedText(f"{word}({_text(c, node.this).sql}, {_text(c, node.expression).sql})", pa.bool_())
 
-    translates(_kind)(_test_text)
+    translates(_test)(_test_text)
 
 
 @translates(exp.SplitPart)
@@ -272,7 +272,7 @@ def translate_pattern(pattern: str, node: exp.Expr, *, tests_only: bool = False)
         character, following = pattern[at], pattern[at + 1 : at + 2]
         at += 1
         if character == "\\":
-            if following not in _KEPT_ESCAPES or following in "bB" and in_class:
+            if following not in _KEPT_ESCAPES or (following in "bB" and in_class):
                 raise _refuse_pattern(f"\\{following}", node)
             # \s of Java also means the vertical tabulator.
             made.append({"s": r"\s\x0b" if in_class else r"[\s\x0b]"}.get(following, f"\\{following}"))
@@ -280,7 +280,7 @@ def translate_pattern(pattern: str, node: exp.Expr, *, tests_only: bool = False)
                 raise _refuse_pattern(r"\S", node)
             at += 1
         elif in_class:
-            if character == "&" and following == "&" or character == "[":
+            if (character == "&" and following == "&") or character == "[":
                 raise _refuse_pattern(character, node)
             in_class = character != "]"
             made.append(character)
@@ -306,7 +306,10 @@ def translate_pattern(pattern: str, node: exp.Expr, *, tests_only: bool = False)
 
 
 def _refuse_pattern(part: str, node: exp.Expr) -> Exception:
-    return refuse(f"a pattern with {part!r} means something else in DuckDB than in Spark, or nothing: write it in another way", node)
+    return refuse(
+        f"a pattern with {part!r} means something else in DuckDB than in Spark, or nothing: write it in another way",
+        node,
+    )
 
 
 @translates(exp.Like, exp.ILike)
@@ -386,7 +389,9 @@ def _get_json_object(c: Translation, node: exp.JSONExtractScalar) -> TypedText:
         elif isinstance(part, exp.JSONPathSubscript) and isinstance(part.this, int) and part.this >= 0:
             parts.append(f"/{part.this}")
         else:
-            raise refuse("the path of get_json_object() has names and numbers only, such as '$.a[0].b', in a query", node)
+            raise refuse(
+                "the path of get_json_object() has names and numbers only, such as '$.a[0].b', in a query", node
+            )
     pointer = quote_text("".join(parts))
     made = f"CASE WHEN json_valid({value.sql}) THEN json_extract_string({value.sql}, {pointer}) END"
     return TypedText(made, pa.string())

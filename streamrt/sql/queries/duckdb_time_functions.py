@@ -42,7 +42,9 @@ _DIGITS = {"Y": "[0-9]{4}", "m": "[0-9]{2}", "d": "[0-9]{2}", "H": "[0-9]{2}", "
 
 def _unwrapped(node: exp.Expr) -> exp.Expr:
     """Return what sqlglot has wrapped into a conversion that depends on the type."""
-    while isinstance(node, exp.TsOrDsToDate | exp.TimeStrToTime | exp.TsOrDsToTimestamp) and not node.args.get("format"):
+    while isinstance(node, exp.TsOrDsToDate | exp.TimeStrToTime | exp.TsOrDsToTimestamp) and not node.args.get(
+        "format"
+    ):
         node = node.this
     return node
 
@@ -94,7 +96,7 @@ def _extract_part(c: Translation, word: str, value: exp.Expr, node: exp.Expr) ->
     if word in ("DOW", "DAYOFWEEK"):
         return TypedText(f"CAST(dayofweek({_date(c, value).sql}) + 1 AS INTEGER)", pa.int32())
     if word == "SECOND":
-        seconds = f"CAST(second({{0}}) AS DECIMAL(8, 6)) + CAST(epoch_us({{0}}) % 1000000 AS DECIMAL(8, 0)) * 0.000001"
+        seconds = "CAST(second({0}) AS DECIMAL(8, 6)) + CAST(epoch_us({0}) % 1000000 AS DECIMAL(8, 0)) * 0.000001"
         made = with_name(_time(c, value).sql, lambda name: f"CAST({seconds.format(name)} AS DECIMAL(8, 6))")
         return TypedText(made, pa.decimal128(8, 6))
     if word not in _EXTRACTED:
@@ -197,7 +199,8 @@ def _read_format(pattern: exp.Expr, node: exp.Expr) -> list[tuple[str, str]]:
         match = _FORMAT.match(text, at)
         if match is None or (match[1] is not None and match[1] not in "YmdHMSaAb"):
             raise refuse(
-                "this pattern of dates is not there in a query: use yyyy, MM, dd, HH, mm and ss, and signs between them", node
+                "this pattern of dates is not there in a query: use yyyy, MM, dd, HH, mm and ss, and signs between them",
+                node,
             )
         found.append((match[1] or "", match[3] or ""))
         at = match.end()

@@ -14,7 +14,7 @@ from streamrt.sql.queries.translation import Translation, refuse
 
 __all__ = ["FromClause", "QueryOutput", "SourceTable", "output_columns"]
 
-_TABLE_PARTS = frozenset("this db catalog alias joins laterals".split())
+_TABLE_PARTS = frozenset(["this", "db", "catalog", "alias", "joins", "laterals"])
 _JOINS = {
     ("", ""): "INNER JOIN",
     ("", "INNER"): "INNER JOIN",
@@ -235,7 +235,9 @@ class FromClause:
         name = self._queries.next_relation()
         column = columns[0] if columns else "col"
         relation = Relation(
-            (node.alias.lower(),) if node.alias else (), name, [OutputColumn(column, value.dtype.value_type, quote(column))]
+            (node.alias.lower(),) if node.alias else (),
+            name,
+            [OutputColumn(column, value.dtype.value_type, quote(column))],
         )
         made = f"(SELECT unnest({value.sql}) AS {quote(column)}) AS {name}"
         self._add_relation(relation, node)

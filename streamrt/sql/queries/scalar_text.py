@@ -34,7 +34,11 @@ _REGISTERED = (_time_functions,)
 _INT_END, _BIGINT_END = 2**31, 2**63
 _TYPES: dict[str, pa.DataType] = {
     **{name: SCALARS[name] for name in ("BOOLEAN", "TINYINT", "SMALLINT", "INT", "BIGINT", "FLOAT", "DOUBLE", "DATE")},
-    **{"TEXT": pa.string(), "VARCHAR": pa.string(), "CHAR": pa.string(), "BINARY": pa.binary(), "VARBINARY": pa.binary()},
+    "TEXT": pa.string(),
+    "VARCHAR": pa.string(),
+    "CHAR": pa.string(),
+    "BINARY": pa.binary(),
+    "VARBINARY": pa.binary(),
     # TIMESTAMP has no zone in StreamRT; the session is in UTC, so that Spark's times are the same.
     **dict.fromkeys(("TIMESTAMP", "TIMESTAMPTZ", "TIMESTAMPNTZ", "DATETIME"), TIMESTAMP),
     "TIMESTAMPLTZ": TIMESTAMP_LTZ,
@@ -118,7 +122,9 @@ class ScalarText:
         name = node.name.lower()
         found = NAMED.get(name)
         if found is None:
-            raise refuse(f"the function {name}() is not on the list of what queries have; see docs/sql-queries.md", node)
+            raise refuse(
+                f"the function {name}() is not on the list of what queries have; see docs/sql-queries.md", node
+            )
         least, most, handler = found
         if not least <= len(node.expressions) <= most:
             wanted = str(least) if least == most else f"{least} to {most}"
@@ -128,7 +134,9 @@ class ScalarText:
     def _column(self, node: exp.Column) -> TypedText:
         if isinstance(node.this, exp.Star):
             raise fail("* cannot stand here", node)
-        parts = [part for part in (node.args.get("catalog"), node.args.get("db"), node.args.get("table"), node.this) if part]
+        parts = [
+            part for part in (node.args.get("catalog"), node.args.get("db"), node.args.get("table"), node.this) if part
+        ]
         name = parts[0].name.lower()
         alias = self.scope.aliases.get(name)
         if alias is not None and name not in self._expanding and not self._has_column(node):
@@ -214,7 +222,10 @@ class ScalarText:
                 if not isinstance(each, exp.Tuple) or len(each.expressions) != len(node.this.expressions):
                     raise fail("each element of this IN must have as many values as its left side", each)
                 pairs = zip(node.this.expressions, each.expressions, strict=True)
-                equal = [compare(exp.EQ(this=a.copy(), expression=b.copy()), self.scalar(a), self.scalar(b)) for a, b in pairs]
+                equal = [
+                    compare(exp.EQ(this=a.copy(), expression=b.copy()), self.scalar(a), self.scalar(b))
+                    for a, b in pairs
+                ]
                 parts.append(f"({' AND '.join(part.sql for part in equal)})")
             return TypedText(f"({' OR '.join(parts)})", pa.bool_())
         values, _dtype = unify([self.scalar(each) for each in [node.this, *node.expressions]], node, "the values of IN")
@@ -311,4 +322,3 @@ def _hex_of(node: exp.HexString) -> str:
     if not re.fullmatch(r"([0-9A-Fa-f]{2})*", text):
         raise fail(f"X'{text}' is not pairs of hexadecimal digits", node)
     return text
-

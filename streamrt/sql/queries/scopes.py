@@ -48,9 +48,7 @@ class Relation:
     def find(self, name: str) -> list[TypedText]:
         """Return the columns of a name."""
         wanted = name.lower()
-        return [
-            TypedText(f"{self.sql}.{each.sql}", each.dtype) for each in self.columns if each.name.lower() == wanted
-        ]
+        return [TypedText(f"{self.sql}.{each.sql}", each.dtype) for each in self.columns if each.name.lower() == wanted]
 
 
 @dataclass
@@ -102,16 +100,15 @@ class Scope:
         if merged is not None:
             return merged[1], names[1:]
         columns = [
-            column
-            for each in self.relations
-            if names[0].lower() not in each.hidden
-            for column in each.find(names[0])
+            column for each in self.relations if names[0].lower() not in each.hidden for column in each.find(names[0])
         ]
         return (self._require_one(columns, names[0], node), names[1:]) if columns else None
 
     def _require_one(self, columns: list[TypedText], name: str, node: exp.Expr) -> TypedText:
         if len(columns) > 1:
-            raise fail(f"the column {name!r} is in several relations: write the name of one before it, with a dot", node)
+            raise fail(
+                f"the column {name!r} is in several relations: write the name of one before it, with a dot", node
+            )
         return columns[0]
 
     def _make_missing_error(self, names: list[str], node: exp.Expr) -> SQLAnalysisError:

@@ -29,7 +29,7 @@ __all__ = [
     "translates",
 ]
 
-N = TypeVar("N", bound=exp.Expr)
+F = TypeVar("F", bound=Callable[..., TypedText])
 
 
 class Translation(Protocol):
@@ -49,10 +49,10 @@ NAMED: dict[str, tuple[int, int, NamedHandler]] = {}
 """Translations of other functions by their names in lower case, with the least and most arguments."""
 
 
-def translates(*kinds: type[exp.Expr]) -> Callable[[Callable[[Translation, N], TypedText]], Any]:
+def translates(*kinds: type[exp.Expr]) -> Callable[[F], F]:
     """Register the translation of a class of functions."""
 
-    def register(handler: Callable[[Translation, N], TypedText]) -> Any:
+    def register(handler: F) -> F:
         for kind in kinds:
             FUNCTIONS[kind] = handler
         return handler
@@ -130,5 +130,3 @@ def literal_integer(value: TypedText, node: exp.Expr, what: str) -> int:
     if not isinstance(value.literal, int):
         raise refuse(f"{what} must be a number such as 2 in a query, and not another expression", node)
     return value.literal
-
-

@@ -10,6 +10,7 @@ from typing_extensions import Self
 from streamrt.errors import InvalidOperationError, suggest_arguments
 from streamrt.kafka import ConnectionConfig
 from streamrt.kafka.cluster.topic_config import Broker
+from streamrt.kafka.completion_token import Offsets
 from streamrt.serializers.row_formats import KeyFormat, RowFormat
 from streamrt.tables.access.links import TableLinks
 from streamrt.tables.access.shared_resources import SharedResources
@@ -36,6 +37,7 @@ from streamrt.tables.table import Table
 if TYPE_CHECKING:
     from streamrt.serializers.registry import SchemaRegistryClientConfig
     from streamrt.tables.catalogue.statements import Execution
+    from streamrt.tables.reading.query_result import QueryResult
 
 __all__ = ["DEFAULT_DATABASE", "Catalog"]
 
@@ -439,17 +441,25 @@ class Catalog:
 
         return connected(info, self)
 
-    def execute(self, sql: str, args: Mapping[str, Any] | None = None) -> "Execution":
-        """Do what a statement says: CREATE, ALTER and DROP TABLE, CREATE and DROP DATABASE.
+    def execute(self, sql: str, args: Mapping[str, Any] | None = None, *, timeout: float | None = 60.0) -> "Execution":
+        """Do what a statement says: CREATE, ALTER and DROP TABLE, CREATE and DROP DATABASE; INSERT, UPDATE and DELETE.
+
+        INSERT into a table with a primary key replaces rows with the same key. UPDATE and DELETE are for such tables: they
+        query the rows, and then write them, without isolation from writers in between. A DELETE whose WHERE only fixes keys
+        reads nothing. See docs/catalog.md and docs/sql-queries.md.
 
         Args:
-            sql: one statement; see docs/catalog.md.
-            args: values of the parameters in it, such as `:topic`, by name: strings, and integers for options. Comments and
-                values of options may be parameters.
+            sql: one statement.
+            args: values of the parameters in it, such as `:topic`, by name. In statements of the catalogue they are strings,
+                and integers for options, and stand for comments and values of options.
+            timeout: seconds that INSERT, UPDATE and DELETE may read; None for any time.
 
         Raises:
-            SchemaError: if it is another statement, or cannot be read; the message has line and column.
+            SchemaError: if it is another statement of the catalogue, or cannot be read; the message has line and column.
+            SQLError: if INSERT, UPDATE or DELETE cannot be read, or asks for what is not possible.
             ArgumentValueError: if a value is for no parameter.
+            InvalidOperationError: if UPDATE or DELETE names a table without a primary key.
+            ConfigurationError: if a query is needed, and DuckDB is not installed.
 
         Example:
             >>> from streamrt.tables import MemoryCatalog
@@ -457,9 +467,12 @@ class Catalog:
             >>> catalog.execute("CREATE TABLE orders (id BIGINT) WITH ('format' = 'json', 'partitions' = '4')").name
             'default.orders'
         """
-        from streamrt.tables.catalogue.statements import execute
+        from streamrt.tables.catalogue.query_engine import load_query_engine
+        from streamrt.tables.catalogue.statements import changes_rows, execute
 
         self._state.require_open()
+        if changes_rows(sql):
+            return load_query_engine().execute(self, sql, args, timeout=timeout)
         return execute(self, sql, args)
 
     def record_usage(
@@ -560,20 +573,47 @@ class Catalog:
         """
         return self._transfer.import_objects(document, if_exists)
 
-    def query(self, sql: str, args: Mapping[str, Any] | None = None, **options: Any) -> NoReturn:
-        """Refuse to run a query.
+    def query(
+        self,
+        sql: str,
+        args: Mapping[str, Any] | None = None,
+        *,
+        limit: int | None = None,
+        timeout: float | None = 60.0,
+        after: Offsets | str | None = None,
+        max_scan_bytes: int = 4 * 1024**3,
+    ) -> "QueryResult":
+        """Return the present rows of a query in Spark's SQL, computed by DuckDB in this process when they are asked for.
+
+        It reads tables that are topics, of those with a primary key the current rows, and system tables such as
+        `system.tables`. Needs the extra `sql`. See docs/sql-queries.md.
 
         Args:
-            sql: the query.
-            args: values of its parameters.
-            **options: how.
+            sql: one SELECT, VALUES or WITH.
+            args: values of its parameters, such as `:least`, by name.
+            limit: most rows of the result; others are left out.
+            timeout: seconds that it may work; None for any time. The time between two reads of rows does not count.
+            after: a completion token that a writer has returned, or its text: rows up to it are seen.
+            max_scan_bytes: bytes of records that it may read.
 
         Raises:
-            InvalidOperationError: always.
+            SQLSyntaxError: if it cannot be read; the message has line and column.
+            SQLAnalysisError: if names or types do not fit.
+            SQLNotSupportedError: if it is not a query, or has what queries do not have.
+            TableNotFoundError: if it names a table that does not exist.
+            ConfigurationError: if DuckDB is not installed.
+
+        Example:
+            ```python
+            for row in catalog.query("SELECT customer, count(*) AS n FROM shop.orders GROUP BY customer"):
+                print(row)
+            ```
         """
-        raise InvalidOperationError(
-            "query() is not there yet, because a catalogue has no engine for SQL: read rows by table.scan().to_arrow() or "
-            "to_parquet(), and query these by DuckDB, polars or Spark"
+        from streamrt.tables.catalogue.query_engine import load_query_engine
+
+        self._state.require_open()
+        return load_query_engine().query(
+            self, sql, args, limit=limit, timeout=timeout, after=after, max_scan_bytes=max_scan_bytes
         )
 
     def view(self, name: str) -> NoReturn:

@@ -18,6 +18,7 @@ from typing import Any, Protocol
 
 from streamrt.arguments import checked, type_name
 from streamrt.errors import ArgumentValueError, SchemaError
+from streamrt.kafka.completion_token import Offsets
 from streamrt.schema.quiet import quiet_sqlglot
 from streamrt.tables.descriptions.connectors import CONNECTORS, Connector
 from streamrt.tables.descriptions.info import DatabaseInfo, TableInfo
@@ -25,10 +26,10 @@ from streamrt.tables.descriptions.rule_texts import parse_merge, parse_switch, p
 from streamrt.tables.descriptions.variables import from_text
 from streamrt.tables.table import Table
 
-__all__ = ["Execution", "execute"]
+__all__ = ["Execution", "changes_rows", "execute"]
 
 _LONGEST = 100_000
-_STATEMENTS = "CREATE TABLE, ALTER TABLE, DROP TABLE, CREATE DATABASE and DROP DATABASE"
+_STATEMENTS = "CREATE, ALTER and DROP TABLE, CREATE and DROP DATABASE, INSERT, UPDATE and DELETE"
 _OPTIONS = (
     *("changelog", "connection", "connector", "deletes", "format", "key", "key.format", "maintained", "merge"),
     *("partitions", "replicas", "time", "topic", "ttl"),
@@ -42,16 +43,20 @@ class Execution:
     """The result of a statement.
 
     Attributes:
-        statement: such as "CREATE TABLE".
+        statement: such as "CREATE TABLE" or "INSERT".
         name: name of the table or of the database.
         changed: whether it has changed anything: not if it is IF [NOT] EXISTS, and there was nothing to do.
-        info: what is known of the table afterwards, or None.
+        info: what is known of the table after CREATE or ALTER TABLE, or None.
+        rows: number of rows that INSERT, UPDATE or DELETE has written.
+        token: completion token of these rows, or None if there are none.
     """
 
     statement: str
     name: str
     changed: bool
     info: TableInfo | None = None
+    rows: int = 0
+    token: Offsets | None = None
 
 
 class StatementTarget(Protocol):
@@ -104,6 +109,11 @@ def execute(catalog: StatementTarget, sql: str, args: Mapping[str, Any] | None =
         if words.take("DATABASE") or words.take("SCHEMA"):
             return _drop_database(catalog, words)
     raise words.refused(f"a catalogue executes {_STATEMENTS}")
+
+
+def changes_rows(sql: str) -> bool:
+    """Return whether a statement changes rows, which is not for `execute` here: INSERT, UPDATE or DELETE."""
+    return isinstance(sql, str) and any(map(_Words(sql).peek, ("INSERT", "UPDATE", "DELETE")))
 
 
 class _Words:

@@ -2,7 +2,7 @@
 
 import itertools
 import struct
-from collections.abc import Generator, Iterator
+from collections.abc import Collection, Generator, Iterator
 
 from streamrt.kafka.reading.input_reader import InputBatch
 
@@ -15,6 +15,7 @@ _CREATE_TIME = 1
 
 def keep_current(
     turns: Iterator[tuple[int, InputBatch] | None],
+    keys: Collection[bytes] | None = None,
 ) -> Generator[tuple[int, InputBatch], None, None]:
     """Yield the last record of each key in the order of offsets, without keys that were deleted.
 
@@ -22,6 +23,7 @@ def keep_current(
 
     Args:
         turns: records of partitions, and None after those of all records of some partitions were yielded.
+        keys: the only keys whose records are wanted; None means all.
 
     Example:
         >>> from streamrt.kafka.reading.input_reader import InputBatch
@@ -33,18 +35,20 @@ def keep_current(
     current: dict[int, dict[bytes | int, bytes]] = {}
     for part in turns:
         if part is not None:
-            _replace_records(current.setdefault(part[0], {}), part[1])
+            _replace_records(current.setdefault(part[0], {}), part[1], keys)
             continue
         for partition in sorted(current):
             for records in _make_batches(current.pop(partition)):
                 yield partition, records
 
 
-def _replace_records(current: dict[bytes | int, bytes], records: InputBatch) -> None:
+def _replace_records(current: dict[bytes | int, bytes], records: InputBatch, keys: Collection[bytes] | None) -> None:
     pack = _POSITION.pack
     for offset, key, value, timestamp in zip(
         records.offsets, records.keys, records.values, records.timestamps, strict=True
     ):
+        if keys is not None and key not in keys:
+            continue
         known: bytes | int = offset if key is None else key
         # The newest record of a key stands last.
         current.pop(known, None)

@@ -4,7 +4,7 @@ import bisect
 import contextlib
 import math
 import time
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from typing import Any
 
 from streamrt.common.collection import collection_paused
@@ -46,6 +46,7 @@ class RangeReader:
         end: offset after the last record of each partition.
         timeout: seconds without a record after which it gives up.
         options: consumer options of librdkafka.
+        on_poll: called after each poll with the bytes of keys and values that it returned; it may raise.
     """
 
     def __init__(
@@ -56,6 +57,7 @@ class RangeReader:
         end: Positions,
         timeout: float,
         options: Mapping[str, Any] | None = None,
+        on_poll: Callable[[int], None] | None = None,
     ) -> None:
         self._links = links
         self._positions = positions
@@ -63,6 +65,7 @@ class RangeReader:
         self.end = end
         self._timeout = timeout
         self._options = options or {}
+        self._on_poll = on_poll
 
     @property
     def bounds(self) -> dict[int, tuple[int, int]]:
@@ -137,6 +140,8 @@ class RangeReader:
                     except (KafkaRequestError, OffsetOutOfRangeError):
                         watch.check_topic()
                         raise
+                    if self._on_poll is not None:
+                        self._on_poll(sum(_count_bytes(records) for _, records in polled))
                     inside = [each for each in (_find_within(*batch, ends) for batch in polled) if each[1].offsets]
                     for partition, records in polled:
                         position[partition] = records.offsets[-1] + 1
@@ -173,6 +178,10 @@ class RangeReader:
             f"the scan of {partition} came to offset {at} of {end}, and no further for {self._timeout:g} s: {reason}",
             retriable=True,
         )
+
+
+def _count_bytes(records: InputBatch) -> int:
+    return sum(len(each) for part in (records.keys, records.values) for each in part if each is not None)
 
 
 def _find_within(

@@ -65,8 +65,13 @@ class TableReads:
         after: Offsets | str | None = None,
         timeout: float = 30.0,
         method: str = "scan",
+        keys: Collection[bytes] | None = None,
+        on_poll: Callable[[int], None] | None = None,
     ) -> TableScan:
-        """Return the rows between two positions. Both are fixed now, and rows are read when they are asked for."""
+        """Return the rows between two positions. Both are fixed now, and rows are read when they are asked for.
+
+        `keys` are the only keys of current rows that are wanted; `on_poll` is that of `RangeReader`.
+        """
         current = self._info.kind == "primary-key" and not changes
         readers = self._make_readers(columns, changes=changes, metadata=metadata, on_error=on_error, current=current)
         chosen = check_feed_options("scan", options)
@@ -86,8 +91,9 @@ class TableReads:
             positions.ends(until, bounds),
             self._home.timeout,
             chosen,
+            on_poll,
         )
-        return TableScan(ranges, readers, limit=limit, current=current)
+        return TableScan(ranges, readers, limit=limit, current=current, keys=keys)
 
     def snapshot(self, columns: Sequence[str | int] | None, after: Offsets | str | None, timeout: float) -> Snapshot:
         """Return the current rows, and the offsets up to which they contain the table."""

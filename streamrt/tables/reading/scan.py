@@ -2,7 +2,7 @@
 
 import contextlib
 import os
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Collection, Generator, Iterator
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -58,6 +58,7 @@ class TableScan:
         *,
         limit: int | None,
         current: bool = False,
+        keys: Collection[bytes] | None = None,
     ) -> None:
         if limit is not None:
             checked_int("limit", limit, 0, "a number of rows")
@@ -66,6 +67,7 @@ class TableScan:
         self._reader = readers()
         self._limit = limit
         self._is_current = current
+        self._keys = keys
 
     @property
     def schema(self) -> Schema:
@@ -260,7 +262,7 @@ class TableScan:
         """Return the records between the bounds; of a table with a primary key, the current ones."""
         if not self._is_current or self._limit == 0:
             return self._ranges.read(self._limit)
-        return keep_current(self._ranges.read_in_turns())
+        return keep_current(self._ranges.read_in_turns(), self._keys)
 
 
 def frame_of(table: pa.Table) -> "pd.DataFrame":
