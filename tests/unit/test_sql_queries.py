@@ -74,14 +74,16 @@ def test_fe092_numbers_have_the_types_of_their_columns(catalog: Catalog) -> None
     result = catalog.query("SELECT amount, rate, amount * 2 AS twice, sum(amount) OVER () AS total FROM demo.money")
     assert result.schema.types == [pa.decimal128(10, 2), pa.float64(), pa.decimal128(12, 2), pa.decimal128(20, 2)]
     assert result.one() == {
-        **{"amount": Decimal("1.10"), "rate": 0.5},
-        **{"twice": Decimal("2.20"), "total": Decimal("1.10")},
+        "amount": Decimal("1.10"),
+        "rate": 0.5,
+        "twice": Decimal("2.20"),
+        "total": Decimal("1.10"),
     }
 
 
 def test_fe093_every_table_with_a_schema_can_be_read(catalog: Catalog) -> None:
     catalog.create_table("demo.bare", num_partitions=1)
-    with pytest.raises(SQLAnalysisError, match="line 1, column 15: table 'demo.bare' has no schema"):
+    with pytest.raises(SQLAnalysisError, match=r"line 1, column 15: table 'demo.bare' has no schema"):
         catalog.query("SELECT * FROM demo.bare")
     with pytest.raises(TableNotFoundError):
         catalog.query("SELECT * FROM nowhere")
@@ -158,7 +160,7 @@ def test_limits(catalog: Catalog) -> None:
 def test_a_query_that_works_too_long_ends(catalog: Catalog) -> None:
     numbers = "SELECT explode(array(1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16)) AS n"
     names = ", ".join(f"w w{number}" for number in range(9))
-    with pytest.raises(QueryTimeoutError, match="did not end in 0.2 s"):
+    with pytest.raises(QueryTimeoutError, match=r"did not end in 0\.2 s"):
         rows(catalog, f"WITH w AS ({numbers}) SELECT sum(w0.n) AS total FROM {names}", timeout=0.2)
 
 
@@ -185,16 +187,16 @@ def test_records_that_are_no_rows_end_a_query(catalog: Catalog) -> None:
     sender = catalog.links.sender()
     sender.produce("demo.events", b"{broken", None)
     sender.flush(1.0)
-    with pytest.raises(SerializationError, match="demo.events"):
+    with pytest.raises(SerializationError, match="events"):
         rows(catalog, "SELECT id FROM demo.events")
-    with pytest.raises(SerializationError, match="demo.events"):
+    with pytest.raises(SerializationError, match="events"):
         rows(catalog, "SELECT a.id FROM demo.events a JOIN demo.events b USING (id)")
 
 
 def test_values_that_cannot_be_computed_end_a_query(catalog: Catalog) -> None:
     with pytest.raises(QueryError, match="division by zero"):
         rows(catalog, "SELECT id / 0 AS x FROM demo.events")
-    with pytest.raises(QueryError, match="[Oo]verflow"):
+    with pytest.raises(QueryError, match=r"[Oo]verflow"):
         rows(catalog, "SELECT id + 2147483647 AS x FROM demo.events")
     with pytest.raises(QueryError, match="cannot be cast to INT"):
         rows(catalog, "SELECT CAST(name AS INT) AS x FROM demo.events")
@@ -215,7 +217,7 @@ def test_conditions_on_the_key_read_only_its_rows(catalog: Catalog) -> None:
 def test_names_with_all_kinds_of_characters(catalog: Catalog) -> None:
     table = catalog.create_table("demo.odd", '`a "b"` INT, `select` STRING, `x.y` INT', num_partitions=1)
     table.append([[1, "it's", 2]])
-    assert rows(catalog, "SELECT * FROM demo.odd WHERE `a \"b\"` = 1") == [{'a "b"': 1, "select": "it's", "x.y": 2}]
+    assert rows(catalog, 'SELECT * FROM demo.odd WHERE `a "b"` = 1') == [{'a "b"': 1, "select": "it's", "x.y": 2}]
 
 
 def test_all_types_come_back(catalog: Catalog) -> None:
@@ -224,10 +226,23 @@ def test_all_types_come_back(catalog: Catalog) -> None:
         "n TIMESTAMP, u TIMESTAMP_LTZ, m DECIMAL(5, 2), a ARRAY<INT>, r STRUCT<p: INT, q: STRING>, k MAP<STRING, INT>"
     )
     row = {
-        **{"b": True, "t": 1, "s": 2, "i": 3, "l": 4, "f": 0.5, "d": 1.5, "x": "é", "y": b"\x00\xff"},
-        **{"z": dt.date(2026, 2, 3), "h": dt.time(1, 2, 3), "n": dt.datetime(2026, 1, 1, 12)},
-        **{"u": dt.datetime(2026, 1, 1, 12, tzinfo=dt.timezone.utc), "m": Decimal("1.25"), "a": [1, None]},
-        **{"r": {"p": 1, "q": None}, "k": {"x": 1}},
+        "b": True,
+        "t": 1,
+        "s": 2,
+        "i": 3,
+        "l": 4,
+        "f": 0.5,
+        "d": 1.5,
+        "x": "é",
+        "y": b"\x00\xff",
+        "z": dt.date(2026, 2, 3),
+        "h": dt.time(1, 2, 3),
+        "n": dt.datetime(2026, 1, 1, 12),
+        "u": dt.datetime(2026, 1, 1, 12, tzinfo=dt.timezone.utc),
+        "m": Decimal("1.25"),
+        "a": [1, None],
+        "r": {"p": 1, "q": None},
+        "k": {"x": 1},
     }
     table = catalog.create_table("demo.all", columns, num_partitions=1)
     table.append([row, dict.fromkeys(row)])
@@ -239,8 +254,16 @@ def test_all_types_come_back(catalog: Catalog) -> None:
 
 def test_parameters_are_values(catalog: Catalog) -> None:
     given = {
-        **{"a": None, "b": True, "c": -5, "d": 1.5, "e": Decimal("1.20"), "f": "'; DROP TABLE x; --", "g": b"\x01"},
-        **{"h": dt.date(2026, 1, 1), "i": dt.datetime(2026, 1, 1, 1, 2, 3, 4), "j": 2**40},
+        "a": None,
+        "b": True,
+        "c": -5,
+        "d": 1.5,
+        "e": Decimal("1.20"),
+        "f": "'; DROP TABLE x; --",
+        "g": b"\x01",
+        "h": dt.date(2026, 1, 1),
+        "i": dt.datetime(2026, 1, 1, 1, 2, 3, 4),
+        "j": 2**40,
     }
     text = ", ".join(f":{name} AS {name}" for name in given)
     assert catalog.query(f"SELECT {text}", given).one() == given
@@ -276,7 +299,9 @@ def test_fe068_insert(catalog: Catalog) -> None:
     done = catalog.execute("INSERT INTO demo.events (name, id) VALUES (:name, 4)", {"name": "Dora"})
     assert (done.statement, done.name, done.rows, done.changed) == ("INSERT", "demo.events", 1, True)
     assert catalog.query("SELECT * FROM demo.events WHERE id = 4", after=done.token).one() == {
-        **{"id": 4, "name": "Dora", "score": None}
+        "id": 4,
+        "name": "Dora",
+        "score": None,
     }
     copied = catalog.execute("INSERT INTO app.users SELECT id + 10, name, 1 FROM demo.events WHERE score > 90")
     assert copied.rows == 2

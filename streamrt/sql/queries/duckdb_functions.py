@@ -4,7 +4,7 @@ import pyarrow as pa
 from sqlglot import exp
 
 from streamrt.sql.queries.duckdb_casts import cast_text, convert_implicitly, raise_unless, with_name
-from streamrt.sql.queries.duckdb_operators import compute, unify
+from streamrt.sql.queries.duckdb_operators import compare, compute, unify
 from streamrt.sql.queries.duckdb_types import (
     TIMESTAMP_LTZ,
     TypedText,
@@ -139,6 +139,33 @@ def _power(c: Translation, node: exp.Pow) -> TypedText:
 @translates(exp.Pi)
 def _pi(c: Translation, node: exp.Pi) -> TypedText:
     return TypedText("pi()", pa.float64())
+
+
+@named("mod", 2, 2)
+def _mod(c: Translation, node: exp.Anonymous, values: list[TypedText]) -> TypedText:
+    one, other = node.expressions
+    return compute(exp.Mod(this=one.copy(), expression=other.copy()), values[0], values[1])
+
+
+@named("equal_null", 2, 2)
+def _equal_null(c: Translation, node: exp.Anonymous, values: list[TypedText]) -> TypedText:
+    one, other = node.expressions
+    return compare(exp.NullSafeEQ(this=one.copy(), expression=other.copy()), values[0], values[1])
+
+
+@translates(exp.Grouping)
+def _grouping(c: Translation, node: exp.Grouping) -> TypedText:
+    if len(node.expressions) != 1:
+        raise fail("grouping() has one argument: a key of GROUP BY", node)
+    return TypedText(f"CAST(grouping({c.scalar(node.expressions[0]).sql}) AS TINYINT)", pa.int8())
+
+
+@translates(exp.GroupingId)
+def _grouping_id(c: Translation, node: exp.GroupingId) -> TypedText:
+    if not node.expressions:
+        raise refuse("grouping_id() names keys of GROUP BY in a query", node)
+    keys = ", ".join(c.scalar(each).sql for each in node.expressions)
+    return TypedText(f"CAST(grouping({keys}) AS BIGINT)", pa.int64())
 
 
 @named("pmod", 2, 2)

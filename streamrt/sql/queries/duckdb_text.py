@@ -290,6 +290,7 @@ class _SelectText(ScalarText):
         self._grouped: dict[str, str] = {}
         self._inside_aggregate = False
         self._is_plain = False
+        self._explodes = False
 
     def plain_condition(self, node: exp.Expr, what: str) -> str:
         """Return a condition of single rows, in which aggregates cannot stand."""
@@ -338,6 +339,8 @@ class _SelectText(ScalarText):
         if isinstance(call, exp.Filter):
             condition = self._inside(lambda: self.condition(call.args["expression"].this, "FILTER"))
             call = call.this
+        if isinstance(call, exp.Anonymous):
+            call = self.find_known(call)
         inner = call.this if isinstance(call, exp.IgnoreNulls | exp.RespectNulls) else call
         if isinstance(inner, WINDOW_FUNCTIONS) or (over and isinstance(inner, exp.First | exp.Last)):
             if not over:
@@ -412,10 +415,22 @@ class _SelectText(ScalarText):
         return [_Expanded.of(name, value, node) for name, value in found if name.lower() not in left_out]
 
     def _project(self, node: exp.Expr) -> _Projection:
+        inner = node.this if isinstance(node, exp.Alias) else node
+        if isinstance(inner, exp.Explode):
+            return _Projection(_name_output(node) if isinstance(node, exp.Alias) else "col", node, self._explode(inner))
         value = node.value if isinstance(node, _Expanded) else self.scalar(node)
         if self._grouped and isinstance(node, _Expanded):
             value = TypedText(self._grouped.get(value.sql, value.sql), value.dtype)
         return _Projection(_name_output(node), node, value)
+
+    def _explode(self, node: exp.Explode) -> TypedText:
+        value = self.scalar(node.this)
+        if self._explodes:
+            raise fail("a select list has one explode()", node)
+        if not pa.types.is_list(value.dtype):
+            raise fail(f"explode() takes an ARRAY in a query, and this is a {describe_type(value.dtype)}", node)
+        self._explodes = True
+        return TypedText(f"unnest({value.sql})", value.dtype.value_type)
 
     def _group_by(self, node: exp.Select, expanded: list[exp.Expr]) -> str:
         group = node.args.get("group")

@@ -1,5 +1,6 @@
 """Scalar expressions of Spark in DuckDB's SQL: names, literals, conditions, casts and calls of functions."""
 
+import inspect
 import re
 from collections.abc import Callable
 from decimal import Decimal
@@ -7,8 +8,12 @@ from typing import Any
 
 import pyarrow as pa
 from sqlglot import exp
+from sqlglot.dialects.dialect import Dialect
+from sqlglot.errors import SqlglotError
+from sqlglot.parsers.spark import SparkParser
 
 from streamrt.errors import SQLNotSupportedError
+from streamrt.schema.quiet import quiet_sqlglot
 from streamrt.schema.types import SCALARS
 from streamrt.sql.queries import duckdb_time_functions as _time_functions
 from streamrt.sql.queries.duckdb_aggregates import AGGREGATES, WINDOW_FUNCTIONS
@@ -122,14 +127,34 @@ class ScalarText:
         name = node.name.lower()
         found = NAMED.get(name)
         if found is None:
-            raise refuse(
-                f"the function {name}() is not on the list of what queries have; see docs/sql-queries.md", node
-            )
+            return self._call_known(node, name)
         least, most, handler = found
         if not least <= len(node.expressions) <= most:
             wanted = str(least) if least == most else f"{least} to {most}"
             raise fail(f"{name}() has {wanted} arguments, and not {len(node.expressions)}", node)
         return handler(self, node, [self.scalar(each) for each in node.expressions])
+
+    def _call_known(self, node: exp.Anonymous, name: str) -> TypedText:
+        """Return a call of a function for which sqlglot has a class, and the tables a translation."""
+        made = self.find_known(node)
+        if type(made) not in (*FUNCTIONS, *AGGREGATES, exp.Cast, exp.TryCast):
+            raise refuse(
+                f"the function {name}() is not on the list of what queries have; see docs/sql-queries.md", node
+            )
+        return self.scalar(made)
+
+    def find_known(self, node: exp.Anonymous) -> exp.Expr:
+        """Return the node that sqlglot has for a call by name, or the call itself."""
+        build = SparkParser.FUNCTIONS.get(node.name.upper())
+        arguments = [each.copy() for each in node.expressions]
+        made = None if build is None else _build(build, arguments)
+        if made is None:
+            return node
+        faults = made.error_messages(arguments) if isinstance(made, exp.Func) else []
+        if faults:
+            raise fail(f"{node.name.lower()}() has other arguments: {faults[0].rstrip('.')}", node)
+        made.parent = node.parent
+        return made
 
     def _column(self, node: exp.Column) -> TypedText:
         if isinstance(node.this, exp.Star):
@@ -274,6 +299,17 @@ class ScalarText:
         if isinstance(node, exp.BitwiseXor):
             return TypedText(f"xor({left.sql}, {right.sql})", dtype)
         return TypedText(f"({left.sql} {'&' if isinstance(node, exp.BitwiseAnd) else '|'} {right.sql})", dtype)
+
+
+def _build(build: Callable[..., exp.Expr], arguments: list[exp.Expr]) -> exp.Expr | None:
+    """Return the node that sqlglot makes of a call; None if it has none for these arguments."""
+    try:
+        with quiet_sqlglot():
+            if "dialect" in inspect.signature(build).parameters:
+                return build(arguments, dialect=Dialect.get_or_raise("spark"))
+            return build(arguments)
+    except (SqlglotError, IndexError, AttributeError, ValueError):
+        return None
 
 
 def _describe(node: exp.Expr) -> str:
