@@ -82,7 +82,7 @@ def _make_literal(value: Any, where: str) -> exp.Expr:
         return _make_cast(text, "DOUBLE")
     if isinstance(value, Decimal):
         if not value.is_finite():
-            raise ArgumentValueError(f"{where}: {value} is no DECIMAL")
+            raise ArgumentValueError(f"{where}: {value} is not a DECIMAL")
         digits = value.as_tuple()
         scale = max(0, -int(digits.exponent))
         precision = max(len(digits.digits) + max(0, int(digits.exponent)), scale, 1)

@@ -183,7 +183,7 @@ def _cast_to_number(sql: str, source: pa.DataType, target: pa.DataType, safe: bo
     if pa.types.is_floating(source):
         # By the shortest digits, as Spark does: others are those of the binary fraction.
         made = _do_cast(f"CAST({sql} AS VARCHAR)", target, safe)
-        return raise_unless(f"isfinite({sql})", made, f"NaN and infinity are no {describe_type(target)}", safe=safe)
+        return raise_unless(f"isfinite({sql})", made, f"NaN and infinity are not {describe_type(target)}", safe=safe)
     if source == pa.bool_():
         return _do_cast(f"CAST({sql} AS INTEGER)", target, safe)
     return _do_cast(sql, target, safe) if is_number(source) else None

@@ -77,7 +77,7 @@ def _round(c: Translation, node: exp.Round) -> TypedText:
     value = _number(c, node.this)
     digits = node.args.get("decimals")
     places = 0 if digits is None else literal_integer(c.scalar(digits), digits, "the number of digits of round()")
-    if not 0 <= places <= 15:
+    if not 0 <= places <= 15 or node.args.get("truncate") is not None:
         raise refuse("round() takes 0 to 15 digits behind the point in a query", node)
     if pa.types.is_integer(value.dtype):
         return value
@@ -420,7 +420,7 @@ def _dot(c: Translation, node: exp.Dot) -> TypedText:
 def pick_field(value: TypedText, name: str, node: exp.Expr) -> TypedText:
     """Return a field of a struct."""
     if not pa.types.is_struct(value.dtype):
-        raise fail(f"{name!r} is no field: what is before the dot is a {describe_type(value.dtype)}", node)
+        raise fail(f"{name!r} is not a field: what is before the dot is a {describe_type(value.dtype)}", node)
     for field in value.dtype:
         if field.name.lower() == name.lower():
             return TypedText(f"struct_extract({value.sql}, '{field.name.replace(chr(39), chr(39) * 2)}')", field.type)

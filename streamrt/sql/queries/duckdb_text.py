@@ -350,7 +350,7 @@ class _SelectText(ScalarText):
                 call = kind(this=inner.this.copy())
             return self._inside(lambda: window_function(self, call, over), when=not self._grouped)
         if not isinstance(call, AGGREGATES):
-            raise refuse("this function is no aggregate, and has no FILTER and no OVER, in a query", node)
+            raise refuse("this function is not an aggregate, and has no FILTER and no OVER, in a query", node)
         if over:
             return self._inside(lambda: aggregate(self, call, condition, over), when=not self._grouped)
         if self._inside_aggregate:
@@ -537,7 +537,7 @@ class _SelectText(ScalarText):
                 return str(number + 1)
         if is_distinct:
             raise fail("ORDER BY of SELECT DISTINCT takes columns of the select list", node)
-        # A number alone would be that of a column.
+        # A bare number would be that of a column.
         return f"({value.sql})"
 
     def _make_body(self, projections: list[_Projection], tail: str, *, is_distinct: bool) -> _Body:

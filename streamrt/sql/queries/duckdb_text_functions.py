@@ -1,4 +1,4 @@
-"""Functions of Spark on texts and bytes in DuckDB's SQL."""
+"""Functions of Spark on strings and bytes in DuckDB's SQL."""
 
 import re
 

@@ -190,7 +190,7 @@ def _parse_time(value: TypedText, pattern: exp.Expr, node: exp.Expr) -> str:
 
 
 def _read_format(pattern: exp.Expr, node: exp.Expr) -> list[tuple[str, str]]:
-    """Return the directives of a format, and the texts between them."""
+    """Return the directives of a format, and what stands between them."""
     if not isinstance(pattern, exp.Literal):
         raise refuse("a pattern of dates must be a text in quotes in a query", node)
     text, at = pattern.name, 0

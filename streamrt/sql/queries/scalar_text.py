@@ -150,9 +150,8 @@ class ScalarText:
         made = None if build is None else _build(build, arguments)
         if made is None:
             return node
-        faults = made.error_messages(arguments) if isinstance(made, exp.Func) else []
-        if faults:
-            raise fail(f"{node.name.lower()}() has other arguments: {faults[0].rstrip('.')}", node)
+        if isinstance(made, exp.Func) and made.error_messages(arguments):
+            raise fail(f"{node.name.lower()}() has too few arguments, or too many: {len(arguments)}", node)
         made.parent = node.parent
         return made
 
