@@ -62,6 +62,8 @@ E411 SQLError
 E412 SQLSyntaxError
 E413 SQLAnalysisError
 E414 SQLNotSupportedError
+E415 QueryError
+E416 QueryTimeoutError
 E501 ProcessingError
 E502 ProcessingTimeoutError
 E503 ConsumerError
