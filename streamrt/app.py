@@ -16,6 +16,7 @@ from streamrt.application.group_offsets import GroupOffsets
 from streamrt.application.maintenance import Maintenance
 from streamrt.application.observation import Observation, sample_lag
 from streamrt.application.operations import Operations
+from streamrt.application.querying import ApplicationQueries
 from streamrt.application.run_state import RunState
 from streamrt.application.sql import ApplicationSQL
 from streamrt.application.state_reads import StateReads
@@ -89,6 +90,8 @@ if TYPE_CHECKING:
     from streamrt.schema import Schema
     from streamrt.sql.lowering import View
     from streamrt.tables import Catalog, Table
+    from streamrt.tables.catalogue.statements import Execution as SQLExecution
+    from streamrt.tables.reading.query_result import QueryResult
 
 __all__ = ["Application", "ApplicationConfig", "MessageProcessedCallback"]
 
@@ -375,6 +378,7 @@ class Application:
         )
         self._operations = Operations(definition, state, self._execution, self._open_control)
         self._observation = Observation(definition, state, self._offsets, self._operations.stop)
+        self._queries = ApplicationQueries(self._tables, self._states, self._offsets, self._observation)
         self._collections = Collections(definition, state, self._operations, self._declarations)
         self._maintenance = Maintenance(definition, environment, state, self._tables)
         parts = Controlled(
@@ -821,6 +825,69 @@ class Application:
             ```
         """
         return self._tables.catalog
+
+    def query(
+        self,
+        sql: str,
+        args: Mapping[str, Any] | None = None,
+        *,
+        limit: int | None = None,
+        timeout: float | None = 60.0,
+        after: Offsets | str | None = None,
+        max_scan_bytes: int = 4 * 1024**3,
+    ) -> QueryResult:
+        """Return the present rows of a query in Spark's SQL, computed by DuckDB in this process when they are asked for.
+
+        It reads tables of the catalogue, as `Catalog.query` does, whether the application runs or not. While it runs,
+        `streamrt_state.<store>` is its state, and `system.offsets` and `system.lag` are those of its group. Needs the extra
+        `sql`. See docs/sql-queries.md.
+
+        Args:
+            sql: one SELECT, VALUES or WITH.
+            args: values of its parameters, such as `:least`, by name.
+            limit: most rows of the result; others are left out.
+            timeout: seconds that it may work; None for any time. The time between two reads of rows does not count.
+            after: a completion token, or its text. Of tables in the query, rows up to it are seen; for other topics, the
+                application must run, and the query waits until it has processed them.
+            max_scan_bytes: bytes of records that it may read.
+
+        Raises:
+            SQLSyntaxError: if it cannot be read; the message has line and column.
+            SQLAnalysisError: if names or types do not fit.
+            SQLNotSupportedError: if it is not a query, or has what queries do not have.
+            TableNotFoundError: if it names a table that does not exist.
+            ConfigurationError: if DuckDB is not installed.
+
+        Example:
+            ```python
+            token = app.catalog.table("shop.orders").append({"order_id": 1, "customer": "ann"})
+            print(app.query("SELECT * FROM shop.totals WHERE customer = :name", {"name": "ann"}, after=token).one())
+            ```
+        """
+        return self._queries.query(sql, args, limit=limit, timeout=timeout, after=after, max_scan_bytes=max_scan_bytes)
+
+    def execute(self, sql: str, args: Mapping[str, Any] | None = None, *, timeout: float | None = 60.0) -> SQLExecution:
+        """Do what one statement says, at once: INSERT, UPDATE, DELETE, and statements of the catalogue.
+
+        It is `Catalog.execute`, in which queries may also read the state of this application.
+
+        Args:
+            sql: the statement.
+            args: values of its parameters, by name.
+            timeout: seconds that it may read; None for any time.
+
+        Raises:
+            SQLError: if it cannot be read, or asks for what is not possible.
+            InvalidOperationError: if UPDATE or DELETE names a table without a primary key. Other errors are those of
+                `Catalog.execute`.
+
+        Example:
+            ```python
+            done = app.execute("UPDATE shop.customers SET age = 36 WHERE id = 3")
+            print(done.rows, done.token)
+            ```
+        """
+        return self._queries.execute(sql, args, timeout)
 
     # -- Clients ---------------------------------------------------------------------------------------------------------
 

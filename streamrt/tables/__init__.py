@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from streamrt.tables.catalogue.catalog import Catalog
     from streamrt.tables.catalogue.catalog_store import CatalogStore, FileCatalog, MemoryCatalog
     from streamrt.tables.catalogue.kafka_catalog import KafkaCatalog
+    from streamrt.tables.catalogue.statements import Execution
     from streamrt.tables.descriptions.connections import AWSConnection, Connection
     from streamrt.tables.descriptions.connectors import HTTPSSE, Connector, KafkaTopic, SinkTable, SourceTable, SQSQueue
     from streamrt.tables.descriptions.info import DatabaseInfo, TableInfo
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from streamrt.tables.descriptions.usages import ApplicationInfo, Lineage, LineageNode, Usage
     from streamrt.tables.reading.changes import ChangeListener
     from streamrt.tables.reading.detection import Detected
+    from streamrt.tables.reading.query_result import QueryResult
     from streamrt.tables.reading.reads import Snapshot
     from streamrt.tables.reading.scan import TableScan
     from streamrt.tables.reading.stream import TableStream
@@ -38,6 +40,7 @@ _HOMES = {
     "Connector": "descriptions.connectors",
     "DatabaseInfo": "descriptions.info",
     "Detected": "reading.detection",
+    "Execution": "catalogue.statements",
     "FileCatalog": "catalogue.catalog_store",
     "HTTPSSE": "descriptions.connectors",
     "KafkaCatalog": "catalogue.kafka_catalog",
@@ -47,6 +50,7 @@ _HOMES = {
     "ListAgg": "descriptions.maintenance",
     "Maintenance": "descriptions.maintenance",
     "MemoryCatalog": "catalogue.catalog_store",
+    "QueryResult": "reading.query_result",
     "RecordBatch": "rows.rows",
     "RecordPosition": "writing.delivery",
     "SQSQueue": "descriptions.connectors",
@@ -82,6 +86,7 @@ __all__ = [
     "Connector",
     "DatabaseInfo",
     "Detected",
+    "Execution",
     "FileCatalog",
     "KafkaCatalog",
     "KafkaTopic",
@@ -90,6 +95,7 @@ __all__ = [
     "ListAgg",
     "Maintenance",
     "MemoryCatalog",
+    "QueryResult",
     "RecordBatch",
     "RecordPosition",
     "SQSQueue",

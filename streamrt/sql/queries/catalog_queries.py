@@ -1,7 +1,6 @@
 """Queries and statements over the tables of a catalogue; `Catalog` loads this module when it needs it."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 from streamrt.kafka.completion_token import Offsets
@@ -25,15 +24,14 @@ def home_of(catalog: Catalog, tables: TableHolder | None = None) -> QueryHome:
         catalog: the catalogue.
         tables: where its tables are, if not there.
     """
-    home = QueryHome(catalog)
+    holder = tables or catalog
 
     def read_bounds(info: TableInfo) -> Mapping[int, tuple[int, int]]:
-        positions = TopicPositions(catalog.links.admin(), str(info.topic), info.name, catalog.timeout)
+        positions = TopicPositions(holder.links.admin(), str(info.topic), info.name, catalog.timeout)
         bounds = positions.read_bounds(range(positions.count()))
         return {number: (low, bounds.high[number]) for number, low in bounds.low.items()}
 
-    system = make_system_tables(catalog, read_bounds)
-    return replace(home, tables=tables or catalog, system=system)
+    return QueryHome(holder, make_system_tables(catalog, read_bounds))
 
 
 def query(

@@ -12,6 +12,7 @@ from streamrt.kafka.completion_token import Offsets
 from streamrt.records import TopicPartition
 from streamrt.sql.queries.fixed_keys import find_fixed_keys
 from streamrt.sql.queries.scopes import fail
+from streamrt.tables.access.links import TableLinks
 from streamrt.tables.reading.reads import TableReads
 from streamrt.tables.reading.scan import TableScan
 from streamrt.tables.rows.key_encoder import KeyEncoder
@@ -38,6 +39,10 @@ class SystemTable:
 
 class TableHolder(Protocol):
     """Where tables are; a `Catalog` is one, and so are the tables of a test driver."""
+
+    @property
+    def links(self) -> TableLinks:
+        """How their topics are reached."""
 
     def table(self, name: str) -> Table:
         """Return a table."""

@@ -9,7 +9,8 @@ from __future__ import annotations
 import shutil
 import tempfile
 import weakref
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from datetime import timedelta
 from itertools import islice
 from pathlib import Path
@@ -19,6 +20,7 @@ from typing import Any
 from typing_extensions import Self
 
 from streamrt.app import Application, definition_of
+from streamrt.application.querying import list_state
 from streamrt.application.run_state import RunState
 from streamrt.application.state_reads import StateReads
 from streamrt.errors import (
@@ -32,7 +34,13 @@ from streamrt.records import Headers
 from streamrt.runtime.driver.life.checkpoints import Checkpoint
 from streamrt.runtime.driver.life.lifecycle import ApplicationStatus
 from streamrt.serializers import BoundSerializer, MessageField
+from streamrt.sql.queries.ask import ask
+from streamrt.sql.queries.catalog_queries import home_of
+from streamrt.sql.queries.change import change_rows
+from streamrt.sql.queries.query_sources import QueryHome
 from streamrt.state.store import DEFAULT_STORE
+from streamrt.tables.catalogue.statements import Execution
+from streamrt.tables.reading.query_result import QueryResult
 from streamrt.tables.table import Table
 from streamrt.testing.driver.life import DriverOperations
 from streamrt.testing.driver.record_processing import DriverExecution, Piped
@@ -462,6 +470,52 @@ class TopologyTestDriver:
         return self._states.scan_state(
             store, partition, topic=topic, prefix=prefix, start=start, end=end, limit=limit, cursor=cursor
         )
+
+    def query(
+        self, sql: str, args: Mapping[str, Any] | None = None, *, limit: int | None = None, timeout: float | None = 60.0
+    ) -> QueryResult:
+        """Return the present rows of a query, as `Application.query` does: over tables in the memory of the driver.
+
+        Args:
+            sql: one SELECT, VALUES or WITH.
+            args: values of its parameters, by name.
+            limit: most rows.
+            timeout: seconds that it may work; None for any time.
+
+        Raises:
+            SQLError: if it cannot run.
+            TableNotFoundError: if it names a table that does not exist.
+
+        Example:
+            ```python
+            driver.pipe(orders, {"customer": "ann", "total": 10})
+            assert driver.query("SELECT sum(total) AS total FROM shop.totals").one() == {"total": 10}
+            ```
+        """
+        return ask(self._query_home, sql, args, limit=limit, timeout=timeout)
+
+    def execute(self, sql: str, args: Mapping[str, Any] | None = None) -> Execution:
+        """Do what INSERT, UPDATE or DELETE says, in the memory of the driver; rows of inputs are processed at once.
+
+        Args:
+            sql: the statement.
+            args: values of its parameters, by name.
+
+        Raises:
+            SQLError: if it cannot be read, or asks for what is not possible.
+            InvalidOperationError: if UPDATE or DELETE names a table without a primary key.
+
+        Example:
+            ```python
+            driver.execute("INSERT INTO shop.customers VALUES (1, 'ann')")
+            ```
+        """
+        return change_rows(self._query_home, sql, args)
+
+    @property
+    def _query_home(self) -> QueryHome:
+        home = home_of(self._app.catalog, self._execution.tables)
+        return replace(home, state=lambda store: list_state(self._states, store))
 
     # -- Life -------------------------------------------------------------------------------------------------------------
 

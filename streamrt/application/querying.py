@@ -1,0 +1,157 @@
+"""Queries of an application: over its catalogue, its state, and what its group has committed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from streamrt.application.group_offsets import GroupOffsets
+from streamrt.application.observation import Observation
+from streamrt.application.state_reads import StateReads
+from streamrt.application.tables import ApplicationTables
+from streamrt.errors import ArgumentValueError
+from streamrt.kafka.completion_token import Offsets
+from streamrt.records import TopicPartition
+
+if TYPE_CHECKING:
+    from streamrt.sql.queries.query_sources import QueryHome, SystemTable
+    from streamrt.tables import Catalog
+    from streamrt.tables.catalogue.statements import Execution
+    from streamrt.tables.reading.query_result import QueryResult
+
+__all__ = ["ApplicationQueries", "list_state"]
+
+_PAGE = 1000
+
+
+class ApplicationQueries:
+    """Asks for present rows, and changes rows of tables; `Application` says what each method does.
+
+    Args:
+        tables: its tables.
+        states: reads its state.
+        offsets: what its group has committed.
+        observation: waits for tokens.
+    """
+
+    def __init__(
+        self, tables: ApplicationTables, states: StateReads, offsets: GroupOffsets, observation: Observation
+    ) -> None:
+        self._tables = tables
+        self._states = states
+        self._offsets = offsets
+        self._observation = observation
+
+    def query(
+        self,
+        sql: str,
+        args: Mapping[str, Any] | None,
+        *,
+        limit: int | None,
+        timeout: float | None,
+        after: Offsets | str | None,
+        max_scan_bytes: int,
+    ) -> QueryResult:
+        """See `Application.query`."""
+        from streamrt.sql.queries.ask import ask
+
+        return ask(self._home(), sql, args, limit=limit, timeout=timeout, after=after, max_scan_bytes=max_scan_bytes)
+
+    def execute(self, sql: str, args: Mapping[str, Any] | None, timeout: float | None) -> Execution:
+        """See `Application.execute`."""
+        from streamrt.sql.queries.change import change_rows
+        from streamrt.tables.catalogue.statements import changes_rows
+
+        if changes_rows(sql):
+            return change_rows(self._home(), sql, args, timeout=timeout)
+        return self._tables.catalog.execute(sql, args)
+
+    def _home(self) -> QueryHome:
+        from streamrt.sql.queries.catalog_queries import home_of
+        from streamrt.sql.queries.system_tables import make_group_tables
+
+        catalog: Catalog = self._tables.catalog
+        home = home_of(catalog)
+        return replace(
+            home,
+            system={**home.system, **make_group_tables(self._read_offsets)},
+            state=lambda store: list_state(self._states, store),
+            wait_for=self._observation.wait_for,
+        )
+
+    def _read_offsets(self) -> Mapping[TopicPartition, tuple[int | None, int | None]]:
+        view = self._offsets.view()
+        ends, _ = self._offsets.stable_ends(view)
+        committed = view.committed(list(ends))
+        return {partition: (committed.get(partition), end) for partition, end in ends.items()}
+
+
+def list_state(states: StateReads, store: str) -> SystemTable:
+    """Return the state of a store as a table.
+
+    Args:
+        states: reads the state.
+        store: name of the store.
+
+    Raises:
+        ArgumentValueError: if there is no such store.
+    """
+    import pyarrow as pa
+
+    from streamrt.sql.queries.query_sources import SystemTable
+
+    listings = [each for each in states.state_stores() if each.store == store]
+    if not listings:
+        names = ", ".join(sorted({each.store for each in states.state_stores()})) or "none"
+        raise ArgumentValueError(f"there is no store {store!r}; the stores are {names}")
+    schema = pa.schema(
+        [
+            *(("topic", pa.string()), ("partition", pa.int32()), ("key", pa.string()), ("state_key", pa.string())),
+            *(("value", pa.string()), ("start_ms", pa.int64()), ("end_ms", pa.int64())),
+        ]
+    )
+
+    def list_rows() -> Iterator[Mapping[str, Any]]:
+        for listing in listings:
+            for number in range(listing.partitions):
+                cursor: str | None = None
+                while True:
+                    page = states.scan_state(store, number, topic=listing.topic, limit=_PAGE, cursor=cursor)
+                    for entry in page.entries:
+                        yield {
+                            "topic": listing.topic,
+                            "partition": number,
+                            "key": _as_text(entry.key),
+                            "state_key": _as_text(entry.state_key),
+                            "value": _as_json(entry.value),
+                            "start_ms": entry.start_ms,
+                            "end_ms": entry.end_ms,
+                        }
+                    cursor = page.cursor
+                    if cursor is None:
+                        break
+
+    return SystemTable(schema, list_rows)
+
+
+def _as_text(value: Any) -> str | None:
+    """Return a key as text: a string as it is, bytes as UTF-8 if they are, anything else as JSON."""
+    if value is None or isinstance(value, str):
+        return value
+    if isinstance(value, bytes):
+        try:
+            return value.decode()
+        except UnicodeDecodeError:
+            return value.hex()
+    return _as_json(value)
+
+
+def _as_json(value: Any) -> str:
+    import orjson
+
+    def default(other: Any) -> str | None:
+        return _as_text(other) if isinstance(other, bytes) else str(other)
+
+    options = orjson.OPT_NON_STR_KEYS | orjson.OPT_SERIALIZE_NUMPY
+    return orjson.dumps(value, default=default, option=options).decode()
