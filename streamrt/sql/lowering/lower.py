@@ -21,6 +21,7 @@ from streamrt.relations import (
     ExpandChanges,
     ForeignKey,
     GroupAggregate,
+    GroupKey,
     MapRows,
     Regroup,
     SendByKey,
@@ -188,10 +189,12 @@ class Lowering:
 
     def _regroup(self, rows: Lowered, columns: tuple[str, ...], name: str) -> Branch:
         """Bring the rows of a group together."""
-        key: Callable[[Any], Any] = (
-            WholeKey() if not columns else ColumnsKey(columns) if len(columns) > 1 else NullGroup(ColumnKey(columns[0]))
+        key: Callable[[Any], Any] = WholeKey()
+        if columns:
+            key = GroupKey(ColumnsKey(columns) if len(columns) > 1 else NullGroup(ColumnKey(columns[0])))
+        topic = rows.branch.exact_topic(
+            name, key_deserializer=ExactDeserializer(), key_serializer=ExactSerializer(), short=True
         )
-        topic = rows.branch.exact_topic(name, key_deserializer=ExactDeserializer(), key_serializer=ExactSerializer())
         kind = Regroup if rows.is_table else Repartition
         return rows.branch.exchange(kind(topic, key, name), name)
 
