@@ -1,0 +1,172 @@
+"""What SQL refuses, with its place, and with what to write instead."""
+
+import pytest
+
+from streamrt import Application
+from streamrt.errors import SQLError
+from tests.unit.sql_worlds import make_app
+
+NO_EQUALITY = "is joined without an equality of columns, so each row would be paired with all others: add ON"
+LOOKUP = (
+    "would have to revise former rows when a row of default.customers changes: write JOIN default.customers FOR SYSTEM"
+)
+FRAME = "write ORDER BY at ROWS BETWEEN 9 PRECEDING AND CURRENT ROW"
+AGAIN = "gives another answer each time a record is processed again: use a column"
+SEVERAL = "this subquery may have several rows, and a value is one: take an aggregate"
+BY_EQUALITIES = "is bound to the query around it by equalities only: column = outer.column"
+NO_ORDER = "has no meaning while rows keep coming: leave it out"
+GROUPS = "is refused: combine queries with GROUP BY by UNION ALL"
+
+REFUSED = [
+    (
+        "SELECT k FROM items ORDER BY k",
+        30,
+        "ORDER BY of a view has no meaning while rows keep coming: order the result when",
+    ),
+    ("SELECT k FROM items LIMIT 3", 27, "LIMIT without ORDER BY keeps any rows: add ORDER BY"),
+    ("SELECT k FROM items ORDER BY k LIMIT 3 OFFSET 2", 47, "OFFSET is refused"),
+    ("SELECT 1", 8, "needs FROM: without it there is no input"),
+    ("SELECT now() FROM items", 8, AGAIN),
+    ("SELECT rand() FROM items", 8, AGAIN),
+    ("SELECT uuid() FROM items", 8, AGAIN),
+    ("SELECT current_user() FROM items", 8, "depends on who asks"),
+    ("SELECT i.k FROM items i CROSS JOIN others o", 36, NO_EQUALITY),
+    ("SELECT i.k FROM items i JOIN others o ON i.b > o.k", 42, NO_EQUALITY),
+    ("SELECT i.k FROM items i LEFT JOIN others o ON i.b > o.k", 35, "is joined without an equality of columns"),
+    ("SELECT o.id FROM orders o JOIN customers c ON o.customer = c.id", 47, LOOKUP),
+    ("SELECT o.id FROM orders o LEFT JOIN customers c ON o.customer = c.id", 37, LOOKUP),
+    ("WITH RECURSIVE t AS (SELECT k FROM t) SELECT k FROM t", 16, "WITH RECURSIVE is refused"),
+    ("SELECT c, count(*) FROM items GROUP BY GROUPING SETS ((c), ())", 56, f"GROUPING SETS {GROUPS}"),
+    ("SELECT c, count(*) FROM items GROUP BY CUBE (c)", 46, f"CUBE {GROUPS}"),
+    ("SELECT c, count(*) FROM items GROUP BY ROLLUP (c)", 48, f"ROLLUP {GROUPS}"),
+    ("SELECT /*+ BROADCAST(items) */ k FROM items", 12, "hints do not change a topology: leave them out"),
+    ("SELECT k FROM items TABLESAMPLE (10 PERCENT)", 15, "TABLESAMPLE has no place"),
+    ("SELECT * FROM items PIVOT (sum(b) FOR c IN ('x', 'y'))", 15, "PIVOT has no place"),
+    ("SELECT k FROM items DISTRIBUTE BY k", 35, "DISTRIBUTE BY has no meaning here"),
+    ("SELECT k FROM items SORT BY k", 29, f"SORT BY {NO_ORDER}"),
+    ("SELECT k FROM items CLUSTER BY k", 32, f"CLUSTER BY {NO_ORDER}"),
+    ("SELECT lag(b) OVER (PARTITION BY c ORDER BY k) FROM items", 8, "lag() OVER is refused"),
+    ("SELECT first_value(b) OVER (ORDER BY k) FROM items", 8, "first_value() OVER is refused"),
+    ("SELECT sum(b) OVER (PARTITION BY c) FROM items", 8, FRAME),
+    (
+        "SELECT sum(amount) OVER (ORDER BY at ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) FROM orders",
+        8,
+        f"this frame is not there: {FRAME}",
+    ),
+    (
+        "SELECT sum(amount) OVER (ORDER BY at RANGE BETWEEN INTERVAL '1' HOUR PRECEDING AND CURRENT ROW) FROM orders",
+        8,
+        "a frame of RANGE also has later rows of the same time",
+    ),
+    (
+        "SELECT sum(b) OVER (ORDER BY k ROWS BETWEEN 1 PRECEDING AND CURRENT ROW) FROM items",
+        8,
+        "needs the rows of a stream",
+    ),
+    (
+        "SELECT sum(amount) OVER (ORDER BY id ROWS BETWEEN 1 PRECEDING AND CURRENT ROW) FROM orders",
+        35,
+        "is ordered by the time column of the stream",
+    ),
+    ("SELECT row_number() OVER (PARTITION BY c ORDER BY k) AS rn FROM items", 8, "row_number() needs a bound"),
+    ("SELECT rank() OVER w FROM items", 8, "there is no window w"),
+    (
+        "SELECT k FROM items WHERE a NOT IN (SELECT o.a FROM others o WHERE o.k = items.k)",
+        27,
+        "NOT IN with columns that may be NULL, and a query that depends on the rows around it",
+    ),
+    ("SELECT k FROM items WHERE k > ALL (SELECT k FROM others)", 43, SEVERAL),
+    ("SELECT k, (SELECT d FROM others) FROM items", 19, SEVERAL),
+    ("SELECT k, (SELECT max(o.d) FROM others o WHERE o.k > items.k) FROM items", 48, BY_EQUALITIES),
+    ("SELECT k FROM items WHERE k = 1 OR EXISTS (SELECT 1 FROM others o WHERE o.k > items.k)", 73, BY_EQUALITIES),
+    (
+        "SELECT k FROM items i WHERE EXISTS (SELECT max(k) FROM others o WHERE o.k = i.k)",
+        44,
+        "always TRUE: leave it out",
+    ),
+    (
+        "SELECT k FROM items i JOIN others o ON i.k = o.k AND i.a IN (SELECT a FROM others)",
+        69,
+        "a subquery in ON is refused: join with it in FROM, or put it into WHERE",
+    ),
+    ("SELECT k FROM items NATURAL JOIN customers", 34, "NATURAL JOIN finds no column that both sides have"),
+    ("SELECT i.k FROM items i JOIN others o USING (zz)", 46, "o has no column zz for USING"),
+    ("SELECT k FROM VALUES (1), (2) AS t(k)", 23, "VALUES in FROM is refused: put these rows into a table"),
+    ("SELECT * FROM range(10)", 15, "range() cannot stand in FROM"),
+    ("SELECT * FROM read_csv('x')", 15, "read_csv() cannot stand in FROM"),
+    ("SELECT * FROM parquet.`/etc/passwd`", 15, "there is no table or view parquet./etc/passwd"),
+    ("SELECT * FROM CUMULATE(TABLE orders, DESCRIPTOR(at), INTERVAL '1' MINUTE)", 15, "write HOP or TUMBLE"),
+    ("SELECT count(*) FROM orders GROUP BY window(id, '1 hour')", 38, "window() needs a column of type TIMESTAMP"),
+    ("SELECT count(*) FROM orders GROUP BY window(at, '1 month')", 49, "'1 month' is not a duration"),
+    (
+        "SELECT count(*) FROM orders GROUP BY window(at, '1 hour'), window(at, '2 hours')",
+        60,
+        "GROUP BY has two windows: one is possible",
+    ),
+    ("SELECT count(*) FROM orders GROUP BY window(at, '1 day', '1 second')", 38, "in 86,400 windows: at most 1,000"),
+    ("SELECT first(b) FROM items", 8, "depends on the order of records"),
+    ("SELECT sum(count(*)) FROM items GROUP BY c", 12, "an aggregate within an aggregate needs a query in FROM"),
+    ("SELECT k FROM items WHERE count(*) > 1", 27, "an aggregate cannot stand here"),
+    ("SELECT k FROM items HAVING k > 1", 28, "HAVING needs GROUP BY or an aggregate: write WHERE"),
+    ("SELECT k, count(*) FROM items", 8, "k is neither in GROUP BY nor in an aggregate: add it to GROUP BY"),
+    ("SELECT transform(tags, t -> upper(t)) FROM orders", 18, "register one in Python with app.register_function"),
+    ("SELECT java_method('java.lang.Math', 'abs', 1) FROM items", 8, "reaches outside of the query"),
+    ("SELECT k FROM items FOR UPDATE", 8, "FOR UPDATE locks no rows: leave it out"),
+    ("SELECT DISTINCT ON (c) k FROM items", 21, "DISTINCT ON is refused: number the rows by row_number()"),
+    ("SELECT k FROM items UNION BY NAME SELECT k FROM others", 8, "BY NAME is refused: list the columns"),
+    ("SELECT k FROM items UNION SELECT k, a FROM others", 8, "UNION combines 1 columns with 2"),
+    ("SELECT explode(tags), explode(tags) FROM orders", 23, "SELECT has one explode(...): use LATERAL VIEW for more"),
+    ("SELECT k FROM items LATERAL VIEW explode(c) t AS x", 34, "c is neither a list nor a map"),
+    (
+        "SELECT k FROM items WHERE (k, a) IN (SELECT k FROM others)",
+        28,
+        "IN compares 2 values with a query of 1 columns",
+    ),
+    (
+        "SELECT o.id FROM orders o JOIN orders FOR SYSTEM_TIME AS OF o.at AS p ON o.id = p.id",
+        61,
+        "p is not a table with a primary key, of which former rows are kept",
+    ),
+    (
+        "SELECT k FROM items JOIN customers FOR SYSTEM_TIME AS OF '2026-01-01' AS x ON items.c = x.id",
+        58,
+        "FOR SYSTEM_TIME AS OF joins rows of a stream",
+    ),
+    (
+        "SELECT o.id FROM orders o JOIN customers FOR SYSTEM_TIME AS OF o.at AS c ON o.customer = c.name",
+        32,
+        "a join as of a time names the whole primary key of c",
+    ),
+    ("SELECT k FROM items VERSION AS OF 3", 15, "AS OF a time stands behind JOIN"),
+    ("SELECT k FROM items, items", 22, "items is in FROM twice: give both a name"),
+    ("SELECT zz FROM items", 8, "there is no column zz; there are a, b, c, k"),
+    ("SELECT x.k FROM items", 8, "there is no x.k"),
+    ("SELECT k FROM itms", 15, "there is no table or view itms"),
+    ("SELECT a FROM items i JOIN others o ON i.k = o.k", 8, "a is ambiguous: it is a column of i and of o; write i.a"),
+    ("SELECT k FROM items WHERE b", 27, "needs a condition, which is TRUE or FALSE"),
+    ("SELECT k FROM items GROUP BY 5", 30, "GROUP BY 5: there are 1 columns in SELECT"),
+    ("SELECT map('a', k) AS m, count(*) FROM items GROUP BY 1", 8, "maps have no equality"),
+    ("INSERT OVERWRITE items SELECT k, a, b, c FROM items", 18, "write INSERT INTO"),
+    ("INSERT INTO items SELECT k FROM others", 1, "default.items gets 4 columns, and the query has 1"),
+    ("INSERT INTO items VALUES (1, 2, 3, 'x')", 1, "a program inserts the rows of a query"),
+    ("UPDATE items SET a = 1", 1, "a program has CREATE TABLE"),
+    ("DELETE FROM items", 1, "app.execute(...) changes rows once"),
+    ("CREATE OR REPLACE VIEW v AS SELECT k FROM items", 1, "OR REPLACE is not needed"),
+    ("CREATE VIEW v WITH (emits = 'final') AS SELECT k FROM items", 1, "did you mean emit?"),
+    ("CREATE VIEW v (a, b) AS SELECT k FROM items", 1, "the view v names 2 columns, and its query has 1"),
+    ("CREATE VIEW v AS SELECT k FROM items; CREATE VIEW v AS SELECT k FROM items", 39, "there is a view v already"),
+]
+
+
+@pytest.fixture(scope="module")
+def app() -> Application:
+    return make_app()
+
+
+@pytest.mark.parametrize(("sql", "column", "reason"), REFUSED, ids=[sql for sql, _, _ in REFUSED])
+def test_refusals_name_the_place_and_what_to_write(app: Application, sql: str, column: int, reason: str) -> None:
+    with pytest.raises(SQLError) as error:
+        app.sql(sql)
+    assert reason in str(error.value)
+    assert (error.value.line, error.value.column) == (1, column)
+    assert app.topology.sources == {}
