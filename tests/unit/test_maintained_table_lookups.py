@@ -15,7 +15,8 @@ from streamrt.kafka import TopicConfig
 from streamrt.kafka.partitioner import partition_for
 from streamrt.records import TopicPartition
 from streamrt.runtime.driver.observation.table_usage import TableUsage
-from streamrt.tables import Aggregate, MemoryCatalog, Table
+from streamrt.tables import Aggregate, MemoryCatalog, Table, TableInfo
+from streamrt.tables.access import merged_requests
 from streamrt.testing import TopologyTestDriver
 from streamrt.testing.memory_topics import MemoryLinks
 from tests.unit.test_maintained_tables import NewTopic
@@ -135,6 +136,27 @@ def test_any_former_owner_may_have_merged(people: Table, catalog: Catalog, links
     catalog.claim_table("people", "keeper")
     with people.replica() as replica:
         assert replica.get(1, after=token) == {"id": 1, "n": 5}
+
+
+@pytest.mark.parametrize(("known_s", "asked"), [(60.0, 1), (0.0, 5)])
+def test_the_catalogue_is_not_asked_for_each_look(
+    people: Table, catalog: Catalog, links: MemoryLinks, monkeypatch: pytest.MonkeyPatch, known_s: float, asked: int
+) -> None:
+    catalog.claim_table("people", "keeper")
+    loads, load = [], catalog.load
+
+    def note(name: str) -> TableInfo:
+        loads.append(name)
+        return load(name)
+
+    monkeypatch.setattr(catalog, "load", note)
+    monkeypatch.setattr(merged_requests, "_OWNER_KNOWN_S", known_s)
+    keeper = _Maintainer(links)
+    for number in range(5):
+        token = people.upsert([{"id": 1, "n": number}])
+        keeper.run_all()
+        assert people.get(1, after=token) == {"id": 1, "n": number}
+    assert loads == ["default.people"] * asked
 
 
 def test_what_applications_say_that_they_use_does_not_matter(people: Table, catalog: Catalog) -> None:

@@ -18,6 +18,8 @@ __all__ = ["MergedRequests"]
 
 _FIRST_WAIT_S = 0.01
 _LONGEST_WAIT_S = 0.5
+_OWNER_KNOWN_S = 1.0
+"""For how long a group is taken for the owner: what a former one has merged is merged as well."""
 
 
 class _Owner(NamedTuple):
@@ -55,6 +57,7 @@ class MergedRequests:
         self._rows = rows
         self._find_owner = find_owner
         self._lock = threading.Lock()
+        self._owner: tuple[str | None, float] = None, 0.0
         self._topic_id: str | None = None
         # By partition, an offset below which requests are merged, and the end of the rows that was read after that.
         self._merged: dict[int, tuple[int, int]] = {}
@@ -109,7 +112,7 @@ class MergedRequests:
         partitions = [TopicPartition(self.topic, number) for number in wanted]
         owner = None
         admin: object = self._admin
-        group = self._find_owner() if isinstance(admin, GroupOffsets) else None
+        group = self._ask_owner() if isinstance(admin, GroupOffsets) else None
         if group is not None and isinstance(admin, GroupOffsets):
             timeout = max(0.1, min(self._requests.timeout, deadline - time.monotonic()))
             committed = admin.committed_stable(group, partitions, timeout)
@@ -125,6 +128,14 @@ class MergedRequests:
                     if merged[number] > self._merged.get(number, (0, 0))[0]:
                         self._merged[number] = merged[number], high[number]
         return owner
+
+    def _ask_owner(self) -> str | None:
+        """Return the group that maintains the table; the catalogue costs a request or more."""
+        group, until = self._owner
+        if group is None or time.monotonic() >= until:
+            group = self._find_owner()
+            self._owner = group, time.monotonic() + _OWNER_KNOWN_S
+        return group
 
     def _make_timeout_error(self, missing: Mapping[int, int], owner: _Owner | None, what: str) -> LookupTimeoutError:
         number = min(missing)
