@@ -26,6 +26,7 @@ from streamrt.savepoints.copying import Copies
 from streamrt.savepoints.format import (
     SavedInput,
     SavedLog,
+    SavedName,
     SavedStore,
     Savepoint,
     group_record,
@@ -280,6 +281,7 @@ class _Look:
             tuple(stores),
             tuple(sources),
             tuple(exchanges),
+            {topic: SavedName(*parts) for topic, parts in self.definition.topics.names().items()},
         )
 
     def _save_input(self, topic: str, counts: Mapping[str, int]) -> SavedInput:

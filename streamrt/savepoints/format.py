@@ -19,8 +19,12 @@ The manifest is JSON with a version. Topics keep the names that they have in the
  "streams":[["orders"]],
  "stores":[{"scope":...,"topics":[...],"store":...,"changelog":...,"id":...,"partitions":2,"begin":1}],
  "sources":[{"changelog":...,"partitions":1,"begin":3}],
- "exchanges":[{"topic":...,"begin":4}]}                 repartition topics; they are also among the inputs
+ "exchanges":[{"topic":...,"begin":4}],                 repartition topics; they are also among the inputs
+ "names":{"<repartition topic>":{"reads":["orders"],"for":"customer","short":false}}}
 ```
+
+`names` says what the names of repartition topics are made of, so that those of another group are known. Savepoints of earlier
+versions do not have it.
 
 `begin` is the number of the first partition of the savepoint with the copy; `first` is the number of partitions when the
 group committed for the first time (see `streamrt.runtime.metadata`).
@@ -51,7 +55,7 @@ from streamrt.records import TopicPartition
 from streamrt.runtime.sent import Sent
 from streamrt.topics.topic import NAME
 
-__all__ = ["SavedInput", "SavedLog", "SavedStore", "Savepoint", "all_savepoints", "find_savepoint"]
+__all__ = ["SavedInput", "SavedLog", "SavedName", "SavedStore", "Savepoint", "all_savepoints", "find_savepoint"]
 
 _VERSION = 1
 _MANIFEST = b"manifest"
@@ -121,6 +125,21 @@ class SavedStore:
 
 
 @dataclass(frozen=True)
+class SavedName:
+    """What the name of a repartition topic is made of.
+
+    Attributes:
+        reads: the topics that its records come from.
+        operation: what they go there for.
+        short: whether a digest stands for these topics.
+    """
+
+    reads: tuple[str, ...]
+    operation: str
+    short: bool = False
+
+
+@dataclass(frozen=True)
 class Savepoint:
     """The committed state of a consumer group at one moment.
 
@@ -134,6 +153,7 @@ class Savepoint:
         stores: the stores.
         sources: the changelogs of sources.
         exchanges: the repartition topics, with the records that were not processed yet.
+        names: what the names of repartition topics are made of, also of those that were not needed.
     """
 
     name: str
@@ -145,6 +165,7 @@ class Savepoint:
     stores: tuple[SavedStore, ...] = ()
     sources: tuple[SavedLog, ...] = ()
     exchanges: tuple[SavedLog, ...] = ()
+    names: Mapping[str, SavedName] = field(default_factory=dict)
 
     @property
     def topic(self) -> str:
@@ -227,6 +248,10 @@ class Savepoint:
                 {"changelog": log.topic, "partitions": log.partitions, "begin": log.begin} for log in self.sources
             ],
             "exchanges": [{"topic": log.topic, "begin": log.begin} for log in self.exchanges],
+            "names": {
+                topic: {"reads": list(each.reads), "for": each.operation, "short": each.short}
+                for topic, each in self.names.items()
+            },
         }
         return json.dumps(document, separators=(",", ":")).encode()
 
@@ -273,6 +298,7 @@ class Savepoint:
                     _log_of({**each, "partitions": inputs[read_field(each, "topic", str)].partitions}, "topic")
                     for each in read_field(document, "exchanges", list)
                 ),
+                _names_of(read_field_or_none(document, "names", dict) or {}),
             )
 
 
@@ -462,6 +488,17 @@ def _log_of(document: object, name: str) -> SavedLog:
         read_field(document, "partitions", int, most=_MOST_PARTITIONS),
         read_field(document, "begin", int, most=_MOST_PARTITIONS),
     )
+
+
+def _names_of(document: Mapping[str, object]) -> dict[str, SavedName]:
+    names: dict[str, SavedName] = {}
+    for topic, each in document.items():
+        reads = _check_strings(read_field(each, "reads", list))
+        later = [other for other in reads if other in document and other not in names]
+        if later:
+            raise ValueError(f"{topic!r} is before {later[0]!r}, of which its name is made")
+        names[topic] = SavedName(reads, read_field(each, "for", str), bool(read_field(each, "short", bool)))
+    return names
 
 
 def _check_strings(items: object) -> tuple[str, ...]:

@@ -13,6 +13,7 @@ changelogs that do not exist: a start is refused, and the restore can be run aga
 4. The offsets are committed again, with the ids of the changelogs, in one request.
 """
 
+import functools
 import logging
 import time
 from collections.abc import Callable, Mapping
@@ -38,11 +39,11 @@ from streamrt.savepoints.copying import Copies
 from streamrt.savepoints.create import refuse_members
 from streamrt.savepoints.format import SavedStore, Savepoint, topic_settings
 from streamrt.state.changelog import POSITION_KEY, Position, epoch_of
-from streamrt.topics import Topic, changelog_topic_name
+from streamrt.topics import Topic, changelog_topic_name, repartition_topic_name
 from streamrt.topics.internal import changelog_prefix, repartition_prefix
 from streamrt.topology import stream_id
 
-__all__ = ["TargetGroup", "restore_savepoint"]
+__all__ = ["TargetGroup", "rename_topics", "restore_savepoint"]
 
 logger = logging.getLogger("streamrt")
 
@@ -224,7 +225,7 @@ def restore_savepoint(
         KafkaRequestError: if Kafka does not respond.
     """
     own = group == savepoint.group
-    moved = _rename_topics(savepoint, group)
+    moved = rename_topics(savepoint, group)
     state = TargetGroup(admin, connection, moved, savepoint.topic, timeout)
     sources = [] if own else [log.topic for log in moved.sources]
 
@@ -303,12 +304,17 @@ def _fill_topics(copies: Copies, state: TargetGroup, sources: list[str], claim: 
     copies.flush()
 
 
-def _rename_topics(savepoint: Savepoint, group: str) -> Savepoint:
+def rename_topics(savepoint: Savepoint, group: str) -> Savepoint:
     """Return a savepoint with the names of topics that another group has."""
     before, after = repartition_prefix(savepoint.group), repartition_prefix(group)
 
+    @functools.cache
     def named(topic: str) -> str:
-        return after + topic.removeprefix(before) if topic.startswith(before) else topic
+        made = savepoint.names.get(topic)
+        if made is None:
+            # Of an earlier version: names behind merged topics have the prefix in their middle.
+            return topic.replace(before, after) if topic.startswith(before) else topic
+        return repartition_topic_name(group, stream_id(map(named, made.reads)), made.operation, short=made.short)
 
     logs = changelog_prefix(savepoint.group)
     stores = []

@@ -93,13 +93,14 @@ def repartition_prefix(group: str) -> str:
     return f"repartition__{name_part(group)}--"
 
 
-def repartition_topic_name(group: str, topic: str, name: str) -> str:
+def repartition_topic_name(group: str, topic: str, name: str, *, short: bool = False) -> str:
     """Return the name of the repartition topic of a `group_by`.
 
     Args:
         group: the consumer group.
         topic: the topic that the dataframe reads.
         name: the name of the `group_by`.
+        short: whether a digest stands for the topic.
 
     Raises:
         ConfigurationError: if the result is not a valid topic name.
@@ -110,7 +111,8 @@ def repartition_topic_name(group: str, topic: str, name: str) -> str:
         >>> repartition_topic_name("shop", "repartition__shop--orders--customer", "day")
         'repartition__shop--repartition.orders.customer--day'
     """
-    full = _join_within_limit(repartition_prefix(group), _join_parts(topic_alias(group, topic)), name_part(name))
+    read = shorten_names(topic) if short else _join_parts(topic_alias(group, topic))
+    full = _join_within_limit(repartition_prefix(group), read, name_part(name))
     return _check_name("repartition", full, {"consumer_group": group, "group_by(name='...')": name})
 
 

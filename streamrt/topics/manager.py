@@ -25,7 +25,6 @@ from streamrt.topics.internal import (
     repartition_fault,
     repartition_topic_name,
     required_text,
-    shorten_names,
     topic_alias,
 )
 from streamrt.topics.settings import declared_config, refuse_different_counts, warn_of_differences
@@ -44,12 +43,14 @@ class Repartition:
         input: the topic of its records, or several, joined by `--`.
         operation: name of the `group_by` or broadcast.
         like: for a broadcast, the topic that decides on the number of partitions; None for the input.
+        short: whether the name has a digest in place of the input.
     """
 
     topic: Topic
     input: str
     operation: str
     like: str | None
+    short: bool = False
 
 
 @dataclass(frozen=True)
@@ -334,8 +335,7 @@ class TopicManager:
         """
         self._require_declared(topic_name)
         short = short and (topic_name in self._repartitions or topic_name in self._merged)
-        read = shorten_names(topic_name) if short else topic_name
-        name = repartition_topic_name(self._consumer_group, read, operation)
+        name = repartition_topic_name(self._consumer_group, topic_name, operation, short=short)
         topic = Topic(
             name,
             value_deserializer=value_deserializer,
@@ -354,7 +354,7 @@ class TopicManager:
                 f"{what} {operation!r} of topic {topic_name} is declared twice with different {', '.join(different)}: "
                 f"set another name for one of them, {advice}"
             )
-        repartition = Repartition(topic, topic_name, operation, like)
+        repartition = Repartition(topic, topic_name, operation, like, short)
         for other in self.non_changelog_topics:
             if self._is_mistakable(name, repartition, other):
                 raise ConfigurationError(
@@ -363,6 +363,17 @@ class TopicManager:
                 )
         self._repartitions[name] = repartition
         return topic
+
+    def names(self) -> dict[str, tuple[tuple[str, ...], str, bool]]:
+        """Return what the names of repartition topics are made of: their inputs, the operation, and whether it is short."""
+        return {
+            name: (
+                self._merged[each.input].topics if each.input in self._merged else (each.input,),
+                each.operation,
+                each.short,
+            )
+            for name, each in self._repartitions.items()
+        }
 
     def changelog_topic(self, topic_name: str, store_name: str) -> Topic:
         """Declare the changelog topic of a store. `create_changelog_topics` creates it.

@@ -12,7 +12,7 @@ from streamrt.kafka import TopicConfig
 from streamrt.kafka.partitioner import partition_for
 from streamrt.models import Headers
 from streamrt.runtime.sent import Sent
-from streamrt.savepoints.format import SavedInput, SavedLog, SavedStore, Savepoint
+from streamrt.savepoints.format import SavedInput, SavedLog, SavedName, SavedStore, Savepoint
 from streamrt.savepoints.repartition import KeyPlaces
 from streamrt.state import State
 from streamrt.state.access.broadcast import BROADCAST_PREFIX
@@ -328,9 +328,19 @@ def test_manifests_keep_everything() -> None:
         (SavedStore("orders", ("orders",), "default", "x1", SavedLog("changelog__shop--orders--default", 2, 1)),),
         (SavedLog("changelog__shop--source-s", 1, 3),),
         (SavedLog("repartition__shop--orders--c", 2, 4),),
+        {
+            "repartition__shop--orders--c": SavedName(("orders",), "c"),
+            "repartition__shop--1dbb2ce0d2--d": SavedName(("orders", "repartition__shop--orders--c"), "d", short=True),
+        },
     )
     assert Savepoint.decode(saved.encode(), saved.topic) == saved
     assert saved.partitions == 6
-    for wrong, words in ((b"{}", "is damaged"), (b"[]", "is damaged"), (b'{"v":2}', "has format 2")):
+    turned = saved.encode().replace(b'"reads":["orders"]', b'"reads":["repartition__shop--1dbb2ce0d2--d"]')
+    for wrong, words in (
+        (turned, "is damaged .*is before"),
+        (b"{}", "is damaged"),
+        (b"[]", "is damaged"),
+        (b'{"v":2}', "has format 2"),
+    ):
         with pytest.raises(SavepointError, match=words):
             Savepoint.decode(wrong, "topic")
