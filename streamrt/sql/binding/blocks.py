@@ -207,7 +207,7 @@ class _Block:
         conditions = [_with_aliases(each, items, scope) for each in conditions]
         nodes = [*(node for _, node in items), *conditions, *order]
         if group is not None or any(has_aggregates(each, self._session.functions) for each in nodes):
-            grouped = bind_groups(stage, group or [], nodes)
+            grouped = bind_groups(stage, group or [], nodes, announces=True)
             items = [(name, grouped.rewrite(node)) for name, node in items]
             conditions = [grouped.rewrite(node) for node in conditions]
             order = [grouped.rewrite(node) for node in order]

@@ -9,7 +9,21 @@ from sqlglot import exp
 from streamrt.errors import SQLError
 from streamrt.sql.binding.intervals import time_column
 from streamrt.sql.binding.keys import as_key
-from streamrt.sql.binding.plan import Aggregate, Call, Field, Plan, Project, SessionAggregate, WindowAggregate
+from streamrt.sql.binding.plan import (
+    Aggregate,
+    Announced,
+    Call,
+    Expand,
+    Field,
+    Filter,
+    Plan,
+    Project,
+    Scan,
+    SessionAggregate,
+    Union,
+    WindowAggregate,
+    walk_plan,
+)
 from streamrt.sql.binding.scopes import BlockScope, BoundNames, bound_name, parts_of, reference
 from streamrt.sql.binding.stages import Stage
 from streamrt.sql.binding.windows import Windowing, add_window_columns, is_window_call, read_window_call
@@ -64,15 +78,16 @@ class Grouped:
     rewrite: Callable[[exp.Expr], exp.Expr]
 
 
-def bind_groups(stage: Stage, keys: list[exp.Expr], nodes: list[exp.Expr]) -> Grouped:
+def bind_groups(stage: Stage, keys: list[exp.Expr], nodes: list[exp.Expr], *, announces: bool = False) -> Grouped:
     """Group the rows of a query.
 
     Args:
+        announces: whether one group has its row as soon as there is any input, also if no row of it counts.
         stage: the query so far.
         keys: the expressions of GROUP BY, or none for one group.
         nodes: the expressions that use the groups: those of SELECT, HAVING and ORDER BY.
     """
-    return _Grouping(stage).bind(keys, nodes)
+    return _Grouping(stage).bind(keys, nodes, announces=announces)
 
 
 class _Grouping:
@@ -87,7 +102,7 @@ class _Grouping:
         self._structs: dict[str, dict[str, TypedExpression]] = {}
         self._nodes: list[tuple[exp.Expr, dict[str, TypedExpression]]] = []
 
-    def bind(self, keys: list[exp.Expr], nodes: list[exp.Expr]) -> Grouped:
+    def bind(self, keys: list[exp.Expr], nodes: list[exp.Expr], *, announces: bool) -> Grouped:
         stage, session = self._stage, self._session
         windows = [each for each in keys if is_window_call(each.unnest())]
         if len(windows) > 1:
@@ -107,7 +122,10 @@ class _Grouping:
         if window is not None and is_final:
             plan = self._aggregate_windows(window, windows[0].unnest(), columns, group)
         else:
-            plan = Aggregate(Project(stage.plan, tuple(columns)), group, tuple(self._calls))
+            rows: Plan = Project(stage.plan, tuple(columns))
+            if announces and not group:
+                rows = self._announce(columns)
+            plan = Aggregate(rows, group, tuple(self._calls))
         self._keys = [(expression, plan.field(field.name)) for expression, field in self._keys]
         stage.plan = plan
         stage.scope = BoundNames(self._explain)
@@ -209,6 +227,29 @@ class _Grouping:
             )
         self._name_window(call, reference(plan.field(start)), reference(plan.field(end)))
         return plan
+
+    def _announce(self, columns: list[tuple[str, TypedExpression]]) -> Plan:
+        """Return the rows of one group, with a row of NULL for each input that has had any row.
+
+        Aggregates skip NULL; those without an argument get one, which such a row has not.
+        """
+        source, session = self._stage.plan, self._session
+        inner = list(walk_plan(source))
+        scans = list({id(each): each for each in inner if isinstance(each, Scan)}.values())
+        if not any(isinstance(each, Filter | Expand) or len(each.inputs()) > 1 for each in inner):
+            return Project(source, tuple(columns))
+        if source.appends and len(scans) > 1:
+            # Streams that were joined are in other partitions than their inputs.
+            return Project(source, tuple(columns))
+        one = session.new_name()
+        columns = [*columns, (one, Constant(1, pa.int32()))]
+        for number, call in enumerate(self._calls):
+            if not call.arguments:
+                counted = bound_name(reference(Field(one, pa.int32(), nullable=True)), exp.Null())
+                aggregate = session.bind_aggregate(exp.Count(this=counted, big_int=True), BlockScope([]))
+                self._calls[number] = Call(call.name, aggregate, (one,), call.title)
+        nothing = tuple((name, Constant(None, expression.dtype)) for name, expression in columns)
+        return Union((Project(source, tuple(columns)), *(Project(Announced(scan), nothing) for scan in scans)))
 
     def _rewrite(self, node: exp.Expr) -> exp.Expr:
         """Replace keys and aggregates in a copy of an expression."""

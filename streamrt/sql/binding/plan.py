@@ -16,6 +16,7 @@ from streamrt.sql.expressions.nodes import ColumnReference
 
 __all__ = [
     "Aggregate",
+    "Announced",
     "AsOfJoin",
     "Call",
     "Distinct",
@@ -136,6 +137,26 @@ class Filter(Plan):
 
     def describe(self) -> str:  # noqa: D102
         return f"filter {self.condition}"
+
+
+@dataclass(frozen=True)
+class Announced(Plan):
+    """A row of no columns for each partition of an input that has had any row."""
+
+    input: Plan
+
+    fields = ()
+    keys = ()
+
+    @property
+    def appends(self) -> bool:  # type: ignore[override]  # noqa: D102
+        return self.input.appends
+
+    def inputs(self) -> tuple[Plan, ...]:  # noqa: D102
+        return (self.input,)
+
+    def describe(self) -> str:  # noqa: D102
+        return "any row"
 
 
 @dataclass(frozen=True)

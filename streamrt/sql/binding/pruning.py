@@ -9,6 +9,7 @@ from streamrt.operators.expression import Expression
 from streamrt.sql.binding.expanding import ElementsOf
 from streamrt.sql.binding.plan import (
     Aggregate,
+    Announced,
     AsOfJoin,
     Distinct,
     Expand,
@@ -99,6 +100,8 @@ class _Pruning:
                 return replace(plan, **self._sides(plan, needed | {plan.left_time, plan.right_time}))
             case Union():
                 return replace(plan, parts=tuple(self._only(part, needed) for part in plan.parts))
+            case Announced():
+                return plan
             case Distinct():
                 return replace(plan, input=self.prune(plan.input, {field.name for field in plan.fields}))
             case SetOperation():

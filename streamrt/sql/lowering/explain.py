@@ -36,7 +36,7 @@ def explain_plan(title: str, plan: Plan) -> str:
     lines.append("state: " + ("; ".join(states) if states else "none"))
     lines.append(f"exactness: {_exactness(plan)}")
     if any(isinstance(each, Aggregate) and not each.group for each in walk_plan(plan)):
-        lines.append("the row of an aggregate without GROUP BY appears with the first row that it counts")
+        lines.append("the row of an aggregate without GROUP BY appears with the first row of its input")
     return "\n".join(lines)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from streamrt.dataframe import StreamingDataFrame
@@ -16,6 +16,7 @@ from streamrt.operators import Apply, Compute, Where
 from streamrt.operators.group_by import ColumnKey, ColumnsKey, NullGroup, Repartition
 from streamrt.operators.ranking import Ranking
 from streamrt.relations import (
+    Announce,
     ExactDeserializer,
     ExactSerializer,
     ExpandChanges,
@@ -30,6 +31,7 @@ from streamrt.relations import (
 from streamrt.relations.partial_aggregate import WholeKey
 from streamrt.sql.binding.plan import (
     Aggregate,
+    Announced,
     AsOfJoin,
     Distinct,
     Expand,
@@ -138,6 +140,7 @@ class Lowering:
             Filter: self._filter,
             Project: self._project,
             Expand: self._expand,
+            Announced: self._announced,
             Aggregate: self._aggregate,
             Distinct: self._distinct,
             Union: self._union,
@@ -177,6 +180,13 @@ class Lowering:
         if rows.is_table:
             return rows.map("apply", row)
         return Lowered(rows.branch.add(Compute(row)), is_table=False)
+
+    def _announced(self, plan: Announced) -> Lowered:
+        rows = self._lower(plan.input)
+        # Also a stream whose records of a key are in several partitions has its first ones.
+        branch = replace(rows.branch, keyed=True)
+        branch = branch.add(Announce(branch.store(self._name(), TimedTransaction), rows.is_table))
+        return Lowered(branch.of_bags() if rows.is_table else branch, is_table=rows.is_table)
 
     def _expand(self, plan: Expand) -> Lowered:
         rows = self._lower(plan.input)
