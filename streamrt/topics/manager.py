@@ -5,7 +5,6 @@ import logging
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import product
 from typing import Any
 
 from typing_extensions import Self
@@ -279,9 +278,6 @@ class TopicManager:
     def merged_topics(self, *topics: Topic, grouping: str = "") -> str:
         """Declare that topics are processed together, so that they may have common internal topics.
 
-        If inputs have one partition, a `group_by` needs no topic. Its input then replaces the repartition topic, so the
-        inputs are declared to be processed together as well.
-
         Args:
             topics: input topics and repartition topics.
             grouping: names of the groupings in the names of stores behind the merge, joined by dots.
@@ -298,11 +294,24 @@ class TopicManager:
         together = "--".join(names)
         if len(names) > 1:
             self._merged[together] = MergedTopics(tuple(names), grouping)
-        for inputs in map(sorted, self._unpartitioned_names(together)):
-            if len(inputs) > 1:
-                # Frames that merge these inputs directly declare their own groupings.
-                self._merged.setdefault("--".join(inputs), MergedTopics(tuple(inputs), ""))
         return together
+
+    def declare_together(self, names: Collection[str]) -> None:
+        """Declare that topics are processed together, as it turns out when the number of partitions is known.
+
+        If inputs have one partition, a `group_by` needs no topic: its input then replaces the repartition topic.
+
+        Args:
+            names: names of input topics and repartition topics.
+
+        Raises:
+            InvalidOperationError: if one of them is not declared.
+        """
+        for name in names:
+            self._require_declared(name)
+        if len(names) > 1:
+            # Frames that merge these topics directly declare their own groupings.
+            self._merged.setdefault("--".join(sorted(names)), MergedTopics(tuple(sorted(names)), ""))
 
     def repartition_topic(
         self,
@@ -648,18 +657,6 @@ class TopicManager:
         if name in self._merged:
             return frozenset().union(*map(self._origin_topics, self._merged[name].topics))
         return self._origin_topics(self._repartitions[name].input) if name in self._repartitions else frozenset({name})
-
-    def _unpartitioned_names(self, name: str) -> set[frozenset[str]]:
-        """Return the topics that may stand for a topic if it would have one partition.
-
-        In that case, a `group_by` is in memory. So is a broadcast whose input has one partition as well.
-        """
-        if name in self._merged:
-            members = map(self._unpartitioned_names, self._merged[name].topics)
-            return {frozenset().union(*chosen) for chosen in product(*members)}
-        each = self._repartitions.get(name)
-        kept = {frozenset({name})} if each is None or each.like is not None else set()
-        return kept if each is None else kept | self._unpartitioned_names(each.input)
 
     def _inspect_topics(self, names: Iterable[str], timeout: float | None) -> dict[str, TopicConfig | None]:
         return self._admin.inspect_topics(list(names), timeout=self._timeout if timeout is None else timeout)

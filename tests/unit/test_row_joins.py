@@ -223,3 +223,19 @@ def test_a_record_that_is_skipped_leaves_no_row() -> None:
         pairs = join(kept["left"], kept["right"], "inner", ("a", "b"))
         assert follower.read() == counted({repr(sorted(pair.items())): pair for pair in pairs}.values())
     assert skipped > 10
+
+
+def test_joins_may_follow_each_other() -> None:
+    """What a join needs at its definition must not double with each one; nor may names of topics grow."""
+    app = make_app()
+    tables = [app.dataframe(app.topic(f"in{number}")).to_rows() for number in range(20)]
+    joined = tables[0]
+    for number, table in enumerate(tables[1:]):
+        joined = joined.join(table, on=("k", "k"), name=f"join.{number}")
+    joined.to_stream("rows").to_topic(app.topic("out"))
+    assert max(map(len, app.topic_manager.repartition_topics)) < 60
+    driver = TopologyTestDriver(app)
+    for number in range(20):
+        driver.pipe(f"in{number}", {"k": 1, f"v{number}": number})
+    (record,) = driver.read("out")
+    assert record.value == {"k": 1, "_change_type": "+I", **{f"v{number}": number for number in range(20)}}

@@ -259,6 +259,8 @@ def prepare_state(
     ids = admin.topic_ids(sorted({topic for names in members.values() for topic in names}), timeout=timeout)
     partitions = {name: topics.broker_config(names[0]).num_partitions or 1 for name, names in members.items()}
     changelogs: dict[tuple[str, str], Topic] = {}
+    for together in members.values():
+        topics.declare_together(together)
     if use_changelogs:
         changelogs = {
             (name, store): topics.changelog_topic(name, store) for name, names in stores.items() for store in names
