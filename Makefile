@@ -157,6 +157,7 @@ bench: jars peers  ## Measure latency, throughput and start beside other systems
 	@$(BIN)/python -m bench.processors
 	@$(BIN)/python -m bench.driver
 	@$(BIN)/python -m bench.tables
+	@$(BIN)/python -m bench.keyed_tables
 
 # Each pins other versions of the same libraries. Kafka Streams comes as jars.
 peers: $(PEERS:%=build/peers/%/.installed)  ## Install the systems that StreamRT is compared with.
