@@ -121,8 +121,8 @@ class Arithmetic(StrictNode):
                 return tree if symbol in ("+", "-") else ast.BoolOp(ast.Or(), [tree, load(code.name_object(zero))])
             return call_function(code, round_decimal, tree, *map(ast.Constant, (precision, scale, self._describe())))
 
-        precision, scale = self.type.precision, self.type.scale if symbol != "div" else 0
-        zero = Decimal(0).scaleb(-scale)
+        precision, scale = (self.type.precision, self.type.scale) if symbol != "div" else (0, 0)
+        zero = zero_of(scale)
         return build
 
     def _is_exact(self) -> bool:

@@ -6,11 +6,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
+from pyarrow import types
 from sqlglot import exp
 
 from streamrt.operators.expression import Expression
 from streamrt.sql.expressions.coercion import (
     DATE,
+    DOUBLE,
+    FLOAT,
     NULL,
     TIMESTAMP,
     common_type_of_all,
@@ -46,14 +49,17 @@ class Cast(StrictNode):
 
     @property
     def nullable(self) -> bool:  # noqa: D102
-        return self.safe or self.operand.nullable
+        return self.operand.nullable or self._may_fail_silently()
+
+    def _may_fail_silently(self) -> bool:
+        return self.safe or (self.operand.dtype in (FLOAT, DOUBLE) and bool(types.is_decimal128(self.type)))
 
     def parts(self) -> tuple[Expression, ...]:  # noqa: D102
         return (self.operand,)
 
     @property
     def is_total(self) -> bool:  # type: ignore[override]  # it depends on the cast  # noqa: D102
-        return not self.safe
+        return not self._may_fail_silently()
 
     def split(self, code: InlinedCode) -> Split:  # noqa: D102
         convert = converter_of(self.operand.dtype, self.type)

@@ -223,10 +223,9 @@ def _decimal_converter(source: pa.DataType, target: pa.DataType) -> Conversion |
             number = Decimal(0)
         return fit(number)
 
-    def read_float(number: float) -> Decimal:
-        if not math.isfinite(number):
-            raise_overflow(operation, describe_type(target))
-        return fit(Decimal(repr(number)))
+    def read_float(number: float) -> Decimal | None:
+        # Spark has NULL for what is not finite, also in ANSI mode.
+        return fit(Decimal(repr(number))) if math.isfinite(number) else None
 
     if source == STRING:
         return parse

@@ -157,7 +157,7 @@ def _item_at(values: list[Any], index: int) -> Any:
 def make_array(values: list[TypedExpression], nodes: list[exp.Expr]) -> TypedExpression:
     """Return a new list of values, which get the type that they have in common."""
     items, dtype = unify(values, nodes, "array()")
-    field = pa.field("item", dtype, nullable=any(item.nullable for item in items))
+    field = pa.field("item", dtype, nullable=not items or any(item.nullable for item in items))
     return fold_constants(_Array(tuple(items), pa.list_(field)))
 
 

@@ -214,20 +214,18 @@ class _Binder:
             escape, inner = str(node.expression.name), node.this
             if len(escape) != 1:
                 raise make_analysis_error("ESCAPE has one character", node)
-        any_case = isinstance(inner, exp.ILike)
-        name = "ilike" if any_case else "like"
-        if isinstance(inner.expression, exp.Any | exp.All):
-            matched = self._like_several(inner, name, escape, any_case)
-        else:
-            matched = bind_like(self._call(name, inner, [inner.this, inner.expression]), escape, any_case=any_case)
-        return fold_constants(Not(matched)) if inner.args.get("negate") else matched
-
-    def _like_several(self, node: exp.Expr, name: str, escape: str, any_case: bool) -> TypedExpression:
-        listed = node.expression.this
+        if not isinstance(inner.expression, exp.Any | exp.All):
+            return self._like_one(inner, inner.expression, escape)
+        listed = inner.expression.this
         patterns = listed.expressions if isinstance(listed, exp.Tuple) else [listed]
-        calls = [self._call(name, node, [node.this, pattern]) for pattern in patterns]
-        kind = Or if isinstance(node.expression, exp.Any) else And
-        return fold_constants(join_all(kind, [bind_like(call, escape, any_case=any_case) for call in calls]))
+        kind = Or if isinstance(inner.expression, exp.Any) else And
+        return fold_constants(join_all(kind, [self._like_one(inner, pattern, escape) for pattern in patterns]))
+
+    def _like_one(self, node: exp.Expr, pattern: exp.Expr, escape: str) -> TypedExpression:
+        any_case = isinstance(node, exp.ILike)
+        call = self._call("ilike" if any_case else "like", node, [node.this, pattern])
+        matched = bind_like(call, escape, any_case=any_case)
+        return fold_constants(Not(matched)) if node.args.get("negate") else matched
 
     def expression_match(self, node: exp.RegexpLike) -> TypedExpression:
         matched = self._apply("rlike", node, [node.this, node.expression])

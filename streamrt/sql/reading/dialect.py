@@ -49,6 +49,11 @@ class StreamSQL(Spark):
     many of them. Aggregates, functions of windows and of rows, constructors, and conditions keep their nodes.
     """
 
+    class Tokenizer(Spark.Tokenizer):
+        """Reads two quotes within a text as one."""
+
+        STRING_ESCAPES: ClassVar = ["\\", "'", '"']
+
     class Parser(SparkParser):
         """Reads CAST as one that fails, as in ANSI mode, and leaves scalar functions as they are written."""
 

@@ -385,7 +385,13 @@ def _bind_unix_timestamp(call: Call) -> TypedExpression:
     if call.arguments[0].dtype == STRING:
         pattern = _checked_pattern(call, 1, reading=True) if len(call.arguments) > 1 else Constant(_ISO, STRING)
         return call.make(_read_seconds, [call.arguments[0], pattern], BIGINT)
-    return call.make(_count_since_epoch, [_moment(call, 0)], BIGINT, options=(1_000_000,))
+    return call.make(_truncate_seconds, [_moment(call, 0)], BIGINT)
+
+
+def _truncate_seconds(moment: datetime.datetime) -> int:
+    micros = micros_of(moment)
+    # Spark cuts off the fraction here, and rounds down in unix_seconds.
+    return micros // 1_000_000 if micros >= 0 else -(-micros // 1_000_000)
 
 
 _ISO: Final = "yyyy-MM-dd HH:mm:ss"

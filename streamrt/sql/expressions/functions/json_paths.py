@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any, Final
 
+from streamrt.sql.expressions.conversions import text_of_float
+
 __all__ = ["find_json", "parse_path"]
 
 Step = str | int | None
@@ -15,7 +17,7 @@ _STEP: Final = re.compile(r"\.\s*([^.\[\]]+)|\.?\['([^']*)'\]|\[(\d+)\]|(\[\*\]|
 
 
 class _Number(str):
-    """A number as its text has it."""
+    """A number, as it is written."""
 
     __slots__ = ()
 
@@ -48,7 +50,7 @@ def find_json(text: str, path: str) -> str | None:
     if steps is None:
         return None
     try:
-        value = json.loads(text, parse_int=_Number, parse_float=_Number)
+        value = json.loads(text, parse_int=_Number, parse_float=_read_float)
     except (ValueError, RecursionError):
         return None
     found = list(_follow(value, steps))
@@ -57,6 +59,10 @@ def find_json(text: str, path: str) -> str | None:
     if len(found) == 1:
         return found[0] if isinstance(found[0], str) else _write(found[0])
     return _write(found)
+
+
+def _read_float(text: str) -> _Number:
+    return _Number(text_of_float(float(text)))
 
 
 def _follow(value: Any, steps: tuple[Step, ...]) -> Iterator[Any]:

@@ -9,7 +9,7 @@ from typing import Any, Final
 import pyarrow as pa
 from pyarrow import types
 
-from streamrt.sql.expressions.arithmetic import WIDE, raise_overflow, round_decimal, zero_of
+from streamrt.sql.expressions.arithmetic import WIDE, raise_overflow, round_decimal, round_to_float, zero_of
 from streamrt.sql.expressions.calls import Call, define_special, define_strict
 from streamrt.sql.expressions.coercion import (
     BIGINT,
@@ -56,7 +56,8 @@ def _abs_integer(bits: int, word: str, number: int) -> int:
 
 
 def _sign(number: float) -> float:
-    return number if number != number else float((number > 0) - (number < 0))
+    # The sign of -0.0 is -0.0, and that of NaN is NaN.
+    return float((number > 0) - (number < 0)) if number < 0 or number > 0 else number
 
 
 def _bind_integral(floor: bool) -> Callable[[Call], TypedExpression]:
@@ -146,11 +147,11 @@ def _round_float(places: int, rounding: str, single: bool, number: float) -> flo
     if not math.isfinite(number):
         return number
     exact = Decimal(number) if single else Decimal(repr(number))
-    if places > 400 or exact.as_tuple().exponent >= -places:  # type: ignore[operator]  # it is finite
-        return number
-    rounded = float(exact.quantize(Decimal(1).scaleb(-places), rounding, _LONG))
+    if places <= 400 and exact.as_tuple().exponent < -places:  # type: ignore[operator]  # it is finite
+        rounded = float(exact.quantize(Decimal(1).scaleb(-places), rounding, _LONG))
+        number = round_to_float(rounded) if single else rounded
     # Java's BigDecimal has no negative zero.
-    return rounded if rounded else 0.0
+    return number if number else 0.0
 
 
 _LONG: Final = WIDE.copy()
@@ -168,18 +169,21 @@ def _bind_pmod(call: Call) -> TypedExpression:
     left, right, dtype = prepare_numbers("%", call.arguments[0], call.arguments[1], call.node)
     if types.is_decimal128(dtype):
         return call.make(_positive_decimal, [left, right], dtype)
-    return call.make(_positive_integer if is_integral(dtype) else _positive_float, [left, right], dtype)
+    if is_integral(dtype):
+        return call.make(_positive_integer, [left, right], dtype, options=(max(32, dtype.bit_width),))
+    return call.make(_positive_float, [left, right], dtype)
 
 
-def _positive_integer(a: int, b: int) -> int:
+def _positive_integer(bits: int, a: int, b: int) -> int:
     if not b:
         raise ZeroDivisionError(_NO_REMAINDER)
     # Java's remainder has the sign of the dividend.
     rest = abs(a) % abs(b) if a >= 0 else -(abs(a) % abs(b))
     if rest >= 0:
         return rest
-    rest += b
-    return rest if rest >= 0 else -(-rest % abs(b))
+    # Java's sum may pass the lowest integer, and goes on at the highest one.
+    rest = (rest + b + (1 << (bits - 1))) % (1 << bits) - (1 << (bits - 1))
+    return rest % abs(b) if rest >= 0 else -(-rest % abs(b))
 
 
 def _positive_float(a: float, b: float) -> float:
@@ -311,9 +315,12 @@ def _sqrt(number: float) -> float:
 def _cbrt(number: float) -> float:
     if not math.isfinite(number) or not number:
         return number
-    root = math.copysign(abs(number) ** (1 / 3), number)
+    fraction, exponent = math.frexp(number)
+    power, rest = divmod(exponent, 3)
+    scaled = math.ldexp(fraction, rest)
+    root = math.copysign(abs(scaled) ** (1 / 3), number)
     # One step of Newton's method: the power is not exact.
-    return root - (root * root * root - number) / (3 * root * root)
+    return math.ldexp(root - (root * root * root - scaled) / (3 * root * root), power)
 
 
 class _Total:
@@ -335,6 +342,11 @@ class _Total:
 
     def __hash__(self) -> int:
         return hash(self._function)
+
+
+def _atan2(y: float, x: float) -> float:
+    # Spark knows no -0.0 here.
+    return math.atan2(y + 0.0, x + 0.0)
 
 
 def _pi() -> float:
@@ -413,7 +425,7 @@ FUNCTIONS: Final = (
     ),
     define_strict("power", "base DOUBLE, exponent DOUBLE", "DOUBLE", _power, "power", aliases=("pow",)),
     *(define_strict(name, "number DOUBLE", "DOUBLE", function, summary) for name, function, summary in _FLOATS),
-    define_strict("atan2", "y DOUBLE, x DOUBLE", "DOUBLE", math.atan2, "angle of a point"),
+    define_strict("atan2", "y DOUBLE, x DOUBLE", "DOUBLE", _atan2, "angle of a point"),
     define_strict("pi", "", "DOUBLE", _pi, "3.14159..."),
     define_strict("e", "", "DOUBLE", _e, "2.71828..."),
 )

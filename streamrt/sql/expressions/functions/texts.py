@@ -13,7 +13,7 @@ from pyarrow import types
 from streamrt.sql.expressions.calls import Call, FunctionCall, ScalarFunction, define_special, define_strict
 from streamrt.sql.expressions.coercion import BIGINT, BINARY, INT, STRING, is_binary, is_integral
 from streamrt.sql.expressions.functions.collections import bind_concat_arrays
-from streamrt.sql.expressions.nodes import fold_constants
+from streamrt.sql.expressions.nodes import Constant, fold_constants
 from streamrt.sql.expressions.typed import TypedExpression
 
 __all__ = ["FUNCTIONS"]
@@ -59,10 +59,14 @@ def _substring(text: Any, start: int, length: int | None = None) -> Any:
 def _substring_index(text: str, delimiter: str, count: int) -> str:
     if not delimiter or not count:
         return ""
-    parts = text.split(delimiter)
     if count < 0:
         return _rsplit_tail(text, delimiter, -count)
-    return delimiter.join(parts[:count])
+    end = -1
+    for _ in range(count):
+        end = text.find(delimiter, end + 1)
+        if end < 0:
+            return text
+    return text[:end]
 
 
 def _rsplit_tail(text: str, delimiter: str, count: int) -> str:
@@ -226,9 +230,21 @@ def _instr(text: str, search: str) -> int:
     return text.find(search) + 1
 
 
-def _locate(search: str, text: str, start: int = 1) -> int:
-    if start < 1:
+def _bind_locate(call: Call) -> TypedExpression:
+    search, text = call.cast(0, STRING), call.cast(1, STRING)
+    start = call.cast(2, INT) if len(call.arguments) > 2 else Constant(1, INT)
+    may_be_null = search.nullable or text.nullable
+    node = FunctionCall(call.name, _locate, (search, text, start), INT, may_be_null, strict=False)
+    return fold_constants(node)
+
+
+def _locate(search: str | None, text: str | None, start: int | None) -> int | None:
+    if start is None:
         return 0
+    if search is None or text is None:
+        return None
+    if start < 1 or not search:
+        return int(start >= 1)
     return text.find(search, start - 1) + 1
 
 
@@ -359,7 +375,7 @@ FUNCTIONS: Final[tuple[ScalarFunction, ...]] = (
         "concat", "values... ANY", "STRING, BINARY or ARRAY", _bind_concat, "values one after the other; also `||`"
     ),
     define_special(
-        "concat_ws", "separator STRING, texts... ANY", "STRING", _bind_concat_ws, "texts that are not NULL, joined"
+        "concat_ws", "separator STRING[, texts... ANY]", "STRING", _bind_concat_ws, "texts that are not NULL, joined"
     ),
     define_special(
         "length",
@@ -434,11 +450,11 @@ FUNCTIONS: Final[tuple[ScalarFunction, ...]] = (
     define_strict(
         "instr", "text STRING, search STRING", "INT", _instr, "place of a text in another one; 0 if it is not there"
     ),
-    define_strict(
+    define_special(
         "locate",
         "search STRING, text STRING[, start INT]",
         "INT",
-        _locate,
+        _bind_locate,
         "as instr, from a place",
         aliases=("position",),
     ),
