@@ -139,6 +139,8 @@ class IsNull(Node):
         return (self.operand,)
 
     def code(self, code: InlinedCode) -> ast.expr:  # noqa: D102
+        if not self.operand.nullable:
+            return ast.Constant(self.negated)
         operator = ast.IsNot() if self.negated else ast.Is()
         return ast.Compare(code_of(self.operand, code), [operator], [NONE])
 

@@ -220,10 +220,8 @@ def split_null(
         tree = code_of(argument, code)
         if argument.nullable or repeated:
             tree, again = hold(code, tree)
-            if tree is not again:
+            if tree is not again or argument.nullable:
                 # One that is never NULL is evaluated here only.
-                checked.append(tree)
-            elif argument.nullable:
                 checked.append(tree)
             operands.append(again)
         else:
