@@ -28,7 +28,7 @@ from streamrt.state.transactions.timed import TimedTransaction
 from streamrt.topics.internal import shorten_names
 from streamrt.topology import MergeOperator
 
-__all__ = ["RowPart", "RowParts", "give_key", "join_rows", "merge_rows", "send_rows"]
+__all__ = ["RowPart", "RowParts", "give_key", "join_rows", "merge_rows", "send_rows", "send_sides"]
 
 RowPart = str | Callable[[Any], Any]
 """A value of a row: a column, or a function of the row."""
@@ -97,8 +97,7 @@ def join_rows(
         "equal" if null_safe else "apart" if kept in (side, "both") else "skip" for side in ("left", "right")
     ]
     keys = ExactKey(parts[0], nulls[0]), ExactKey(parts[1], nulls[1])
-    left = send_rows(left, keys[0], f"{name}.left")
-    right = send_rows(right, keys[1], f"{name}.right", left.topics[0].name)
+    left, right = send_sides((left, right), keys, name)
     described = keys[0].describe(), keys[1].describe()
 
     def make(meeting: Branch) -> JoinRows:
@@ -121,6 +120,26 @@ def merge_rows(branch: Branch, others: Sequence[Branch], make: Callable[[Branch]
     # Such operators may follow each other, so names of groupings must not grow.
     groups = (shorten_names(".".join(meeting.groups)),)
     return branch.merge(others, make(replace(meeting, groups=groups)), groups).of_bags()
+
+
+def send_sides(
+    sides: tuple[Branch, Branch], keys: tuple[Callable[[Any], Any], Callable[[Any], Any]], name: str
+) -> tuple[Branch, Branch]:
+    """Bring the changes of rows of two tables with equal keys together, and return the positions below.
+
+    The topics in between have as many partitions as the left table, or as the right one, if it is known to have more.
+
+    Args:
+        sides: positions of the changes.
+        keys: make the keys of the rows.
+        name: part of the names of the exchanges.
+    """
+    left, right = (side.topic_manager.declared_partitions(side.stream_id) or 0 for side in sides)
+    names = f"{name}.left", f"{name}.right"
+    first = int(right > left > 0)
+    one = send_rows(sides[first], keys[first], names[first])
+    other = send_rows(sides[1 - first], keys[1 - first], names[1 - first], one.topics[0].name)
+    return (other, one) if first else (one, other)
 
 
 def send_rows(branch: Branch, key: Callable[[Any], Any], name: str, like: str | None = None) -> Branch:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from streamrt.dataframe.branch import Branch
-from streamrt.dataframe.row_joins import merge_rows, send_rows
+from streamrt.dataframe.row_joins import merge_rows, send_rows, send_sides
 from streamrt.relations import CombineRows, DistinctRows, NumberRows, RowDigest, RowSets, UnionRows
 from streamrt.state.transactions.timed import TimedTransaction
 
@@ -63,8 +63,7 @@ def combine_rows(left: Branch, right: Branch, sets: RowSets, name: str | None) -
     """
     method = sets.split()[0]
     name = name or sets.replace(" ", "-")
-    left = send_rows(left, RowDigest(), f"{name}.left")
-    right = send_rows(right, RowDigest(), f"{name}.right", left.topics[0].name)
+    left, right = send_sides((left, right), (RowDigest(), RowDigest()), name)
 
     def make(meeting: Branch) -> CombineRows:
         store = meeting.own_store(name, f"{method}()", f"{method}(..., name='...')")

@@ -182,8 +182,8 @@ class StreamingTable(Generic[F]):
         equal values in these columns. The rows of the result have no key, and may be equal. They can be filtered, grouped,
         and joined by columns again; `keyed_by()` gives them a key, and `to_table()` that of its table. Both sides pass
         internal topics, `repartition__<consumer group>--<topic>--<name>.left` and `.right`, which have the number of
-        partitions of this table; inputs of one partition need none. The store keeps the rows of both sides. A change has the
-        time of its cause.
+        partitions of this table, or of the other one if its topic is declared with more; inputs of one partition need none.
+        The store keeps the rows of both sides. A change has the time of its cause.
 
         Args:
             other: the other table, of the same application.

@@ -615,6 +615,15 @@ class TopicManager:
         counts = {topic.name: config.num_partitions for topic in topics if (config := found[topic.name]) is not None}
         refuse_different_counts(counts)
 
+    def declared_partitions(self, name: str) -> int | None:
+        """Return the declared number of partitions of the input topic that sizes a topic, or merged ones; None if unknown.
+
+        Args:
+            name: an input topic, a repartition topic, or a name from `merged_topics`.
+        """
+        topic = self._topics.get(self._origin_topic(name))
+        return None if topic is None or topic.config is None else topic.config.num_partitions
+
     def _is_mistakable(self, name: str, repartition: Repartition, other: str) -> bool:
         """Return whether state behind a new repartition topic would be mistaken for state behind another topic."""
         if topic_alias(self._consumer_group, other) == topic_alias(self._consumer_group, name):

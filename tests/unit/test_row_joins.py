@@ -239,3 +239,21 @@ def test_joins_may_follow_each_other() -> None:
         driver.pipe(f"in{number}", {"k": 1, f"v{number}": number})
     (record,) = driver.read("out")
     assert record.value == {"k": 1, "_change_type": "+I", **{f"v{number}": number for number in range(20)}}
+
+
+@pytest.mark.parametrize(("left", "right"), [(1, 4), (4, 1), (2, 3), (3, 2)])
+def test_the_larger_side_decides_on_the_number_of_partitions(left: int, right: int) -> None:
+    app = make_app()
+    table_of(app, "left", left).join(table_of(app, "right", right), on=("a", "b"), name="j").to_stream("rows").to_topic(
+        app.topic("out")
+    )
+    driver = TopologyTestDriver(app)
+    for number in range(8):
+        driver.pipe("left", {"a": number}, key=str(number), partition=number % left)
+        driver.pipe("right", {"b": number}, key=str(number), partition=number % right)
+    assert len(driver.read("out")) == 8
+    assert set(app.topology.resolve({"left": left, "right": right}).exchanges) == {
+        "repartition__bags--left--j.left",
+        "repartition__bags--right--j.right",
+    }
+    assert app.topology.origin("repartition__bags--left--j.left") == ("left" if left > right else "right")
