@@ -7,7 +7,7 @@ from typing import Any
 import duckdb
 import pytest
 
-from streamrt.errors import ArgumentValueError, SQLAnalysisError, SQLNotSupportedError
+from streamrt.errors import ArgumentValueError, SchemaError, SQLAnalysisError, SQLNotSupportedError
 from streamrt.testing import InputRecord, TopologyTestDriver
 from streamrt.windows import Sum
 from tests.unit.sql_worlds import Input, make_app, rows_of
@@ -55,6 +55,8 @@ QUERIES = [
     "SELECT i.k, o.k AS ok FROM items i LEFT JOIN others o ON i.a = o.a AND o.d = 'q'",
     "SELECT i.k, o.k AS ok FROM items i RIGHT JOIN others o ON i.a = o.a AND i.b > 3",
     "SELECT i.k, o.k AS ok FROM items i FULL JOIN others o ON i.k = o.k",
+    "SELECT * FROM (SELECT k, b FROM items) i JOIN others o USING (k)",
+    "SELECT k, (SELECT d FROM others ORDER BY k DESC LIMIT 1) AS d FROM items",
     "SELECT k, a, i.b, o.d FROM items i JOIN others o USING (k, a)",
     "SELECT k, i.b, o.d FROM items i FULL JOIN others o USING (k)",
     "SELECT i.k, o.d FROM items i, others o WHERE i.k = o.k AND i.b < 4",
@@ -311,9 +313,43 @@ def test_registered_functions() -> None:
     assert rows_of("SELECT added(b) AS s FROM items", [item(1, 1, 4, "x")], app=other_app) == [{"s": 4}]
 
 
+def test_registered_functions_that_make_rows() -> None:
+    app = make_app()
+    returns = "STRUCT<letter: STRING, place: INT>"
+    with pytest.raises(ArgumentValueError, match="is a STRUCT of their columns"):
+        app.register_function("letters", list, "STRING", kind="table")
+    app.register_function("letters", list_letters, returns, ["STRING"], kind="table")
+    rows = rows_of("SELECT k, l.letter, place FROM items LATERAL VIEW letters(c) l", [item(1, 1, 4, "xy")], app=app)
+    assert rows == [{"k": 1, "letter": "x", "place": 0}, {"k": 1, "letter": "y", "place": 1}]
+    assert "expand letters(c)" in app.explain("SELECT k, a1 FROM items LATERAL VIEW OUTER letters(c) l AS a1, b1")
+
+
+def list_letters(text: str | None) -> list[dict[str, Any]]:
+    return [{"letter": letter, "place": place} for place, letter in enumerate(text or "")]
+
+
 def test_views_that_depend_on_themselves_are_refused() -> None:
     with pytest.raises(SQLAnalysisError, match="depends on itself"):
         make_app().sql("CREATE VIEW a AS SELECT k FROM b; CREATE VIEW b AS SELECT k FROM a")
+
+
+def test_programs_share_what_they_read() -> None:
+    app = make_app()
+    app.sql("CREATE VIEW first AS SELECT customer, count(*) AS n FROM orders GROUP BY customer")
+    app.sql("CREATE VIEW `second one` AS SELECT n, count(*) AS m FROM first GROUP BY n")
+    total = app.sql("SELECT sum(amount) AS total FROM default.orders")
+    assert [app.view(name).frame is not None for name in ("first", "second one")] == [True, True]
+    seen: list[Any] = []
+    total.to_stream().update(seen.append)
+    driver = TopologyTestDriver(app)
+    driver.pipe("default.orders", {"id": 1, "customer": "a", "amount": 5, "tags": None, "at": "2026-01-01T00:00:00"})
+    assert seen == [{"total": 5}]
+    assert [source for source in app.topology.sources if not source.startswith("repartition")] == ["default.orders"]
+
+
+def test_errors_of_tables_name_lines_of_the_program() -> None:
+    with pytest.raises(SchemaError, match="line 3, column 11"):
+        make_app().sql("CREATE VIEW v AS SELECT k FROM items;\n\n   CREATE TABEL x (a INT)")
 
 
 def test_explain_says_state_and_exactness() -> None:

@@ -5,12 +5,14 @@ from collections.abc import Sequence
 from sqlglot import exp
 
 from streamrt.sql.binding.expanding import bind_laterals, bind_projected_explode
+from streamrt.sql.binding.group_plans import Distinct
 from streamrt.sql.binding.grouping import bind_groups, find_aggregates, has_aggregates
+from streamrt.sql.binding.join_plans import SetOperation, Union
 from streamrt.sql.binding.joins import bind_from
 from streamrt.sql.binding.overs import add_over
-from streamrt.sql.binding.plan import Distinct, Plan, Project, SetOperation, Union
 from streamrt.sql.binding.ranking import add_rank, add_top, filter_plan, rank_method
 from streamrt.sql.binding.refusals import refuse_clauses
+from streamrt.sql.binding.row_plans import Plan, Project
 from streamrt.sql.binding.scopes import BlockScope, Bound, NamedColumn, Relation, bound_name, reference
 from streamrt.sql.binding.session import Session
 from streamrt.sql.binding.sources import CommonTable

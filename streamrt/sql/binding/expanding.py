@@ -1,16 +1,18 @@
 """Rows made of lists: LATERAL VIEW explode(...), UNNEST, and explode in the list of SELECT."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 from sqlglot import exp
 
-from streamrt.sql.binding.plan import Expand, Field
+from streamrt.sql.binding.row_plans import Expand, Field
 from streamrt.sql.binding.scopes import BlockScope, NamedColumn, Relation, bound_name, reference
 from streamrt.sql.binding.stages import Stage
+from streamrt.sql.expressions.calls import Call
 from streamrt.sql.expressions.failures import make_analysis_error, make_refusal
+from streamrt.sql.expressions.user_functions import UserFunction
 
 __all__ = ["ElementsOf", "bind_laterals", "bind_projected_explode"]
 
@@ -57,6 +59,30 @@ class ElementsOf:
         return [name for name in (self.position, self.key, self.value, *spread) if name is not None]
 
 
+@dataclass(frozen=True)
+class RowsOfFunction:
+    """Makes the rows that a function of users returns.
+
+    Attributes:
+        function: the function; it returns dicts, or None for no rows.
+        arguments: the columns of its arguments.
+        fields: the columns that are made, by the names that they have in its rows.
+        outer: whether no rows make one of NULL.
+    """
+
+    function: Callable[..., Any]
+    arguments: tuple[str, ...]
+    fields: tuple[tuple[str, str], ...]
+    outer: bool
+
+    def __call__(self, row: dict[str, Any]) -> Iterable[dict[str, Any]]:
+        """Return the columns of each row."""
+        made = list(self.function(*(row[argument] for argument in self.arguments)) or ())
+        if not made and self.outer:
+            return [dict.fromkeys(name for _, name in self.fields)]
+        return [{name: each[field] for field, name in self.fields} for each in made]
+
+
 def bind_laterals(stage: Stage, select: exp.Select) -> None:
     """Add the columns of LATERAL VIEW, of UNNEST and of LATERAL in FROM.
 
@@ -92,14 +118,46 @@ def _add_lateral(stage: Stage, node: exp.Expr, *, outer: bool) -> None:
             names = [alias.name]
     else:
         call = node.this
+    function = stage.session.functions.find(call.name) if isinstance(call, exp.Anonymous) else None
+    if function is not None and function.kind == "table":
+        columns = _expand_function(stage, call, function, names, outer=outer)
+        _add_relation(stage, alias, columns)
+        return
     if not isinstance(call, exp.Explode | exp.Posexplode | exp.ExplodeOuter | exp.PosexplodeOuter | exp.Inline):
-        raise make_refusal("LATERAL has explode, posexplode, inline, and their forms with _outer", call)
+        raise make_refusal(
+            "LATERAL has explode, posexplode, inline, their forms with _outer, and functions that the application has "
+            "registered with kind='table'",
+            call,
+        )
     outer = outer or isinstance(call, exp.ExplodeOuter | exp.PosexplodeOuter)
-    columns = _expand(stage, call, names, outer=outer)
+    _add_relation(stage, alias, _expand(stage, call, names, outer=outer))
+
+
+def _add_relation(stage: Stage, alias: exp.TableAlias | None, columns: tuple[NamedColumn, ...]) -> None:
     title = alias.name.lower() if alias is not None and alias.name else ""
     scope = stage.scope
     assert isinstance(scope, BlockScope)  # noqa: S101
     scope.relations.append(Relation(((title,),), columns, stage.plan, title or "LATERAL"))
+
+
+def _expand_function(
+    stage: Stage, call: exp.Expr, function: UserFunction, names: list[str], *, outer: bool
+) -> tuple[NamedColumn, ...]:
+    """Make the rows of a function of users, and return the columns that it adds."""
+    nodes = tuple(call.expressions)
+    bound = Call(function.name, call, tuple(stage.bind(each) for each in nodes), nodes)
+    arguments = stage.add(function.cast_arguments(bound))
+    dtype = function.returns
+    fields = [dtype.field(number) for number in range(dtype.num_fields)]
+    if names and len(names) != len(fields):
+        raise make_analysis_error(f"{len(names)} names are given for {len(fields)} columns", call)
+    made = tuple((each.name, stage.session.new_name()) for each in fields)
+    columns = tuple(Field(name, each.type, nullable=True) for each, (_, name) in zip(fields, made, strict=True))
+    rows = RowsOfFunction(function.function, tuple(arguments), made, outer)
+    shown = f"{function.name}({', '.join(map(str, bound.arguments))})"
+    stage.plan = Expand(stage.plan, rows, columns, shown, outer)
+    titles = names or [each.name for each in fields]
+    return tuple(NamedColumn(title, column) for title, column in zip(titles, columns, strict=True))
 
 
 def _expand(stage: Stage, call: exp.Expr, names: list[str], *, outer: bool) -> tuple[NamedColumn, ...]:

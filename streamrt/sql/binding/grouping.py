@@ -7,23 +7,11 @@ import pyarrow as pa
 from sqlglot import exp
 
 from streamrt.errors import SQLError
+from streamrt.sql.binding.group_plans import Aggregate, Call, SessionAggregate, WindowAggregate
 from streamrt.sql.binding.intervals import time_column
+from streamrt.sql.binding.join_plans import Union
 from streamrt.sql.binding.keys import as_key
-from streamrt.sql.binding.plan import (
-    Aggregate,
-    Announced,
-    Call,
-    Expand,
-    Field,
-    Filter,
-    Plan,
-    Project,
-    Scan,
-    SessionAggregate,
-    Union,
-    WindowAggregate,
-    walk_plan,
-)
+from streamrt.sql.binding.row_plans import Announced, Expand, Field, Filter, Plan, Project, Scan, walk_plan
 from streamrt.sql.binding.scopes import BlockScope, BoundNames, bound_name, parts_of, reference
 from streamrt.sql.binding.stages import Stage
 from streamrt.sql.binding.windows import Windowing, add_window_columns, is_window_call, read_window_call

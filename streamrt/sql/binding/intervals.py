@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from sqlglot import exp
 
 from streamrt.errors import SQLError
-from streamrt.sql.binding.plan import Expand, Filter, Plan, Project, Scan
+from streamrt.sql.binding.row_plans import Expand, Filter, Plan, Project, Scan
 from streamrt.sql.binding.scopes import BlockScope
 from streamrt.sql.binding.windows import read_duration
 from streamrt.sql.expressions.nodes import ColumnReference

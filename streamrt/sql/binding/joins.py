@@ -10,20 +10,10 @@ from dataclasses import dataclass, replace
 from sqlglot import exp
 
 from streamrt.sql.binding.intervals import find_interval
+from streamrt.sql.binding.join_plans import AsOfJoin, IntervalJoin, Join, JoinHow
 from streamrt.sql.binding.keys import align
-from streamrt.sql.binding.plan import (
-    AsOfJoin,
-    Field,
-    Filter,
-    IntervalJoin,
-    Join,
-    JoinHow,
-    Plan,
-    Project,
-    Scan,
-    walk_plan,
-)
 from streamrt.sql.binding.ranking import filter_plan
+from streamrt.sql.binding.row_plans import Field, Filter, Plan, Project, Scan, walk_plan
 from streamrt.sql.binding.scopes import (
     BlockScope,
     Bound,

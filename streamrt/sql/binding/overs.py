@@ -2,9 +2,9 @@
 
 from sqlglot import exp
 
+from streamrt.sql.binding.group_plans import Call, OverRows
 from streamrt.sql.binding.intervals import time_column
 from streamrt.sql.binding.keys import as_key
-from streamrt.sql.binding.plan import Call, OverRows
 from streamrt.sql.binding.scopes import reference
 from streamrt.sql.binding.stages import Stage
 from streamrt.sql.expressions.failures import make_analysis_error, make_refusal

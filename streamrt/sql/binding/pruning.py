@@ -6,28 +6,11 @@ from dataclasses import replace
 from typing import Any
 
 from streamrt.operators.expression import Expression
-from streamrt.sql.binding.expanding import ElementsOf
-from streamrt.sql.binding.plan import (
-    Aggregate,
-    Announced,
-    AsOfJoin,
-    Distinct,
-    Expand,
-    Filter,
-    IntervalJoin,
-    Join,
-    OverRows,
-    Plan,
-    Project,
-    Scan,
-    SessionAggregate,
-    SetOperation,
-    Top,
-    Union,
-    WindowAggregate,
-)
+from streamrt.sql.binding.expanding import RowsOfFunction
+from streamrt.sql.binding.group_plans import Aggregate, Distinct, OverRows, SessionAggregate, Top, WindowAggregate
+from streamrt.sql.binding.join_plans import AsOfJoin, IntervalJoin, Join, SetOperation, Union
+from streamrt.sql.binding.row_plans import Announced, Expand, Filter, Plan, Project, Scan
 from streamrt.sql.binding.scopes import reference, references_of
-from streamrt.sql.binding.windows import WindowsOf
 
 __all__ = ["prune_plan"]
 
@@ -113,10 +96,8 @@ class _Pruning:
 
     def _expand(self, plan: Expand, needed: set[str]) -> Plan:
         added = {field.name for field in plan.columns}
-        if not isinstance(plan.rows_of, ElementsOf | WindowsOf):
-            # What a function of users reads is not known.
-            return replace(plan, input=self.prune(plan.input, {field.name for field in plan.input.fields}))
-        return replace(plan, input=self.prune(plan.input, (needed - added) | {plan.rows_of.column}))
+        read = set(plan.rows_of.arguments) if isinstance(plan.rows_of, RowsOfFunction) else {str(plan.rows_of.column)}
+        return replace(plan, input=self.prune(plan.input, (needed - added) | read))
 
     def _sides(self, plan: Join | AsOfJoin | IntervalJoin, needed: set[str]) -> dict[str, Any]:
         return {

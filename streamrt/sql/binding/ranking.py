@@ -11,8 +11,9 @@ from typing import Literal
 import pyarrow as pa
 from sqlglot import exp
 
+from streamrt.sql.binding.group_plans import Top
 from streamrt.sql.binding.keys import as_key
-from streamrt.sql.binding.plan import Filter, Plan, Project, Top, walk_plan
+from streamrt.sql.binding.row_plans import Filter, Plan, Project, walk_plan
 from streamrt.sql.binding.scopes import reference
 from streamrt.sql.binding.stages import Stage, with_columns
 from streamrt.sql.expressions import TypedExpression

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from sqlglot import exp
 
 from streamrt.operators.expression import Expression
-from streamrt.sql.binding.plan import Field, Plan
+from streamrt.sql.binding.row_plans import Field, Plan
 from streamrt.sql.binding.suggestions import suggest
 from streamrt.sql.expressions import TypedExpression
 from streamrt.sql.expressions.failures import make_analysis_error
@@ -201,15 +201,10 @@ class BlockScope:
     def star(self, qualifier: tuple[str, ...], node: exp.Expr) -> list[NamedColumn]:
         """Return the columns of `*`, or of `t.*`."""
         if not qualifier:
-            seen: set[str] = set()
-            columns = []
-            for relation in self.relations:
-                for column in relation.columns:
-                    if not column.in_star or (column.name.lower() in self.merged and column.name.lower() in seen):
-                        continue
-                    seen.add(column.name.lower())
-                    columns.append(column)
-            return columns
+            columns = [column for relation in self.relations for column in relation.columns if column.in_star]
+            # As in Spark, those of USING come first, once.
+            merged = [next(each for each in columns if each.name.lower() == name) for name in self.merged]
+            return [*merged, *(each for each in columns if each.name.lower() not in self.merged)]
         for relation in self.relations:
             if relation.answers_to(qualifier):
                 return [column for column in relation.columns if column.in_star]

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 from sqlglot import exp
 
-from streamrt.sql.binding.plan import Field, Project
+from streamrt.sql.binding.row_plans import Field, Project
 from streamrt.sql.binding.scopes import BlockScope, Bound, NamedColumn, Relation, columns_in, reference
 from streamrt.sql.binding.session import Session
 from streamrt.sql.binding.stages import CTEs, Stage

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 from sqlglot import exp
 
-from streamrt.sql.binding.plan import Filter, Plan, Project
+from streamrt.sql.binding.row_plans import Filter, Plan, Project
 from streamrt.sql.binding.scopes import BlockScope, BoundNames, reference
 from streamrt.sql.binding.session import Session
 from streamrt.sql.expressions import TypedExpression, describe_type

@@ -15,10 +15,12 @@ from dataclasses import dataclass
 import pyarrow as pa
 from sqlglot import exp
 
+from streamrt.sql.binding.group_plans import Aggregate, Call, Distinct
 from streamrt.sql.binding.grouping import bind_groups, has_aggregates
+from streamrt.sql.binding.join_plans import Join, JoinHow
 from streamrt.sql.binding.joins import bind_from
 from streamrt.sql.binding.keys import align
-from streamrt.sql.binding.plan import Aggregate, Call, Distinct, Join, JoinHow, Plan, Project
+from streamrt.sql.binding.row_plans import Plan, Project
 from streamrt.sql.binding.scopes import BlockScope, Bound, bound_name, columns_in, reference
 from streamrt.sql.binding.session import Session
 from streamrt.sql.binding.stages import CTEs, Stage, keep_columns, with_columns

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import pyarrow as pa
 from sqlglot import exp
 
-from streamrt.sql.binding.plan import Expand, Field, Project
+from streamrt.sql.binding.row_plans import Expand, Field, Project
 from streamrt.sql.binding.scopes import reference
 from streamrt.sql.binding.stages import Stage
 from streamrt.sql.expressions import TypedExpression

@@ -1,21 +1,8 @@
 """What a plan is made of, in words: its operators, their state, and how exact the result is."""
 
-from streamrt.sql.binding.plan import (
-    Aggregate,
-    AsOfJoin,
-    Distinct,
-    IntervalJoin,
-    Join,
-    OverRows,
-    Plan,
-    Scan,
-    SessionAggregate,
-    SetOperation,
-    Top,
-    Union,
-    WindowAggregate,
-    walk_plan,
-)
+from streamrt.sql.binding.group_plans import Aggregate, Distinct, OverRows, SessionAggregate, Top, WindowAggregate
+from streamrt.sql.binding.join_plans import AsOfJoin, IntervalJoin, Join, SetOperation, Union
+from streamrt.sql.binding.row_plans import Plan, Scan, walk_plan
 
 __all__ = ["explain_plan"]
 

@@ -29,25 +29,9 @@ from streamrt.relations import (
     TopRows,
 )
 from streamrt.relations.partial_aggregate import WholeKey
-from streamrt.sql.binding.plan import (
-    Aggregate,
-    Announced,
-    AsOfJoin,
-    Distinct,
-    Expand,
-    Filter,
-    IntervalJoin,
-    Join,
-    OverRows,
-    Plan,
-    Project,
-    Scan,
-    SessionAggregate,
-    SetOperation,
-    Top,
-    Union,
-    WindowAggregate,
-)
+from streamrt.sql.binding.group_plans import Aggregate, Distinct, OverRows, SessionAggregate, Top, WindowAggregate
+from streamrt.sql.binding.join_plans import AsOfJoin, IntervalJoin, Join, SetOperation, Union
+from streamrt.sql.binding.row_plans import Announced, Expand, Filter, Plan, Project, Scan
 from streamrt.sql.expressions.nodes import ColumnReference
 from streamrt.sql.lowering.rows import (
     ExpandRow,
@@ -158,7 +142,7 @@ class Lowering:
     def _name(self) -> str:
         """Return the name of the next operator with state."""
         self._count += 1
-        return f"sql.{self._view}.{self._count}"
+        return f"sql.{re.sub(r'[^A-Za-z0-9._-]', '_', self._view)}.{self._count}"
 
     # -- Row by row ----------------------------------------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ from sqlglot import exp
 from streamrt.dataframe import StreamingDataFrame
 from streamrt.errors import SQLAnalysisError, SQLNotSupportedError
 from streamrt.schema import Schema
-from streamrt.sql.binding.plan import record_key
+from streamrt.sql.binding.group_plans import record_key
 from streamrt.sql.binding.scopes import Bound
 from streamrt.sql.binding.suggestions import suggest
 from streamrt.sql.expressions.failures import make_analysis_error, make_refusal

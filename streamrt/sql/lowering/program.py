@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+import pyarrow as pa
 from sqlglot import exp
 
 from streamrt.arguments import checked_choice
@@ -16,8 +17,8 @@ from streamrt.schema import Schema
 from streamrt.schema.ddl import parse_type
 from streamrt.schema.types import column_type
 from streamrt.sql.binding.binder import bind_statement
-from streamrt.sql.binding.plan import Field, Plan, Scan
 from streamrt.sql.binding.pruning import prune_plan
+from streamrt.sql.binding.row_plans import Field, Plan, Scan
 from streamrt.sql.binding.scopes import Bound, NamedColumn
 from streamrt.sql.binding.session import Emit, Session
 from streamrt.sql.binding.suggestions import suggest
@@ -136,6 +137,8 @@ class Programs:
         self._views: dict[str, View] = {}
         self._queries = 0
         self.functions = FunctionRegistry()
+        # Tables by the names that programs have for them: each is read once.
+        self.scans: dict[str, Bound] = {}
         # Plans of views, and where they are in the topology: views that use them share their operators.
         self._lowered: dict[int, tuple[Plan, Lowered]] = {}
         self._owners: dict[int, tuple[Plan, str]] = {}
@@ -190,7 +193,12 @@ class Programs:
         """Give a Python function a name; see `Application.register_function`."""
         checked_choice("register_function(kind=...)", kind, ("scalar", "aggregate", "table"))
         types = None if arguments is None else [_read_type(each) for each in arguments]
-        self.functions.register(name, function, _read_type(returns), types, kind=kind)
+        result = _read_type(returns)
+        if kind == "table" and not pa.types.is_struct(result):
+            raise ArgumentValueError(
+                f"register_function(returns=...) of a function that makes rows is a STRUCT of their columns, got {returns!r}"
+            )
+        self.functions.register(name, function, result, types, kind=kind)
 
     def next_query(self) -> str:
         """Return the name of a query that has none."""
@@ -251,7 +259,6 @@ class _Program:
         self._used_args: set[str] = set()
         self._used_frames: set[str] = set()
         self._definitions: dict[str, _Definition] = {}
-        self._scans: dict[str, Bound] = {}
         self.frames = _Frames(tables, given)
 
     def run(self, statements: list[Statement]) -> Any:
@@ -259,7 +266,9 @@ class _Program:
         self._check_kinds(statements)
         for statement in statements:
             if statement.kind == "catalog":
-                self._tables.execute(statement.text)
+                # In its place, so that errors name lines of the program.
+                place = "\n" * (statement.line - 1) + " " * (statement.column - 1)
+                self._tables.execute(place + statement.text)
         self._define(statements)
         for definition in self._definitions.values():
             self._bind_view(definition)
@@ -428,10 +437,10 @@ class _Program:
         if view is not None and view.plan is not None:
             columns = (NamedColumn(each.name, each) for each in view.plan.fields)
             return Bound(view.plan, tuple(columns))
-        known = self._scans.get(name.lower())
-        if known is None:
-            known = self._scans[name.lower()] = self._scan_table(name, node)
-        return known
+        scans = self._programs.scans
+        if name.lower() not in scans:
+            scans[name.lower()] = self._scan_table(name, node)
+        return scans[name.lower()]
 
     def _scan_table(self, name: str, node: exp.Expr) -> Bound:
         table = self._tables.find(name)
@@ -442,7 +451,8 @@ class _Program:
         schema = table.schema
         is_log = table.kind != "primary-key"
         keys = (frozenset(schema.primary_key),) if schema.primary_key and not is_log else ()
-        scan = Scan(table.name, "table", _fields_of(schema), is_log, keys, schema.time)
+        former = next((each.plan for each in self._programs.scans.values() if _is_scan_of(each.plan, table.name)), None)
+        scan: Plan = former or Scan(table.name, "table", _fields_of(schema), is_log, keys, schema.time)
         return Bound(scan, tuple(NamedColumn(each.name, each) for each in scan.fields))
 
     def find_frame(self, name: str, node: exp.Expr) -> Bound:
@@ -456,6 +466,10 @@ class _Program:
         is_stream = isinstance(given.frame, StreamingDataFrame)
         scan = Scan(name, "frame", _fields_of(given.schema), is_stream, (), given.schema.time)
         return Bound(scan, tuple(NamedColumn(each.name, each) for each in scan.fields))
+
+
+def _is_scan_of(plan: Plan, table: str) -> bool:
+    return isinstance(plan, Scan) and plan.name == table
 
 
 def _read_type(given: Any) -> Any:

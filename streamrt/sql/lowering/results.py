@@ -6,7 +6,7 @@ import pyarrow as pa
 
 from streamrt.errors import SQLAnalysisError
 from streamrt.schema import Schema
-from streamrt.sql.binding.plan import Project
+from streamrt.sql.binding.row_plans import Project
 from streamrt.sql.binding.scopes import Bound, NamedColumn, reference
 from streamrt.sql.expressions import Constant, cast_to, describe_type
 from streamrt.sql.expressions.coercion import may_cast_silently

@@ -1,0 +1,301 @@
+"""Plans that bring rows together: groups, windows, and the first rows of an order; see `row_plans`."""
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import pyarrow as pa
+
+from streamrt.sql.binding.row_plans import Field, Filter, Key, Plan, Project, Scan
+from streamrt.sql.expressions.nodes import ColumnReference
+
+__all__ = [
+    "Aggregate",
+    "Call",
+    "Distinct",
+    "OverRows",
+    "SessionAggregate",
+    "Top",
+    "WindowAggregate",
+    "record_key",
+]
+
+
+@dataclass(frozen=True)
+class Call:
+    """An aggregate, as a column.
+
+    Attributes:
+        name: name of the column.
+        aggregate: what `bind_aggregate` returned.
+        arguments: names of the columns of its arguments.
+        title: what it computes, in a few words.
+    """
+
+    name: str
+    aggregate: Any
+    arguments: tuple[str, ...]
+    title: str
+
+
+@dataclass(frozen=True)
+class Aggregate(Plan):
+    """A row for each group. Without a key, there is one group, which also has a row if it is empty.
+
+    Attributes:
+        input: the rows; their columns are those of the key, and the arguments of the calls.
+        group: the columns of the key.
+        calls: the aggregates.
+    """
+
+    input: Plan
+    group: tuple[str, ...]
+    calls: tuple[Call, ...]
+
+    @property
+    def fields(self) -> tuple[Field, ...]:  # type: ignore[override]  # noqa: D102
+        groups = tuple(self.input.field(name) for name in self.group)
+        return (*groups, *(Field(call.name, call.aggregate.dtype, call.aggregate.nullable) for call in self.calls))
+
+    appends = False
+
+    @property
+    def keys(self) -> tuple[Key, ...]:  # type: ignore[override]  # noqa: D102
+        return (frozenset(self.group),)
+
+    def inputs(self) -> tuple[Plan, ...]:  # noqa: D102
+        return (self.input,)
+
+    def describe(self) -> str:  # noqa: D102
+        by = f" by {', '.join(self.group)}" if self.group else ""
+        return f"aggregate{by}: {', '.join(f'{call.title} AS {call.name}' for call in self.calls) or 'nothing'}"
+
+
+@dataclass(frozen=True)
+class WindowAggregate(Plan):
+    """A row for each group and window, once, when the window is over.
+
+    Attributes:
+        input: the rows; their columns are the time, those of the key, and the arguments of the calls.
+        time: the column of the time.
+        group: the columns of the key, without those of the window.
+        size_ms: length of windows in milliseconds.
+        step_ms: from the start of a window to that of the next one.
+        calls: the aggregates.
+        start: the column of the start of the window.
+        end: the column of the end of the window.
+        grace_ms: how long a window waits for late rows.
+    """
+
+    input: Plan
+    time: str
+    group: tuple[str, ...]
+    size_ms: int
+    step_ms: int
+    calls: tuple[Call, ...]
+    start: str
+    end: str
+    grace_ms: int
+
+    appends = True
+
+    @property
+    def fields(self) -> tuple[Field, ...]:  # type: ignore[override]  # noqa: D102
+        return _fields_of_windows(self.input, self.group, self.time, (self.start, self.end), self.calls)
+
+    @property
+    def keys(self) -> tuple[Key, ...]:  # type: ignore[override]  # noqa: D102
+        return (frozenset((*self.group, self.start)),)
+
+    def inputs(self) -> tuple[Plan, ...]:  # noqa: D102
+        return (self.input,)
+
+    def describe(self) -> str:  # noqa: D102
+        by = f" by {', '.join(self.group)}" if self.group else ""
+        calls = ", ".join(f"{call.title} AS {call.name}" for call in self.calls)
+        return f"windows of {self.size_ms} ms each {self.step_ms} ms, grace {self.grace_ms} ms{by}: {calls}"
+
+
+@dataclass(frozen=True)
+class SessionAggregate(Plan):
+    """A row for each group and session, once, when the session is over.
+
+    Attributes:
+        input: the rows; their columns are the time, those of the key, and the arguments of the calls.
+        time: the column of the time.
+        group: the columns of the key, without those of the window.
+        gap_ms: how long nothing happens between two sessions, in milliseconds.
+        calls: the aggregates.
+        start: the column of the start of the session.
+        end: the column of its end: the last time, and the gap.
+        grace_ms: how long a session waits for late rows.
+    """
+
+    input: Plan
+    time: str
+    group: tuple[str, ...]
+    gap_ms: int
+    calls: tuple[Call, ...]
+    start: str
+    end: str
+    grace_ms: int
+
+    appends = True
+
+    @property
+    def fields(self) -> tuple[Field, ...]:  # type: ignore[override]  # noqa: D102
+        return _fields_of_windows(self.input, self.group, self.time, (self.start, self.end), self.calls)
+
+    @property
+    def keys(self) -> tuple[Key, ...]:  # type: ignore[override]  # noqa: D102
+        return (frozenset((*self.group, self.start)),)
+
+    def inputs(self) -> tuple[Plan, ...]:  # noqa: D102
+        return (self.input,)
+
+    def describe(self) -> str:  # noqa: D102
+        by = f" by {', '.join(self.group)}" if self.group else ""
+        calls = ", ".join(f"{call.title} AS {call.name}" for call in self.calls)
+        return f"sessions with a gap of {self.gap_ms} ms, grace {self.grace_ms} ms{by}: {calls}"
+
+
+def _fields_of_windows(
+    rows: Plan, group: tuple[str, ...], time: str, bounds: tuple[str, str], calls: tuple[Call, ...]
+) -> tuple[Field, ...]:
+    dtype = rows.field(time).dtype
+    return (
+        *(rows.field(name) for name in group),
+        *(Field(name, dtype, nullable=False) for name in bounds),
+        *(Field(call.name, call.aggregate.dtype, call.aggregate.nullable) for call in calls),
+    )
+
+
+@dataclass(frozen=True)
+class Distinct(Plan):
+    """Each row once."""
+
+    input: Plan
+
+    appends = False
+
+    @property
+    def fields(self) -> tuple[Field, ...]:  # type: ignore[override]  # noqa: D102
+        return self.input.fields
+
+    @property
+    def keys(self) -> tuple[Key, ...]:  # type: ignore[override]  # noqa: D102
+        return (frozenset(field.name for field in self.input.fields), *self.input.keys)
+
+    def inputs(self) -> tuple[Plan, ...]:  # noqa: D102
+        return (self.input,)
+
+    def describe(self) -> str:  # noqa: D102
+        return "distinct"
+
+
+@dataclass(frozen=True)
+class Top(Plan):
+    """The first rows of each group in an order, with their number.
+
+    Attributes:
+        input: the rows.
+        group: the columns of the group.
+        by: columns by which rows are ordered.
+        descending: of each, whether the highest values come first.
+        count: the highest number.
+        method: how rows are numbered.
+        rank: the column of the number.
+    """
+
+    input: Plan
+    group: tuple[str, ...]
+    by: tuple[str, ...]
+    descending: tuple[bool, ...]
+    count: int
+    method: Literal["row_number", "rank", "dense_rank"]
+    rank: str
+
+    appends = False
+
+    @property
+    def fields(self) -> tuple[Field, ...]:  # type: ignore[override]  # noqa: D102
+        return (*self.input.fields, Field(self.rank, pa.int32(), nullable=False))
+
+    @property
+    def keys(self) -> tuple[Key, ...]:  # type: ignore[override]  # noqa: D102
+        if self.method != "row_number":
+            return self.input.keys
+        one = (frozenset[str](),) if self.count == 1 and not self.group else ()
+        return (*one, frozenset((*self.group, self.rank)), *self.input.keys)
+
+    def inputs(self) -> tuple[Plan, ...]:  # noqa: D102
+        return (self.input,)
+
+    def describe(self) -> str:  # noqa: D102
+        order = ", ".join(
+            f"{column} DESC" if descending else column
+            for column, descending in zip(self.by, self.descending, strict=True)
+        )
+        of = f" of each {', '.join(self.group)}" if self.group else ""
+        return f"first {self.count}{of} by {order}, {self.method} AS {self.rank}"
+
+
+@dataclass(frozen=True)
+class OverRows(Plan):
+    """Each row of a stream, with aggregates of the rows before it.
+
+    Attributes:
+        input: the rows.
+        group: the columns of the group.
+        time: the column of the time, by which rows are ordered.
+        rows: how many rows are aggregated, with the row itself.
+        calls: the aggregates.
+        grace_ms: how late rows may be.
+    """
+
+    input: Plan
+    group: tuple[str, ...]
+    time: str
+    rows: int
+    calls: tuple[Call, ...]
+    grace_ms: int
+
+    appends = True
+
+    @property
+    def fields(self) -> tuple[Field, ...]:  # type: ignore[override]  # noqa: D102
+        added = (Field(call.name, call.aggregate.dtype, call.aggregate.nullable) for call in self.calls)
+        return (*self.input.fields, *added)
+
+    @property
+    def keys(self) -> tuple[Key, ...]:  # type: ignore[override]  # noqa: D102
+        return self.input.keys
+
+    def inputs(self) -> tuple[Plan, ...]:  # noqa: D102
+        return (self.input,)
+
+    def describe(self) -> str:  # noqa: D102
+        calls = ", ".join(f"{call.title} AS {call.name}" for call in self.calls)
+        of = f" of each {', '.join(self.group)}" if self.group else ""
+        return f"over {self.rows} rows{of} by {self.time}, grace {self.grace_ms} ms: {calls}"
+
+
+def record_key(plan: Plan) -> Key | None:
+    """Return the columns that are the key of the records of an updating relation; None if records have another key, or none.
+
+    A row with such a key stays in its partition, and its changes are in order.
+    """
+    if isinstance(plan, Scan):
+        return None if plan.appends or not plan.keys else plan.keys[0]
+    if isinstance(plan, Filter):
+        return record_key(plan.input)
+    if isinstance(plan, Aggregate | Distinct):
+        return plan.keys[0]
+    if isinstance(plan, Project):
+        key = record_key(plan.input)
+        if key is None:
+            return None
+        renamed = {
+            expression.name: name for name, expression in plan.columns if isinstance(expression, ColumnReference)
+        }
+        return frozenset(renamed[column] for column in key) if key <= renamed.keys() else None
+    return None

@@ -1,0 +1,239 @@
+"""The plan of a query: a tree of relations, each with its columns, which is independent of its text.
+
+Rows are dicts by the names of `fields`. A relation is a bag of rows: append-only, or updating. The text of a plan, which
+`describe_plan` makes, is what state depends on.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import pyarrow as pa
+
+from streamrt.schema.types import type_word
+from streamrt.sql.expressions import TypedExpression
+from streamrt.sql.expressions.nodes import ColumnReference
+
+__all__ = [
+    "Announced",
+    "Expand",
+    "Field",
+    "Filter",
+    "Key",
+    "Plan",
+    "Project",
+    "Scan",
+    "describe_plan",
+    "walk_plan",
+]
+
+Key = frozenset[str]
+"""Columns that no two rows have in common."""
+
+
+@dataclass(frozen=True)
+class Field:
+    """A column of a relation.
+
+    Attributes:
+        name: its name in rows.
+        dtype: its type.
+        nullable: whether it may be NULL.
+    """
+
+    name: str
+    dtype: pa.DataType
+    nullable: bool = True
+
+    def __str__(self) -> str:
+        word = "NULL" if self.dtype == pa.null() else type_word(self.dtype)
+        return f"{self.name} {word}{'' if self.nullable else ' NOT NULL'}"
+
+
+class Plan:
+    """A relation.
+
+    Attributes:
+        fields: its columns.
+        appends: whether rows are only added.
+        keys: sets of columns, each of which no two rows have in common; an empty set if there is one row at most.
+    """
+
+    fields: tuple[Field, ...]
+    appends: bool
+    keys: tuple[Key, ...]
+
+    def inputs(self) -> "tuple[Plan, ...]":
+        """Return what it is computed from."""
+        return ()
+
+    def describe(self) -> str:
+        """Return what it does, in one line."""
+        raise NotImplementedError
+
+    def field(self, name: str) -> Field:
+        """Return a column by its name in rows."""
+        return next(field for field in self.fields if field.name == name)
+
+
+@dataclass(frozen=True)
+class Scan(Plan):
+    """The rows of a table, or of a frame that is given.
+
+    Attributes:
+        name: name of the table, or of the frame.
+        kind: "table" of the catalogue, or "frame".
+        fields: its columns that are read.
+        appends: whether rows are only added.
+        keys: its primary key.
+        time: its time column, which is the time of its records.
+    """
+
+    name: str
+    kind: Literal["table", "frame"]
+    fields: tuple[Field, ...]
+    appends: bool
+    keys: tuple[Key, ...] = ()
+    time: str | None = None
+
+    def describe(self) -> str:  # noqa: D102
+        return f"scan {self.name if self.kind == 'table' else '{' + self.name + '}'}"
+
+
+@dataclass(frozen=True)
+class Filter(Plan):
+    """The rows for which a condition is TRUE."""
+
+    input: Plan
+    condition: TypedExpression
+
+    @property
+    def fields(self) -> tuple[Field, ...]:  # type: ignore[override]  # noqa: D102
+        return self.input.fields
+
+    @property
+    def appends(self) -> bool:  # type: ignore[override]  # noqa: D102
+        return self.input.appends
+
+    @property
+    def keys(self) -> tuple[Key, ...]:  # type: ignore[override]  # noqa: D102
+        return self.input.keys
+
+    def inputs(self) -> tuple[Plan, ...]:  # noqa: D102
+        return (self.input,)
+
+    def describe(self) -> str:  # noqa: D102
+        return f"filter {self.condition}"
+
+
+@dataclass(frozen=True)
+class Announced(Plan):
+    """A row of no columns for each partition of an input that has had any row."""
+
+    input: Plan
+
+    fields = ()
+    keys = ()
+
+    @property
+    def appends(self) -> bool:  # type: ignore[override]  # noqa: D102
+        return self.input.appends
+
+    def inputs(self) -> tuple[Plan, ...]:  # noqa: D102
+        return (self.input,)
+
+    def describe(self) -> str:  # noqa: D102
+        return "any row"
+
+
+@dataclass(frozen=True)
+class Project(Plan):
+    """Each row, computed from one row.
+
+    Attributes:
+        input: the rows.
+        columns: what each column is.
+    """
+
+    input: Plan
+    columns: tuple[tuple[str, TypedExpression], ...]
+
+    @property
+    def fields(self) -> tuple[Field, ...]:  # type: ignore[override]  # noqa: D102
+        return tuple(Field(name, expression.dtype, expression.nullable) for name, expression in self.columns)
+
+    @property
+    def appends(self) -> bool:  # type: ignore[override]  # noqa: D102
+        return self.input.appends
+
+    @property
+    def keys(self) -> tuple[Key, ...]:  # type: ignore[override]  # noqa: D102
+        renamed: dict[str, str] = {}
+        for name, expression in self.columns:
+            if isinstance(expression, ColumnReference):
+                renamed.setdefault(expression.name, name)
+        return tuple(frozenset(renamed[column] for column in key) for key in self.input.keys if key <= renamed.keys())
+
+    def inputs(self) -> tuple[Plan, ...]:  # noqa: D102
+        return (self.input,)
+
+    def describe(self) -> str:  # noqa: D102
+        return "project " + ", ".join(
+            str(expression) if str(expression) == name else f"{expression} AS {name}"
+            for name, expression in self.columns
+        )
+
+
+@dataclass(frozen=True)
+class Expand(Plan):
+    """Each row as often as a list in it has elements.
+
+    Attributes:
+        input: the rows.
+        rows_of: makes the rows that are added to a row: dicts of `columns`. Picklable.
+        columns: the columns that are added.
+        title: what it does, in a few words.
+        keeps: whether a row without elements stays, with NULL.
+        added_keys: columns that tell rows apart that come from the same row.
+    """
+
+    input: Plan
+    rows_of: Any
+    columns: tuple[Field, ...]
+    title: str
+    keeps: bool = False
+    added_keys: Key = frozenset()
+
+    @property
+    def fields(self) -> tuple[Field, ...]:  # type: ignore[override]  # noqa: D102
+        return (*self.input.fields, *self.columns)
+
+    @property
+    def appends(self) -> bool:  # type: ignore[override]  # noqa: D102
+        return self.input.appends
+
+    @property
+    def keys(self) -> tuple[Key, ...]:  # type: ignore[override]  # noqa: D102
+        return tuple(key | self.added_keys for key in self.input.keys) if self.added_keys else ()
+
+    def inputs(self) -> tuple[Plan, ...]:  # noqa: D102
+        return (self.input,)
+
+    def describe(self) -> str:  # noqa: D102
+        return f"expand {self.title}{' outer' if self.keeps else ''}"
+
+
+def walk_plan(plan: Plan) -> Iterator[Plan]:
+    """Yield a plan and all that it is computed from, inputs first."""
+    for part in plan.inputs():
+        yield from walk_plan(part)
+    yield plan
+
+
+def describe_plan(plan: Plan, depth: int = 0) -> str:
+    """Return a plan as lines, each relation above what it is computed from."""
+    lines = [f"{'  ' * depth}{plan.describe()}"]
+    if isinstance(plan, Scan):
+        lines[0] += f" ({', '.join(map(str, plan.fields))})"
+    lines += [describe_plan(part, depth + 1) for part in plan.inputs()]
+    return "\n".join(lines)
