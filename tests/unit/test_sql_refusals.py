@@ -153,6 +153,10 @@ REFUSED = [
     ("DELETE FROM items", 1, "app.execute(...) changes rows once"),
     ("CREATE OR REPLACE VIEW v AS SELECT k FROM items", 1, "OR REPLACE is not needed"),
     ("CREATE VIEW v WITH (emits = 'final') AS SELECT k FROM items", 1, "did you mean emit?"),
+    ("CREATE VIEW v WITH (emit = 'first') AS SELECT k FROM items", 1, "the option 'emit' is 'changes' or 'final'"),
+    ("CREATE VIEW v WITH (emit = 'final') AS SELECT k FROM items", 1, "emit = 'final' is for windows"),
+    ("CREATE VIEW v WITH (grace = '1 hour') AS SELECT k FROM items", 1, "grace is how long windows"),
+    ("INSERT INTO items (k, a) SELECT k, a FROM others", 1, "column b of default.items is NOT NULL"),
     ("CREATE VIEW v (a, b) AS SELECT k FROM items", 1, "the view v names 2 columns, and its query has 1"),
     ("CREATE VIEW v AS SELECT k FROM items; CREATE VIEW v AS SELECT k FROM items", 39, "there is a view v already"),
 ]

@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from sqlglot import exp
 
 from streamrt.sql.binding.expanding import bind_laterals, bind_projected_explode
-from streamrt.sql.binding.group_plans import Distinct
 from streamrt.sql.binding.grouping import bind_groups, find_aggregates, has_aggregates
 from streamrt.sql.binding.join_plans import SetOperation, Union
 from streamrt.sql.binding.joins import bind_from
+from streamrt.sql.binding.keys import distinct_rows
 from streamrt.sql.binding.overs import add_over
 from streamrt.sql.binding.ranking import add_rank, add_top, filter_plan, rank_method
 from streamrt.sql.binding.refusals import refuse_clauses
@@ -110,7 +110,7 @@ def _combine(node: exp.SetOperation, left: Bound, right: Bound, session: Session
     if isinstance(node, exp.Union):
         plan = Union(tuple(plans))
         if node.args.get("distinct"):
-            plan = Distinct(plan)
+            plan = distinct_rows(plan)
     else:
         kind = "intersect" if isinstance(node, exp.Intersect) else "except"
         plan = SetOperation(plans[0], plans[1], kind, counts=not node.args.get("distinct"))  # type: ignore[arg-type]
@@ -355,7 +355,7 @@ class _Block:
                     "DISTINCT ON is refused: number the rows by row_number() OVER (PARTITION BY ... ORDER BY ...)",
                     select,
                 )
-            plan = Distinct(plan)
+            plan = distinct_rows(plan)
         columns = tuple(NamedColumn(title, plan.field(name)) for (title, _), name in zip(items, names, strict=True))
         return Bound(plan, columns)
 
@@ -368,7 +368,7 @@ class _Block:
         order: list[exp.Expr],
         count: int,
     ) -> Bound:
-        plan: Plan = Distinct(Project(stage.plan, tuple(zip(names, expressions, strict=True))))
+        plan: Plan = distinct_rows(Project(stage.plan, tuple(zip(names, expressions, strict=True))))
         nodes = []
         for each in order:
             bound = stage.bind(each.this)

@@ -4,7 +4,7 @@ Inner joins, whether they are written with ON or as a list with conditions in WH
 an equality of columns. Conditions on one relation come before joins.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from sqlglot import exp
@@ -131,7 +131,6 @@ class FromClause:
             relation = self._scope.relations[number]
             relation.columns = ()
             relation.names = ()
-        self._mark_nullable()
         return Stage(self._session, plan, self._scope, self._ctes), rest
 
     def _refuse_repeated_names(self) -> None:
@@ -155,10 +154,15 @@ class FromClause:
     def _find_hidden(self, joins: Sequence[exp.Join]) -> list[int]:
         return [number for number, join in enumerate(joins, 1) if join.kind.upper() in ("SEMI", "ANTI")]
 
-    def _mark_nullable(self) -> None:
-        for number, relation in enumerate(self._scope.relations):
-            if number in self._nullable:
-                relation.columns = tuple(_as_nullable(column) for column in relation.columns)
+    def _mark_nullable(self, numbers: Iterable[int]) -> None:
+        """Note that rows of relations may be missing from here on."""
+        for number in numbers:
+            relation = self._scope.relations[number]
+            relation.columns = tuple(_as_nullable(column) for column in relation.columns)
+            names = {column.field.name for column in relation.columns}
+            for name, value in self._scope.merged.items():
+                if isinstance(value, ColumnReference) and value.name in names:
+                    self._scope.merged[name] = _null(value)
 
     # -- Items ---------------------------------------------------------------------------------------------------------
 
@@ -383,6 +387,10 @@ class FromClause:
             matches = self._session.bind(exp.and_(*(each.copy() for each in remaining), wrap=True), self._scope)
         kind: JoinHow = how  # type: ignore[assignment]
         self._plan = Join(left, right, kind, tuple(left_on), tuple(right_on), matches)
+        if how in ("right", "outer"):
+            self._mark_nullable(self._members)
+        if how in ("left", "outer"):
+            self._mark_nullable([number])
         if how not in ("semi", "anti"):
             self._members.add(number)
 
@@ -455,6 +463,8 @@ class FromClause:
         right, right_on = with_columns(right, [pair.right for pair in pairs], self._session)
         kind = "left" if how == "left" else "inner"
         self._plan = AsOfJoin(left, right, kind, tuple(names[:-1]), tuple(right_on), names[-1])  # type: ignore[arg-type]
+        if how == "left":
+            self._mark_nullable([number])
         self._members.add(number)
 
 

@@ -5,13 +5,16 @@ import math
 import pyarrow as pa
 from sqlglot import exp
 
+from streamrt.sql.binding.group_plans import Distinct
+from streamrt.sql.binding.row_plans import Plan, Project
+from streamrt.sql.binding.scopes import reference
 from streamrt.sql.expressions import TypedExpression
 from streamrt.sql.expressions.calls import FunctionCall
 from streamrt.sql.expressions.casts import cast_to
 from streamrt.sql.expressions.coercion import common_type, describe_type
 from streamrt.sql.expressions.failures import make_analysis_error, make_refusal
 
-__all__ = ["align", "as_key"]
+__all__ = ["align", "as_key", "distinct_rows"]
 
 
 def normalize_float(value: float) -> float:
@@ -42,6 +45,20 @@ def as_key(value: TypedExpression, node: exp.Expr | None) -> TypedExpression:
             raise make_refusal(f"{value} has floats within it, which is not possible in a key: use its fields", node)
         return value
     return FunctionCall("key", normalize_float, (value,), dtype) if pa.types.is_floating(dtype) else value
+
+
+def distinct_rows(plan: Plan) -> Plan:
+    """Return each row of a plan once; floats that are equal have equal bytes."""
+    if any(pa.types.is_floating(field.dtype) for field in plan.fields):
+        columns = ((field.name, reference(field)) for field in plan.fields)
+        plan = Project(
+            plan,
+            tuple(
+                (name, as_key(column, None) if pa.types.is_floating(column.dtype) else column)
+                for name, column in columns
+            ),
+        )
+    return Distinct(plan)
 
 
 def align(left: TypedExpression, right: TypedExpression, node: exp.Expr) -> tuple[TypedExpression, TypedExpression]:

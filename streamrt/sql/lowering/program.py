@@ -17,8 +17,10 @@ from streamrt.schema import Schema
 from streamrt.schema.ddl import parse_type
 from streamrt.schema.types import column_type
 from streamrt.sql.binding.binder import bind_statement
+from streamrt.sql.binding.group_plans import OverRows, SessionAggregate, WindowAggregate
+from streamrt.sql.binding.join_plans import IntervalJoin
 from streamrt.sql.binding.pruning import prune_plan
-from streamrt.sql.binding.row_plans import Field, Plan, Scan
+from streamrt.sql.binding.row_plans import Field, Plan, Scan, walk_plan
 from streamrt.sql.binding.scopes import Bound, NamedColumn
 from streamrt.sql.binding.session import Emit, Session
 from streamrt.sql.binding.suggestions import suggest
@@ -382,7 +384,9 @@ class _Program:
         tree = statement.tree
         assert tree is not None  # noqa: S101 - of views and queries
         session = Session(self, self._args, _read_emit(statement), self._used_args, self._programs.functions)
-        return bind_statement(tree, session)
+        bound = bind_statement(tree, session)
+        _require_effect(statement, bound.plan)
+        return bound
 
     def _bind_insert(self, statement: Statement) -> tuple[Any, Bound]:
         tree = statement.tree
@@ -511,6 +515,25 @@ def _schema_of_frame(frame: Rows) -> Schema | None:
         schema: Schema | None = getattr(operator.topic, "schema", None)
         return schema
     return None
+
+
+def _require_effect(statement: Statement, plan: Plan) -> None:
+    """Refuse options that have no effect on a query."""
+    windows = [each for each in walk_plan(plan) if isinstance(each, WindowAggregate | SessionAggregate)]
+    timed = [each for each in walk_plan(plan) if isinstance(each, IntervalJoin | OverRows)]
+    emit = statement.options.get("emit")
+    if emit == "final" and not windows:
+        reason = "emit = 'final' is for windows, GROUP BY window(at, '1 hour'), and this query has none: leave it out"
+    elif emit == "changes" and any(isinstance(each, SessionAggregate) for each in windows):
+        reason = "sessions give one result, when they are over: leave emit = 'changes' out"
+    elif "grace" in statement.options and not windows and not timed:
+        reason = (
+            "grace is how long windows that give one result, and joins of streams, wait for late rows, and this query has "
+            "neither: leave it out"
+        )
+    else:
+        return
+    raise SQLAnalysisError(reason, statement.line, statement.column)
 
 
 def _read_emit(statement: Statement) -> Emit:

@@ -79,6 +79,12 @@ def fit_columns(bound: Bound, table: Any, columns: tuple[str, ...], statement: S
             )
         made[name] = cast_to(value, target) if value.dtype != target else value
     for name in table.schema.names:
+        if name not in made and not schema.field(name).nullable:
+            raise SQLAnalysisError(
+                f"column {name} of {table.name} is NOT NULL, and the INSERT gives it no value",
+                statement.line,
+                statement.column,
+            )
         if name not in made:
             made[name] = Constant(None, pa.null())
     plan = Project(bound.plan, tuple((name, made[name]) for name in table.schema.names))
