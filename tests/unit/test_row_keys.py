@@ -7,7 +7,8 @@ from typing import Any, cast
 import pytest
 
 from streamrt.errors import InvalidOperationError
-from streamrt.relations import Consolidate, DistinctRows, NumberRows
+from streamrt.joins.merging import merge_of
+from streamrt.relations import Consolidate, DistinctRows, JoinRows, NumberRows
 from streamrt.state import MemoryStore
 from streamrt.state.spec import StoreSpec
 from streamrt.state.transactions.timed import TimedTransaction
@@ -115,3 +116,16 @@ def test_what_was_not_added_is_not_taken_back(caplog: pytest.LogCaptureFixture) 
         caplog.clear()
         assert run(operator).feed(0, [{"k": 1}, None], ["d"], 0) == []
         assert "was to take back a row" in caplog.text
+
+
+def test_a_changed_join_keeps_something_else() -> None:
+    merge = merge_of("join", "keep-left")
+    joins = [
+        JoinRows("inner", merge, SPEC, ("a", "b")),
+        JoinRows("left", merge, SPEC, ("a", "b")),
+        JoinRows("inner", merge, SPEC, ("a", "c")),
+        JoinRows("inner", merge, SPEC, ("a", "b"), lambda one, other: True),
+        JoinRows("inner", merge, SPEC, ("a", "b"), None, True),
+    ]
+    assert len({join.keeps() for join in joins}) == len(joins)
+    assert Consolidate(SPEC, ("k",)).keeps() != Consolidate(SPEC, ("k", "l")).keeps()
