@@ -86,6 +86,7 @@ from streamrt.tracing import Tracing, require_tracing
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+    from sqlglot import exp
 
     from streamrt.schema import Schema
     from streamrt.sql.lowering import View
@@ -378,7 +379,7 @@ class Application:
         )
         self._operations = Operations(definition, state, self._execution, self._open_control)
         self._observation = Observation(definition, state, self._offsets, self._operations.stop)
-        self._queries = ApplicationQueries(self._tables, self._states, self._offsets, self._observation)
+        self._queries = ApplicationQueries(self._tables, self._states, self._offsets, self._observation, self._sql)
         self._collections = Collections(definition, state, self._operations, self._declarations)
         self._maintenance = Maintenance(definition, environment, state, self._tables)
         parts = Controlled(
@@ -1574,6 +1575,11 @@ def _conceal_options(is_secret: Callable[[str], bool], *given: Mapping[str, Any]
 def _is_secret_of_spark(option: str) -> bool:
     """Return whether an option of Spark or Hadoop holds a secret, and not where one is, or what finds it."""
     return names_secret(option) and not option.lower().endswith(_ABOUT_SECRETS)
+
+
+def find_view_query(app: Application, name: str) -> tuple[exp.Expr, tuple[str, ...]] | None:
+    """Return the query of a view of an application that keeps no rows, and the names of its columns; None without one."""
+    return app._sql.find_query(name)
 
 
 def definition_of(app: Application) -> ApplicationDefinition:

@@ -13,6 +13,7 @@ EXAMPLES = Path(__file__).parents[1] / "examples"
 NOT_APPLICATIONS = {
     "demo",
     "endpoints",
+    "sql_adhoc",
     "tables_cdc",
     "tables_keyed",
     "tables_log",

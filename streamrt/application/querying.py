@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from streamrt.application.group_offsets import GroupOffsets
 from streamrt.application.observation import Observation
+from streamrt.application.sql import ApplicationSQL
 from streamrt.application.state_reads import StateReads
 from streamrt.application.tables import ApplicationTables
 from streamrt.errors import ArgumentValueError
@@ -33,15 +34,22 @@ class ApplicationQueries:
         states: reads its state.
         offsets: what its group has committed.
         observation: waits for tokens.
+        programs: its views.
     """
 
     def __init__(
-        self, tables: ApplicationTables, states: StateReads, offsets: GroupOffsets, observation: Observation
+        self,
+        tables: ApplicationTables,
+        states: StateReads,
+        offsets: GroupOffsets,
+        observation: Observation,
+        programs: ApplicationSQL,
     ) -> None:
         self._tables = tables
         self._states = states
         self._offsets = offsets
         self._observation = observation
+        self._programs = programs
 
     def query(
         self,
@@ -78,6 +86,7 @@ class ApplicationQueries:
             system={**home.system, **make_group_tables(self._read_offsets)},
             state=lambda store: list_state(self._states, store),
             wait_for=self._observation.wait_for,
+            view=self._programs.find_query,
         )
 
     def _read_offsets(self) -> Mapping[TopicPartition, tuple[int | None, int | None]]:

@@ -12,6 +12,8 @@ from streamrt.dataframe.streaming_table import StreamingTable
 from streamrt.errors import ArgumentValueError, TableNotFoundError
 
 if TYPE_CHECKING:
+    from sqlglot import exp
+
     from streamrt.schema import Schema
     from streamrt.sql.lowering import Programs, View
     from streamrt.tables import Table
@@ -44,6 +46,13 @@ class ApplicationSQL:
     def view(self, name: str) -> View:
         """See `Application.view`."""
         return self._get().find_view(name)
+
+    def find_query(self, name: str) -> tuple[exp.Expr, tuple[str, ...]] | None:
+        """Return the query of a view that keeps no rows, and the names of its columns; None if there is none of this name."""
+        view = None if self._programs is None else self._programs.views.get(name.lower())
+        if view is None or view.table is not None or view.tree is None:
+            return None
+        return view.tree, view.schema.names
 
     def explain(
         self, program: str, args: Mapping[str, Any] | None, schemas: Mapping[str, Any] | None, frames: Mapping[str, Any]

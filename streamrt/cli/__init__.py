@@ -11,8 +11,8 @@ from streamrt.cli.output import echo, examples
 from streamrt.cli.programs import dev, example_programs, init, plan, repartition, reset, run, savepoint, state
 from streamrt.cli.records import consume, dlq, produce
 from streamrt.cli.tables import catalog as catalogs
+from streamrt.cli.tables import sql, table_copy, table_maintain, table_release
 from streamrt.cli.tables import table as tables
-from streamrt.cli.tables import table_copy, table_maintain, table_release
 from streamrt.errors import StreamRTError, reference_of
 
 __all__ = ["app", "main"]
@@ -46,6 +46,7 @@ app.command("consume", epilog=consume.EXAMPLES)(consume.consume)
 app.command("lag", epilog=examples("streamrt lag shop", "streamrt lag shop --json | jq .total"))(groups.lag)
 app.command("jars", epilog=jars.EXAMPLES)(jars.jars)
 app.command("reset", epilog=reset.EXAMPLES)(reset.reset)
+app.command("sql", epilog=sql.EXAMPLES)(sql.sql)
 app.command("repartition", epilog=repartition.EXAMPLES)(repartition.repartition)
 control.register(app)
 

@@ -40,6 +40,7 @@ GROUPS = {
         "tables_maintained",
         "tables_lookup",
         "tables_cdc",
+        "sql_adhoc",
         "endpoints",
         "endpoints_sse",
     ),

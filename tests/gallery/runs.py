@@ -205,6 +205,12 @@ def _tables_log(module: ModuleType) -> Iterator[str]:
     yield from (f"{what}: {shown[what]!r}" for what in ("token", "scores", "first", "rest"))
 
 
+def _sql_adhoc(module: ModuleType) -> Iterator[str]:
+    with Catalog(store=MemoryCatalog(), links=MemoryLinks()) as catalog:
+        shown = module.run(catalog)
+    yield from (f"{what}: {shown[what]!r}" for what in ("best", "joined", "changed", "deleted"))
+
+
 def _tables_keyed(module: ModuleType) -> Iterator[str]:
     with Catalog(store=MemoryCatalog(), links=MemoryLinks()) as catalog:
         yield from (f"{what}: {shown!r}" for what, shown in module.run(catalog).items())
@@ -271,6 +277,7 @@ def _demo(module: ModuleType) -> Iterator[str]:
 
 
 WITHOUT_APPLICATION: dict[str, Callable[[ModuleType], Iterator[str]]] = {
+    "sql_adhoc": _sql_adhoc,
     "tables_cdc": _tables_cdc,
     "tables_log": _tables_log,
     "tables_keyed": _tables_keyed,

@@ -43,6 +43,7 @@ WITH_TABLES = {"endpoints_sse"}
 NO_APPLICATIONS = {
     "demo",
     "endpoints",
+    "sql_adhoc",
     "tables_cdc",
     "tables_keyed",
     "tables_log",

@@ -103,3 +103,19 @@ def test_cdc() -> None:
         "  {'id': 125, 'name': 'Mercedes', 'city': 'Mexicali', '__START_AT': 5, '__END_AT': 6}",
         "  {'id': 125, 'name': 'Mercedes', 'city': 'Guadalajara', '__START_AT': 6, '__END_AT': None}",
     ]
+
+
+def test_sql_adhoc() -> None:
+    with Catalog(store=MemoryCatalog(), links=MemoryLinks()) as catalog:
+        found = load("sql_adhoc").run(catalog)
+    refusals = found.pop("refusals")
+    assert found == {
+        "best": [("Alice", 95.5), ("Charlie", 91.0)],
+        "joined": [("Alice", 27, 95.5), ("Charlie", 35, 91.0)],
+        "written": 2,
+        "changed": (1, 36),
+        "deleted": 1,
+    }
+    parts = ("java_method()", "cannot be the name of a table", "no functions", "for execute()", "a second one")
+    for sentence, part in zip(refusals, (*parts, "nowhere", "line 1, column 1:", "no primary key"), strict=True):
+        assert part in sentence

@@ -58,3 +58,17 @@ def test_the_catalogue_is_described(driver: TopologyTestDriver) -> None:
 def test_logs_refuse_changes(driver: TopologyTestDriver) -> None:
     with pytest.raises(InvalidOperationError, match="has no primary key"):
         driver.execute("DELETE FROM shop.orders")
+
+
+def test_fe093_plain_views_are_read_as_their_queries() -> None:
+    catalog = Catalog(store=MemoryCatalog())
+    catalog.create_database("shop")
+    orders = catalog.create_table("shop.orders", "customer STRING, amount BIGINT", num_partitions=1)
+    app = Application("localhost:1", consumer_group="none", catalog=catalog)
+    app.dataframe(orders).to_table(catalog.create_table("shop.copy", orders.schema, num_partitions=1))
+    app.sql("CREATE VIEW large (who, euros) AS SELECT customer, amount FROM shop.orders WHERE amount > 5")
+    with TopologyTestDriver(app) as driver:
+        driver.execute("INSERT INTO shop.orders VALUES ('ann', 10), ('bob', 3), ('ann', 7)")
+        asked = "SELECT l.who, sum(l.euros) AS euros FROM large l GROUP BY l.who"
+        assert driver.query(asked).one() == {"who": "ann", "euros": 17}
+        assert driver.query("SELECT count(*) AS n FROM Large").one() == {"n": 2}

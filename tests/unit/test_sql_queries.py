@@ -357,7 +357,10 @@ def test_views_are_read_as_their_queries() -> None:
     from streamrt.sql.queries.from_clause import SourceTable
     from streamrt.sql.reading import parse_query
 
-    views = {"big": parse_query("SELECT x AS y FROM t WHERE x > 1"), "loop": parse_query("SELECT * FROM loop")}
+    views = {
+        "big": (parse_query("SELECT x FROM t WHERE x > 1"), ["y"]),
+        "loop": (parse_query("SELECT * FROM loop"), ["y"]),
+    }
     table = SourceTable("t", pa.schema([("x", pa.int32())]))
     made = translate_query(parse_query("SELECT b.y FROM big b"), lambda _: table, lambda name: views.get(name))
     assert "WHERE" in made.sql

@@ -88,3 +88,8 @@ def test_scalar_functions_stay_as_they_are_written() -> None:
     assert type(parse_query("SELECT CAST(a AS INT)").selects[0]) is exp.Cast
     assert type(parse_query("SELECT TRY_CAST(a AS INT)").selects[0]) is exp.TryCast
     assert isinstance(parse_query("SELECT every(a)").selects[0], exp.AggFunc)
+
+
+def test_two_quotes_within_a_text_are_one() -> None:
+    tree = parse_query("""SELECT 'it''s' AS a, "a""b" AS b, 'x""y' AS c, "x''y" AS d, 'a\\'b' AS e""")
+    assert [each.this.name for each in tree.selects] == ["it's", 'a"b', 'x""y', "x''y", "a'b"]

@@ -27,7 +27,7 @@ _DOUBLES: dict[type[exp.Expr], str] = {
     exp.VariancePop: "var_pop",
     exp.Median: "median",
 }
-_PAIRS: dict[type[exp.Expr], str] = {exp.Corr: "corr", exp.CovarSamp: "covar_samp", exp.CovarPop: "covar_pop"}
+_PAIRS: dict[type[exp.Expr], str] = {exp.CovarSamp: "covar_samp", exp.CovarPop: "covar_pop"}
 _KEEPING: dict[type[exp.Expr], str] = {
     exp.Min: "min",
     exp.Max: "max",

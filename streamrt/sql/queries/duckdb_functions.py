@@ -27,6 +27,7 @@ from streamrt.sql.queries.translation import (
 
 __all__ = ["pick_field"]
 
+_LARGEST = 9223372036854775807
 _EXACT_DOUBLE = 4503599627370496
 """From here on, doubles have no fraction."""
 
@@ -69,7 +70,15 @@ def _ceil(c: Translation, node: exp.Ceil | exp.Floor) -> TypedText:
     if pa.types.is_decimal(value.dtype):
         dtype = bounded_decimal(value.dtype.precision - value.dtype.scale + 1, 0)
         return TypedText(f"CAST({word}({value.sql}) AS {duckdb_type(dtype)})", dtype)
-    return TypedText(f"CAST({word}({value.sql}) AS BIGINT)", pa.int64())
+    if not pa.types.is_floating(value.dtype):
+        return TypedText(f"CAST({value.sql} AS BIGINT)", pa.int64())
+
+    # Java casts NaN to 0, and numbers that are too large to the largest.
+    def make(name: str) -> str:
+        bounds = f"WHEN {name} >= {_LARGEST} THEN {_LARGEST} WHEN {name} < -{_LARGEST} THEN (-{_LARGEST} - 1)"
+        return f"CASE WHEN isnan({name}) THEN 0 {bounds} ELSE CAST({word}({name}) AS BIGINT) END"
+
+    return TypedText(f"CAST({with_name(value.sql, make)} AS BIGINT)", pa.int64())
 
 
 @translates(exp.Round)
@@ -103,7 +112,7 @@ _DOUBLES: dict[type[exp.Expr], str] = {
     exp.Cos: "cos({})",
     exp.Tan: "tan({})",
     exp.Atan: "atan({})",
-    exp.Sign: "CAST(sign({}) AS DOUBLE)",
+    exp.Sign: "CASE WHEN isnan({0}) THEN {0} ELSE CAST(sign({0}) AS DOUBLE) END",
     # DuckDB raises where Spark gives NaN or NULL.
     exp.Sqrt: "CASE WHEN {0} < 0 THEN 'nan'::DOUBLE ELSE sqrt({0}) END",
     exp.Ln: "CASE WHEN {0} <= 0 THEN NULL ELSE ln({0}) END",

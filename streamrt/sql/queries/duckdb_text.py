@@ -23,7 +23,10 @@ from streamrt.sql.queries.scopes import OutputColumn, Relation, Scope, fail, quo
 from streamrt.sql.queries.translation import refuse
 from streamrt.sql.reading import position_of
 
-__all__ = ["QueryOutput", "SourceTable", "TableFinder", "to_duckdb", "translate_query"]
+__all__ = ["QueryOutput", "SourceTable", "TableFinder", "ViewFinder", "to_duckdb", "translate_query"]
+
+ViewFinder = Callable[[str], tuple[exp.Expr, Sequence[str]] | None]
+"""Returns the query of a view by its name, and the names of its columns; None if there is none."""
 
 _T = TypeVar("_T")
 TableFinder = Callable[[exp.Table], SourceTable]
@@ -70,9 +73,7 @@ def to_duckdb(tree: exp.Expr, tables: Mapping[str, pa.Schema] | None = None) -> 
     return translate_query(tree, find_table).sql
 
 
-def translate_query(
-    tree: exp.Expr, find_table: TableFinder, find_view: Callable[[str], exp.Expr | None] | None = None
-) -> QueryOutput:
+def translate_query(tree: exp.Expr, find_table: TableFinder, find_view: ViewFinder | None = None) -> QueryOutput:
     """Return a query in DuckDB's SQL, and its columns.
 
     Args:
@@ -112,7 +113,7 @@ class QueryText:
         find_view: finds the queries of views.
     """
 
-    def __init__(self, find_table: TableFinder, find_view: Callable[[str], exp.Expr | None] | None = None) -> None:
+    def __init__(self, find_table: TableFinder, find_view: ViewFinder | None = None) -> None:
         self._find_table = find_table
         self._find_view = find_view
         self._views: list[str] = []
@@ -156,9 +157,11 @@ class QueryText:
         if name.lower() in self._views:
             raise fail(f"the view {name!r} reads itself", node)
         self._views.append(name.lower())
-        made = self.translate(view, None, {})
+        tree, names = view
+        made = self.translate(tree, None, {})
         self._views.pop()
-        schema = [(column.name, column.dtype) for column in made.columns]
+        shown = names if len(names) == len(made.columns) else [column.name for column in made.columns]
+        schema = [(each, column.dtype) for each, column in zip(shown, made.columns, strict=True)]
         return SourceTable(f"({made.sql})", schema, [column.sql for column in made.columns])
 
     def _translate_with(

@@ -37,6 +37,11 @@ def quote_text(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
+def _not_below_zero(count: TypedText) -> str:
+    # greatest() of DuckDB leaves NULL out.
+    return f"CASE WHEN {count.sql} < 0 THEN 0 ELSE {count.sql} END"
+
+
 def _text(c: Translation, node: exp.Expr) -> TypedText:
     return as_text(c.scalar(node), node)
 
@@ -68,7 +73,8 @@ def _length(c: Translation, node: exp.Length) -> TypedText:
 
 
 for _kind, _word in (
-    (exp.Upper, "upper({})"),
+    # Java has two letters for it.
+    (exp.Upper, "upper(replace({}, 'ß', 'SS'))"),
     (exp.Lower, "lower({})"),
     (exp.Reverse, "reverse({})"),
     (exp.MD5, "md5({})"),
@@ -121,7 +127,7 @@ def _substring(c: Translation, node: exp.Substring) -> TypedText:
 def _left(c: Translation, node: exp.Left | exp.Right) -> TypedText:
     word = "left" if isinstance(node, exp.Left) else "right"
     count = as_integer(c.scalar(node.expression), node.expression)
-    return TypedText(f"{word}({_text(c, node.this).sql}, greatest({count.sql}, 0))", pa.string())
+    return TypedText(f"{word}({_text(c, node.this).sql}, {_not_below_zero(count)})", pa.string())
 
 
 @translates(exp.Pad)
@@ -132,7 +138,7 @@ def _pad(c: Translation, node: exp.Pad) -> TypedText:
     if not filled:
         raise refuse(f"{word}() adds a text that is not empty in a query", node)
     count = as_integer(c.scalar(node.expression), node.expression)
-    return TypedText(f"{word}({_text(c, node.this).sql}, greatest({count.sql}, 0), {quote_text(filled)})", pa.string())
+    return TypedText(f"{word}({_text(c, node.this).sql}, {_not_below_zero(count)}, {quote_text(filled)})", pa.string())
 
 
 @translates(exp.Replace)
@@ -154,14 +160,15 @@ def _translate(c: Translation, node: exp.Translate) -> TypedText:
 @translates(exp.Repeat)
 def _repeat(c: Translation, node: exp.Repeat) -> TypedText:
     count = as_integer(c.scalar(node.args["times"]), node)
-    return TypedText(f"repeat({_text(c, node.this).sql}, greatest({count.sql}, 0))", pa.string())
+    return TypedText(f"repeat({_text(c, node.this).sql}, {_not_below_zero(count)})", pa.string())
 
 
 @translates(exp.Initcap)
 def _initcap(c: Translation, node: exp.Initcap) -> TypedText:
     value = _text(c, node.this)
+    first = "CASE left(w, 1) WHEN 'ß' THEN 'Ss' ELSE upper(left(w, 1)) END"
     words = f"string_split(lower({value.sql}), ' ')"
-    made = f"array_to_string(list_transform({words}, lambda w: upper(left(w, 1)) || substring(w, 2)), ' ')"
+    made = f"array_to_string(list_transform({words}, lambda w: {first} || substring(w, 2)), ' ')"
     return TypedText(made, pa.string())
 
 

@@ -96,8 +96,8 @@ def _extract_part(c: Translation, word: str, value: exp.Expr, node: exp.Expr) ->
     if word in ("DOW", "DAYOFWEEK"):
         return TypedText(f"CAST(dayofweek({_date(c, value).sql}) + 1 AS INTEGER)", pa.int32())
     if word == "SECOND":
-        seconds = "CAST(second({0}) AS DECIMAL(8, 6)) + CAST(epoch_us({0}) % 1000000 AS DECIMAL(8, 0)) * 0.000001"
-        made = with_name(_time(c, value).sql, lambda name: f"CAST({seconds.format(name)} AS DECIMAL(8, 6))")
+        # With its fraction, before 1970 as well.
+        made = f"CAST(CAST(microsecond({_time(c, value).sql}) AS DECIMAL(8, 0)) * 0.000001 AS DECIMAL(8, 6))"
         return TypedText(made, pa.decimal128(8, 6))
     if word not in _EXTRACTED:
         raise refuse(f"EXTRACT takes {', '.join(sorted(_EXTRACTED))}, DOW and SECOND in a query, not {word}", node)

@@ -56,7 +56,7 @@ class QueryHome:
         tables: the tables of the catalogue.
         system: system tables by their names, without `system.`.
         state: returns the state of a store of the own application; None outside of one.
-        view: returns the query of a view that is not a table, and its columns; None if there is none of this name.
+        view: returns the query of a view that is not a table, and the names of its columns; None if there is none.
         wait_for: waits until the application has processed what a token means, of topics that are not those of tables in the
             query; None outside of one.
     """
@@ -64,7 +64,7 @@ class QueryHome:
     tables: TableHolder
     system: Mapping[str, SystemTable] = field(default_factory=dict)
     state: Callable[[str], SystemTable] | None = None
-    view: Callable[[str], exp.Expr | None] | None = None
+    view: Callable[[str], tuple[exp.Expr, Sequence[str]] | None] | None = None
     wait_for: Callable[[Offsets, float], None] | None = None
 
 

@@ -19,7 +19,7 @@ from typing import Any
 
 from typing_extensions import Self
 
-from streamrt.app import Application, definition_of
+from streamrt.app import Application, definition_of, find_view_query
 from streamrt.application.querying import list_state
 from streamrt.application.run_state import RunState
 from streamrt.application.state_reads import StateReads
@@ -515,7 +515,11 @@ class TopologyTestDriver:
     @property
     def _query_home(self) -> QueryHome:
         home = home_of(self._app.catalog, self._execution.tables)
-        return replace(home, state=lambda store: list_state(self._states, store))
+        return replace(
+            home,
+            state=lambda store: list_state(self._states, store),
+            view=lambda name: find_view_query(self._app, name),
+        )
 
     # -- Life -------------------------------------------------------------------------------------------------------------
 

@@ -1,0 +1,149 @@
+"""`streamrt sql`: queries and statements, one by one, from a file, or at a prompt."""
+
+import enum
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from streamrt.cli.broker import BrokerOption, ConfigOption
+from streamrt.cli.output import examples, note, plural, quiet_pipe
+from streamrt.cli.tables.catalog import CatalogOption, open_catalog
+from streamrt.errors import ConfigurationError, SQLSyntaxError, StreamRTError
+
+if TYPE_CHECKING:
+    from streamrt.tables import Catalog, QueryResult
+
+__all__ = ["EXAMPLES", "SQLFormat", "run_statement", "sql"]
+
+EXAMPLES = examples(
+    "streamrt sql",
+    'streamrt sql -c "SELECT customer, sum(amount) AS total FROM shop.orders GROUP BY customer"',
+    'streamrt sql -c "SELECT * FROM shop.orders" --format parquet --output orders',
+    "streamrt sql -f report.sql --format csv > report.csv",
+    "echo 'SELECT * FROM system.tables' | streamrt sql --format json",
+)
+
+
+class SQLFormat(str, enum.Enum):
+    """How rows are printed."""
+
+    table = "table"
+    csv = "csv"
+    json = "json"
+    parquet = "parquet"
+
+
+def sql(
+    command: Annotated[str | None, typer.Option("--command", "-c", metavar="TEXT", help="Statements to run.")] = None,
+    file: Annotated[
+        Path | None, typer.Option("--file", "-f", metavar="FILE", help="File with statements to run.")
+    ] = None,
+    sql_format: Annotated[
+        SQLFormat, typer.Option("--format", help="How rows are printed: json has one row in each line.")
+    ] = SQLFormat.table,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="File for the rows, instead of stdout.")
+    ] = None,
+    limit: Annotated[int | None, typer.Option("--limit", "-n", min=0, help="Most rows of each query.")] = None,
+    timeout: Annotated[float, typer.Option(min=0.001, help="Seconds that each statement may work.")] = 60.0,
+    broker: BrokerOption = None,
+    config: ConfigOption = None,
+    catalog: CatalogOption = None,
+) -> None:
+    """Ask tables by SQL, and change rows. Without --command and --file: a prompt, or statements from stdin.
+
+    Needs the extra `sql`.
+    """
+    if command is not None and file is not None:
+        raise typer.BadParameter("pass it or --file", param_hint="--command")
+    if sql_format is SQLFormat.parquet and output is None:
+        raise typer.BadParameter("a file of this format needs a name: pass --output", param_hint="--format")
+    with quiet_pipe(), open_catalog(broker, config, 30.0, catalog) as opened:
+        if command is None and file is None and sys.stdin.isatty():
+            if output is not None:
+                raise typer.BadParameter("it is for --command and --file", param_hint="--output")
+            from streamrt.cli.tables.sql_prompt import SQLPrompt
+
+            SQLPrompt(opened, sql_format, limit, timeout).run()
+            return
+        _run_all(opened, _read_text(command, file), sql_format, output, limit, timeout)
+
+
+def _read_text(command: str | None, file: Path | None) -> str:
+    if command is not None:
+        return command
+    if file is None:
+        return sys.stdin.read()
+    try:
+        return file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigurationError(f"{file} cannot be read: {error}") from None
+
+
+def _run_all(
+    catalog: "Catalog", text: str, sql_format: SQLFormat, output: Path | None, limit: int | None, timeout: float
+) -> None:
+    """Run statements up to the first one that fails."""
+    from streamrt.sql.queries.splitting import is_query, split_statements
+
+    split = split_statements(text)
+    statements = [*split.statements]
+    if split.rest:
+        statements.append((split.rest, text.count("\n", 0, text.rfind(split.rest)) + 1))
+    if not statements:
+        raise SQLSyntaxError("there is no statement")
+    if output is not None and sum(is_query(each) for each, _ in statements) > 1:
+        raise ConfigurationError("--output takes the rows of one query, and there are several")
+    for statement, line in statements:
+        try:
+            run_statement(catalog, statement, sql_format, output, limit, timeout)
+        except StreamRTError as error:
+            if len(statements) > 1:
+                note(f"the statement in line {line} failed")
+            raise error from None
+
+
+def run_statement(
+    catalog: "Catalog", statement: str, sql_format: SQLFormat, output: Path | None, limit: int | None, timeout: float
+) -> None:
+    """Run one statement, and print what it gives.
+
+    Args:
+        catalog: the catalogue.
+        statement: the statement.
+        sql_format: the format of rows.
+        output: the file for rows; None means stdout.
+        limit: most rows of a query.
+        timeout: seconds.
+    """
+    from streamrt.sql.queries.splitting import is_query
+
+    if is_query(statement):
+        print_result(catalog.query(statement, limit=limit, timeout=timeout), sql_format, output)
+        return
+    done = catalog.execute(statement, timeout=timeout)
+    if done.statement in ("INSERT", "UPDATE", "DELETE"):
+        note(f"{done.statement} {done.name}: {plural(done.rows, 'row')}")
+    else:
+        note(f"{done.statement} {done.name}{'' if done.changed else ': nothing to do'}")
+
+
+def print_result(result: "QueryResult", sql_format: SQLFormat, output: Path | None) -> None:
+    """Print the rows of a query, or write them into a file."""
+    from streamrt.cli.tables.row_output import open_output, write_rows
+    from streamrt.tables.reading.query_result import print_rows
+
+    names = list(result.schema.names)
+    if sql_format is SQLFormat.parquet and output is not None:
+        note(plural(result.to_parquet(output), "row"))
+        return
+    with open_output(output) as target:
+        if sql_format is SQLFormat.table:
+            rows = list(result)
+            target.write(f"{print_rows(names, rows)}\n")
+            if target is sys.stdout:
+                note(plural(len(rows), "row"))
+            return
+        write_rows(target, "csv" if sql_format is SQLFormat.csv else "jsonl", names, result.batches())

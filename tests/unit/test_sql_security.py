@@ -1,0 +1,158 @@
+"""Hostile statements: none reaches DuckDB, and DuckDB could do nothing with them if one did."""
+
+import random
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from streamrt.errors import CatalogError, SQLError, StreamRTError, TableNotFoundError
+from streamrt.sql.queries import duckdb_engine
+from streamrt.sql.queries.duckdb_engine import DuckDBEngine
+from streamrt.sql.queries.duckdb_text import to_duckdb
+from streamrt.sql.reading import parse_query
+from streamrt.tables import Catalog, MemoryCatalog
+from streamrt.testing.memory_topics import MemoryLinks
+
+STATEMENTS = [
+    each.replace("\x00", "\n")
+    for each in (Path(__file__).parent / "hostile_statements.txt").read_text().replace("\n;", "\x00;").splitlines()
+]
+# All functions that texts for DuckDB may call; what a query says adds none to them.
+_CALLED_WORDS = """
+    abs arg_max_null arg_min_null array_to_string ascii avg base64 bool_and bool_or cardinality cast cbrt ceil chr
+    coalesce concat_ws contains cos count covar_pop covar_samp cume_dist current_localtimestamp date_diff
+    date_trunc day dayofweek dayofyear decimal decode degrees dense_rank encode ends_with epoch_us error exists exp
+    any_value first first_value floor from_hex greatest grouping hex hour if in isfinite isnan isodow
+    json_extract_string json_valid lag last last_day last_value lead least left len length list list_contains
+    list_count list_max list_min list_sort list_transform ln log10 log2 lower lpad ltrim make_date make_timestamp map
+    map_keys map_values max md5 median microsecond min minute month nth_value ntile nullif over percent_rank pi pow
+    quantile_cont quarter radians rank regexp_extract regexp_full_match regexp_matches regexp_replace repeat replace
+    reverse right round row row_number rpad rtrim second sets sha1 sha256 sign sin split_part sqrt starts_with
+    stddev_pop stddev_samp strftime string_agg string_split string_split_regex strpos strptime struct struct_extract
+    struct_pack substring sum tan atan to_hex to_microseconds to_months translate trim trunc try_cast unnest upper
+    values var_pop var_samp week when xor year by rollup cube as and or not then else where from on between distinct
+    union all intersect except lateral select
+"""
+CALLED = frozenset(_CALLED_WORDS.split())
+
+
+@pytest.fixture(scope="module")
+def catalog() -> Iterator[Catalog]:
+    with Catalog(store=MemoryCatalog(), links=MemoryLinks()) as catalog:
+        catalog.create_database("shop")
+        catalog.create_table("shop.orders", "id INT, name STRING", num_partitions=1)
+        yield catalog
+
+
+@pytest.fixture
+def reached(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The texts that DuckDB gets."""
+    texts: list[str] = []
+    monkeypatch.setattr(duckdb_engine.DuckDBEngine, "_open_reader", lambda _, sql: texts.append(sql))
+    return texts
+
+
+def test_there_are_enough_statements() -> None:
+    assert len(STATEMENTS) >= 150
+
+
+@pytest.mark.parametrize("statement", STATEMENTS)
+def test_hostile_statements_do_not_reach_the_engine(catalog: Catalog, reached: list[str], statement: str) -> None:
+    with pytest.raises((SQLError, TableNotFoundError, CatalogError)):
+        list(catalog.query(statement))
+    assert reached == []
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        *(
+            "SELECT * FROM read_csv('/etc/passwd')",
+            "SELECT * FROM '/etc/passwd'",
+            "SELECT * FROM read_text('/etc/passwd')",
+        ),
+        *(
+            "COPY (SELECT 1) TO '/tmp/streamrt-test-x'",
+            "ATTACH '/tmp/streamrt-test.db' AS x",
+            "INSTALL httpfs",
+            "LOAD httpfs",
+        ),
+        *(
+            "SET enable_external_access = true",
+            "SET memory_limit = '100GB'",
+            "SET threads = 8",
+            "SELECT getenv('HOME')",
+        ),
+        *("SELECT * FROM glob('/*')", "EXPORT DATABASE '/tmp/streamrt-test-x'", "PRAGMA enable_profiling"),
+        *("RESET lock_configuration", "SELECT * FROM catalog", "SELECT * FROM STATEMENTS"),
+    ],
+)
+def test_the_engine_itself_is_locked(statement: str) -> None:
+    engine = DuckDBEngine()
+    try:
+        with pytest.raises(StreamRTError):
+            list(engine.run(statement))
+    finally:
+        engine.close()
+    assert not Path("/tmp/streamrt-test-x").exists()
+    assert not Path("/tmp/streamrt-test.db").exists()
+
+
+def test_memory_of_the_engine_is_bounded() -> None:
+    engine = DuckDBEngine(32 * 1024**2)
+    try:
+        with pytest.raises(StreamRTError, match="GiB of memory"):
+            list(engine.run("SELECT list(i) FROM range(100000000) t(i)"))
+    finally:
+        engine.close()
+
+
+def test_parts_of_statements_in_random_order_call_known_functions_only() -> None:
+    words = sorted({word for each in STATEMENTS for word in re.findall(r"[\w.]+|'[^']*'|\S", each)})
+    parts = [
+        "SELECT id FROM shop.orders WHERE",
+        "SELECT",
+        "FROM shop.orders",
+        "id",
+        "name",
+        "(",
+        ")",
+        ",",
+        "upper(name)",
+        "=",
+    ]
+    rng = random.Random(34)
+    accepted = 0
+    schema = pa.schema([("id", pa.int32()), ("name", pa.string())])
+    for _ in range(3_000):
+        middle = " ".join(rng.choice(words if rng.random() < 0.3 else parts) for _ in range(rng.randrange(1, 8)))
+        text = rng.choice(
+            ["SELECT {} FROM shop.orders", "SELECT id FROM shop.orders WHERE {}", "SELECT {}", "{}"]
+        ).format(middle)
+        try:
+            made = to_duckdb(parse_query(text), {"shop.orders": schema})
+        except StreamRTError:
+            continue
+        accepted += 1
+        _require_known(made)
+    assert accepted > 20
+
+
+def _require_known(sql: str) -> None:
+    """Fail unless a text calls known functions, and reads known tables, only."""
+    bare = re.sub(r"'(?:[^']|'')*'", "''", sql)
+    bare = re.sub(r'"(?:[^"]|"")*"', "x", bare)
+    called = {each.lower() for each in re.findall(r"([A-Za-z_]\w*)\s*\(", bare)}
+    unknown = {each for each in called - CALLED if not re.fullmatch(r"(r|wr|v|e)\d+|decimal|x", each)}
+    assert not unknown, sql
+    assert ";" not in bare, sql
+    assert "/*" not in bare, sql
+
+
+def test_every_translation_calls_known_functions() -> None:
+    schema = pa.schema([("i", pa.int32()), ("s", pa.string()), ("d", pa.float64()), ("v", pa.list_(pa.int32()))])
+    text = "SELECT upper(s), i / 2, round(d, 2), v[0], CAST(s AS DATE), sum(i) OVER (ORDER BY s) FROM t"
+    _require_known(to_duckdb(parse_query(text), {"t": schema}))
