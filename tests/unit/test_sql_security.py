@@ -1,5 +1,6 @@
 """Hostile statements: none reaches DuckDB, and DuckDB could do nothing with them if one did."""
 
+import contextlib
 import random
 import re
 from collections.abc import Iterator
@@ -156,3 +157,21 @@ def test_every_translation_calls_known_functions() -> None:
     schema = pa.schema([("i", pa.int32()), ("s", pa.string()), ("d", pa.float64()), ("v", pa.list_(pa.int32()))])
     text = "SELECT upper(s), i / 2, round(d, 2), v[0], CAST(s AS DATE), sum(i) OVER (ORDER BY s) FROM t"
     _require_known(to_duckdb(parse_query(text), {"t": schema}))
+
+
+def test_texts_do_not_explode() -> None:
+    for name in ("sqrt", "ascii", "nullif", "x / "):
+        inner = "d"
+        for _ in range(40):
+            inner = (
+                f"nullif({inner}, 1)"
+                if name == "nullif"
+                else f"{name}({inner})"
+                if name != "x / "
+                else f"d / ({inner})"
+            )
+        with contextlib.suppress(SQLError):
+            assert (
+                len(to_duckdb(parse_query(f"SELECT {inner} AS x FROM t"), {"t": pa.schema([("d", pa.float64())])}))
+                < 3_000_000
+            )

@@ -28,6 +28,8 @@ from streamrt.sql.reading import position_of
 
 __all__ = ["compare", "compute", "divide_exactly", "find_interval", "unify"]
 
+_SHORT = 400
+"""Characters up to which an expression may stand several times in a text."""
 _ZERO = "division by zero: use try_divide(), or CASE WHEN"
 _UNITS_OF_DAYS = {"MICROSECOND": 1, "MILLISECOND": 10**3, "SECOND": 10**6, "MINUTE": 60 * 10**6}
 _UNITS_OF_DAYS |= {"HOUR": 3_600 * 10**6, "DAY": 86_400 * 10**6, "WEEK": 7 * 86_400 * 10**6}
@@ -110,14 +112,21 @@ def _compute_plain(node: exp.Binary, left: TypedText, right: TypedText, dtype: p
     if not isinstance(node, exp.Div | exp.Mod):
         return TypedText(f"({left.sql} {_SIGNS[type(node)]} {right.sql})", dtype)
     sign = "/" if isinstance(node, exp.Div) else "%"
-    return TypedText(_guard_zero(right, lambda name: f"({left.sql} {sign} {name})"), dtype)
+    return TypedText(_guard_zero(left, right, lambda a, b: f"({a} {sign} {b})"), dtype)
 
 
-def _guard_zero(divisor: TypedText, make: Callable[[str], str]) -> str:
-    """Return a division by a value that raises if it is zero."""
+def _guard_zero(dividend: TypedText, divisor: TypedText, make: Callable[[str, str], str]) -> str:
+    """Return a division that raises if the divisor is zero, and the dividend is not NULL."""
     if divisor.literal:
-        return make(divisor.sql)
-    return raise_unless(f"{divisor.sql} <> 0", make(divisor.sql), _ZERO)
+        return make(dividend.sql, divisor.sql)
+
+    def make_guarded(a: str, b: str) -> str:
+        return raise_unless(f"({b} <> 0 OR {a} IS NULL)", make(a, b), _ZERO)
+
+    if len(dividend.sql) + len(divisor.sql) < _SHORT:
+        return make_guarded(dividend.sql, divisor.sql)
+    pair = f"{{'x': {dividend.sql}, 'y': {divisor.sql}}}"
+    return with_name(pair, lambda name: make_guarded(f"{name}.x", f"{name}.y"))
 
 
 def _divide_integers(node: exp.Binary, left: TypedText, right: TypedText) -> TypedText:
@@ -125,7 +134,7 @@ def _divide_integers(node: exp.Binary, left: TypedText, right: TypedText) -> Typ
         raise SQLNotSupportedError("div takes integers in a query: cast both sides to BIGINT", *position_of(node))
     dividend, divisor = convert_implicitly(left, pa.int64()), convert_implicitly(right, pa.int64())
     kept = TypedText(divisor.sql, pa.int64(), right.literal)
-    return TypedText(_guard_zero(kept, lambda name: f"({dividend.sql} // {name})"), pa.int64())
+    return TypedText(_guard_zero(dividend, kept, lambda a, b: f"({a} // {b})"), pa.int64())
 
 
 def _compute_decimals(node: exp.Binary, left: TypedText, right: TypedText) -> TypedText:
@@ -149,7 +158,8 @@ def _compute_decimals(node: exp.Binary, left: TypedText, right: TypedText) -> Ty
         _require_digits(node, common, scale)
         sides = [f"CAST({side.sql} AS {duckdb_type(common)})" for side in (left, right)]
         divisor = TypedText(sides[1], common, right.literal)
-        made = _guard_zero(divisor, lambda name: f"CAST(({sides[0]} % {name}) AS {duckdb_type(dtype)})")
+        dividend = TypedText(sides[0], common)
+        made = _guard_zero(dividend, divisor, lambda one, other: f"CAST(({one} % {other}) AS {duckdb_type(dtype)})")
         return TypedText(made, dtype)
     scale = max(6, a.scale + b.precision + 1)
     dtype = bounded_decimal(a.precision - a.scale + b.scale + scale, scale)
@@ -199,7 +209,7 @@ def divide_exactly(left: TypedText, right: TypedText, a: pa.DataType, b: pa.Data
         quotient, rest = f"({x} // {y})", f"abs({x} % {y})"
         up = f"CASE WHEN {rest} >= abs({y}) - {rest} THEN CASE WHEN ({x} < 0) = ({y} < 0) THEN 1 ELSE -1 END ELSE 0 END"
         made = f"CAST(CAST(({quotient} + {up}) AS DECIMAL(38, 0)) * {unit} AS {duckdb_type(dtype)})"
-        return raise_unless(f"{y} <> 0", made, _ZERO)
+        return raise_unless(f"({y} <> 0 OR {x} IS NULL)", made, _ZERO)
 
     return TypedText(with_name(f"{{'x': {dividend}, 'y': {divisor}}}", make), dtype)
 

@@ -36,6 +36,8 @@ __all__ = ["ScalarText", "column_type_of"]
 
 # Importing the modules of functions registers them.
 _REGISTERED = (_time_functions,)
+_LONGEST = 1_000_000
+"""Characters of an expression in DuckDB's SQL: some functions have their arguments in it several times."""
 _INT_END, _BIGINT_END = 2**31, 2**63
 _TYPES: dict[str, pa.DataType] = {
     **{name: SCALARS[name] for name in ("BOOLEAN", "TINYINT", "SMALLINT", "INT", "BIGINT", "FLOAT", "DOUBLE", "DATE")},
@@ -89,7 +91,10 @@ class ScalarText:
             SQLNotSupportedError: if it is not on the list of what queries have.
         """
         try:
-            return self._translate(node)
+            made = self._translate(node)
+            if len(made.sql) > _LONGEST:
+                raise refuse("this expression is too large for a query: compute parts of it in WITH", node)
+            return made
         except SQLNotSupportedError as error:
             if error.line:
                 raise
