@@ -21,7 +21,7 @@ STATEMENTS = [
     each.replace("\x00", "\n")
     for each in (Path(__file__).parent / "hostile_statements.txt").read_text().replace("\n;", "\x00;").splitlines()
 ]
-# All functions that texts for DuckDB may call; what a query says adds none to them.
+# All functions that DuckDB may be asked to call; what a query says adds none to them.
 _CALLED_WORDS = """
     abs arg_max_null arg_min_null array_to_string ascii avg base64 bool_and bool_or cardinality cast cbrt ceil chr
     coalesce concat_ws contains cos count covar_pop covar_samp cume_dist current_localtimestamp date_diff
@@ -50,7 +50,7 @@ def catalog() -> Iterator[Catalog]:
 
 @pytest.fixture
 def reached(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The texts that DuckDB gets."""
+    """What DuckDB gets."""
     texts: list[str] = []
     monkeypatch.setattr(duckdb_engine.DuckDBEngine, "_open_reader", lambda _, sql: texts.append(sql))
     return texts

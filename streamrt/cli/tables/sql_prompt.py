@@ -80,7 +80,7 @@ class SQLPrompt:
             held = self._run_complete(f"{held}{line}\n")
 
     def _describes(self, line: str) -> bool:
-        """Answer what is no statement, and return whether the line was that."""
+        """Answer a line that asks for help, or for tables, and return whether the line was that."""
         words = line.strip().rstrip(";").split()
         if words[:1] == ["\\d"]:
             self._guard(lambda: describe(self._catalog, words[1] if len(words) > 1 else None))

@@ -17,7 +17,7 @@ class SplitText:
     """A text in statements.
 
     Attributes:
-        statements: the texts of statements, without semicolons, and their lines, from 1.
+        statements: each statement, without semicolon, and its line, from 1.
         rest: what follows the last semicolon; empty if there is nothing.
     """
 
