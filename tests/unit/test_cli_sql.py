@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pyarrow import parquet
 
-from streamrt.cli.tables.sql import SQLFormat
+from streamrt.cli.tables.sql_output import SQLFormat
 from streamrt.cli.tables.sql_prompt import SQLPrompt, complete_words
 from streamrt.sql.queries.splitting import split_statements
 from streamrt.tables import Catalog, MemoryCatalog

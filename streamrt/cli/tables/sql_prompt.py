@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from streamrt.cli.output import echo, note, print_table
-from streamrt.cli.tables.sql import SQLFormat, run_statement
+from streamrt.cli.tables.sql_output import SQLFormat, run_statement
 from streamrt.errors import ConfigurationError, StreamRTError, reference_of
 from streamrt.extras import install_command
 
