@@ -43,6 +43,7 @@ ORDERS: list[Input] = [order(k, "ab"[k % 2] if k % 5 else None, k * 10, k * 2) f
 QUERIES = [
     "SELECT k, a + b AS s, upper(c) AS c FROM items WHERE a > 0 OR c = 'x'",
     "SELECT c, count(*) AS n, count(a) AS na, sum(a) AS s, min(b) AS low, max(b) AS high FROM items GROUP BY c",
+    "SELECT count(DISTINCT 60) AS d, count(60) AS n FROM items WHERE k > 1",
     "SELECT a, count(*) AS n FROM items GROUP BY a HAVING count(*) > 1",
     "SELECT a % 2 AS g, sum(b) + count(*) AS s FROM items GROUP BY a % 2",
     "SELECT count(*) AS n, sum(b) AS s, max(c) AS m FROM items",
@@ -60,6 +61,9 @@ QUERIES = [
     "SELECT k, a, i.b, o.d FROM items i JOIN others o USING (k, a)",
     "SELECT k, i.b, o.d FROM items i FULL JOIN others o USING (k)",
     "SELECT i.k, o.d FROM items i, others o WHERE i.k = o.k AND i.b < 4",
+    "SELECT i.k, o.d FROM items i JOIN others o ON i.a = o.a AND i.a = o.k",
+    "SELECT i.k FROM items i WHERE EXISTS (SELECT 1 FROM others o WHERE i.k = o.a AND i.k = o.k)",
+    "SELECT x.k, y.d FROM items x JOIN (SELECT a, d FROM others GROUP BY a, d) y ON x.a = y.a AND x.k = y.a",
     "SELECT x.k, y.k AS k2, o.d FROM items x, items y, others o WHERE x.c = y.c AND x.k < y.k AND o.k = x.k",
     "SELECT k FROM items WHERE a IN (SELECT a FROM others WHERE d = 'q')",
     "SELECT k FROM items WHERE a NOT IN (SELECT a FROM others WHERE a IS NOT NULL)",

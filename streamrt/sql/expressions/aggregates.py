@@ -295,7 +295,8 @@ class Aggregate:
 
 
 def _bind_count(call: Call, distinct: bool) -> _Parts:
-    if not call.arguments or all(isinstance(each, Constant) and each.value is not None for each in call.arguments):
+    is_known = all(isinstance(each, Constant) and each.value is not None for each in call.arguments)
+    if not call.arguments or (is_known and not distinct):
         return _Parts((), BIGINT, Count, nullable=False)
     argument = call.arguments[0]
     if len(call.arguments) > 1:

@@ -278,7 +278,7 @@ class Lowering:
         joined = left.join(
             right,
             how=plan.how,
-            on=(list(plan.left_on), list(plan.right_on)),
+            on=(_parts(plan.left_on), _parts(plan.right_on)),
             on_merge=MergeColumns(names[0], names[1]),
             condition=None if plan.condition is None else PairCondition(plan.condition),
             name=self._name(),
@@ -356,6 +356,11 @@ def _renamed(plan: Plan, column: str) -> str:
 def _has_zone(plan: WindowAggregate) -> bool:
     """Return whether times of windows have a time zone."""
     return plan.input.field(plan.time).dtype.tz is not None
+
+
+def _parts(columns: tuple[str, ...]) -> list[Any]:
+    """Return what rows of one side have equal, in which a column may stand several times."""
+    return [column if columns.index(column) == number else ColumnKey(column) for number, column in enumerate(columns)]
 
 
 def _plain(name: str) -> str:
