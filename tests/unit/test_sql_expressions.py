@@ -1,6 +1,7 @@
 """Scalar expressions of SQL: values, types, errors, and the Python that they become."""
 
 import ast
+import contextlib
 import datetime
 import pickle
 from decimal import Decimal
@@ -24,6 +25,9 @@ from streamrt.sql.expressions import (
 )
 from streamrt.sql.reading import parse_query
 from streamrt.topology import InlinedCode
+from tests.sql_expressions import Columns as ComparedColumns
+from tests.sql_expressions import list_cases, make_rows
+from tests.sql_functions import PAGE, write_page
 
 COLUMNS = {
     "a": pa.int32(),
@@ -219,3 +223,19 @@ def test_functions_of_users() -> None:
     assert not doubled.is_plain()
     with pytest.raises(SQLAnalysisError, match="takes 1 arguments"):
         bind("double_it(a, b)", functions)
+
+
+def test_the_page_of_functions_is_up_to_date() -> None:
+    assert PAGE.read_text(encoding="utf-8") == write_page(), "python -m tests.sql_functions writes it"
+
+
+def test_expressions_compared_with_spark_are_bound_and_fail_by_a_rule() -> None:
+    rows = make_rows(1, 10)
+    for case in list_cases():
+        expression = bind_scalar(parse_query(f"SELECT {case}").expressions[0], ComparedColumns())
+        assert str(expression)
+        run = expression.compile()
+        for row in rows:
+            with contextlib.suppress(ValueError, ArithmeticError):
+                value = run(row, None, 0, None)
+                assert value is not None or expression.nullable, case

@@ -485,7 +485,7 @@ AGGREGATES: Final[dict[str, Aggregate]] = {
     "listagg": Aggregate(
         "listagg([DISTINCT] x[, separator])",
         "STRING",
-        "texts in their order, joined; also string_agg",
+        "strings in their order, joined; also string_agg",
         _bind_listagg,
         (1, 2),
     ),

@@ -360,7 +360,7 @@ FUNCTIONS: Final[tuple[ScalarFunction, ...]] = (
         "array_sort", "array ARRAY", "ARRAY", _bind_list_function(_sort_nulls_last), "items in order, NULL last"
     ),
     define_special(
-        "array_join", "array ARRAY, separator STRING[, instead STRING]", "STRING", _bind_join, "texts joined"
+        "array_join", "array ARRAY, separator STRING[, instead STRING]", "STRING", _bind_join, "strings joined"
     ),
     define_special("slice", "array ARRAY, start INT, length INT", "ARRAY", _bind_slice, "part of a list"),
     define_special("flatten", "arrays ARRAY", "ARRAY", _bind_flatten, "items of lists in a list"),

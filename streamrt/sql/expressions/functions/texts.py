@@ -372,10 +372,14 @@ def _reverse(value: Any) -> Any:
 
 FUNCTIONS: Final[tuple[ScalarFunction, ...]] = (
     define_special(
-        "concat", "values... ANY", "STRING, BINARY or ARRAY", _bind_concat, "values one after the other; also `||`"
+        "concat",
+        "values... ANY",
+        "STRING, BINARY or ARRAY",
+        _bind_concat,
+        "values one after the other, as by the operator",
     ),
     define_special(
-        "concat_ws", "separator STRING[, texts... ANY]", "STRING", _bind_concat_ws, "texts that are not NULL, joined"
+        "concat_ws", "separator STRING[, values... ANY]", "STRING", _bind_concat_ws, "strings that are not NULL, joined"
     ),
     define_special(
         "length",
@@ -468,7 +472,7 @@ FUNCTIONS: Final[tuple[ScalarFunction, ...]] = (
     define_special("reverse", "value ANY", "STRING or ARRAY", _bind_reverse, "text or list from its end"),
     define_strict("repeat", "text STRING, count INT", "STRING", _repeat, "text so many times"),
     define_strict("space", "count INT", "STRING", _space, "so many blanks"),
-    define_strict("levenshtein", "a STRING, b STRING", "INT", _levenshtein, "characters in which two texts differ"),
+    define_strict("levenshtein", "a STRING, b STRING", "INT", _levenshtein, "characters in which two strings differ"),
     define_strict("ascii", "text STRING", "INT", _ascii, "code of the first character; 0 without one"),
     define_strict("chr", "code BIGINT", "STRING", _chr, "character with a code, modulo 256", aliases=("char",)),
     define_special("base64", "data BINARY", "STRING", _bind_bytes(_write_base64), "bytes as base64"),
