@@ -77,6 +77,7 @@ def aggregate(call: AggregateCall, rows: list[dict[str, Any]]) -> Any:
         ("collect_set(a)", [1, 3], [], "ARRAY<INT NOT NULL>"),
         ("listagg(c, '-') WITHIN GROUP (ORDER BY c)", "a-b-b", None, "STRING"),
         ("string_agg(DISTINCT c)", "ab", None, "STRING"),
+        ("listagg(DISTINCT c, ',') WITHIN GROUP (ORDER BY c)", "a,b", None, "STRING"),
         ("stddev(a)", math.sqrt(4 / 3), None, "DOUBLE"),
         ("var_pop(a)", 8 / 9, None, "DOUBLE"),
         ("median(a)", 3.0, None, "DOUBLE"),

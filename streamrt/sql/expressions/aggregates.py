@@ -221,7 +221,8 @@ class _AggregateBinder:
                     nodes += each.expressions
                 elif isinstance(each, exp.Order):
                     self._order = each
-                    nodes.append(each.this)
+                    distinct = distinct or isinstance(each.this, exp.Distinct)
+                    nodes += each.this.expressions if isinstance(each.this, exp.Distinct) else [each.this]
                 elif isinstance(each, exp.Expr) and not isinstance(each, exp.Star):
                     nodes.append(each)
         if self._name == "listagg":

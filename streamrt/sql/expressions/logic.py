@@ -139,10 +139,12 @@ class IsNull(Node):
         return (self.operand,)
 
     def code(self, code: InlinedCode) -> ast.expr:  # noqa: D102
-        if not self.operand.nullable:
-            return ast.Constant(self.negated)
+        tree = code_of(self.operand, code)
+        if isinstance(tree, ast.Constant):
+            # Python warns of `5 is None`.
+            return ast.Constant((tree.value is None) is not self.negated)
         operator = ast.IsNot() if self.negated else ast.Is()
-        return ast.Compare(code_of(self.operand, code), [operator], [NONE])
+        return ast.Compare(tree, [operator], [NONE])
 
     def __str__(self) -> str:
         return f"({self.operand} IS {'NOT ' if self.negated else ''}NULL)"

@@ -32,6 +32,7 @@ from streamrt.relations.partial_aggregate import WholeKey
 from streamrt.sql.binding.group_plans import Aggregate, Distinct, OverRows, SessionAggregate, Top, WindowAggregate
 from streamrt.sql.binding.join_plans import AsOfJoin, IntervalJoin, Join, SetOperation, Union
 from streamrt.sql.binding.row_plans import Announced, Expand, Filter, Plan, Project, Scan
+from streamrt.sql.expressions.logic import Condition
 from streamrt.sql.expressions.nodes import ColumnReference
 from streamrt.sql.lowering.rows import (
     ExpandRow,
@@ -153,10 +154,10 @@ class Lowering:
         return Lowered(branch_of(frame), is_table=False)
 
     def _filter(self, plan: Filter) -> Lowered:
-        rows = self._lower(plan.input)
+        rows, condition = self._lower(plan.input), Condition(plan.condition)
         if rows.is_table:
-            return rows.map("filter", plan.condition)
-        return Lowered(rows.branch.add(Where(plan.condition)), is_table=False)
+            return rows.map("filter", condition)
+        return Lowered(rows.branch.add(Where(condition)), is_table=False)
 
     def _project(self, plan: Project) -> Lowered:
         rows = self._lower(plan.input)
