@@ -78,6 +78,7 @@ QUERIES = [
     "SELECT c, sum(b) AS s FROM items GROUP BY c HAVING sum(b) > (SELECT min(b) FROM items)",
     "SELECT k, a FROM items UNION ALL SELECT k, a FROM others",
     "SELECT a FROM items UNION SELECT a FROM others",
+    "SELECT a FROM items UNION ALL SELECT k FROM others UNION ALL SELECT b FROM items UNION SELECT 7 AS a FROM others",
     "SELECT a FROM items INTERSECT SELECT a FROM others",
     "SELECT a FROM items EXCEPT SELECT a FROM others",
     "SELECT a FROM items EXCEPT ALL SELECT a FROM others",
@@ -354,6 +355,11 @@ def test_programs_share_what_they_read() -> None:
 def test_errors_of_tables_name_lines_of_the_program() -> None:
     with pytest.raises(SchemaError, match="line 3, column 11"):
         make_app().sql("CREATE VIEW v AS SELECT k FROM items;\n\n   CREATE TABEL x (a INT)")
+
+
+def test_long_unions_are_one_operator() -> None:
+    text = make_app().explain(" UNION ALL ".join(f"SELECT k + {number} AS k FROM items" for number in range(140)))
+    assert text.count("union all") == 1
 
 
 def test_explain_says_state_and_exactness() -> None:

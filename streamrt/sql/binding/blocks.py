@@ -72,30 +72,43 @@ def _bind_set_operation(node: exp.SetOperation, session: Session, ctes: CTEs) ->
     while isinstance(first, exp.SetOperation) and (first is node or not first.args.get("with_")):
         chain.append(first)
         first = first.this
-    bound = bind_query(first, session, ctes)
+    bounds = [bind_query(first, session, ctes)]
+    waiting: exp.SetOperation | None = None
     for operation in reversed(chain):
-        other = bind_query(operation.expression, session, ctes)
-        bound = _combine(operation, bound, other, session)
-    return bound
+        if waiting is not None and not _continues(waiting, operation):
+            bounds = [_combine(waiting, bounds, session)]
+        waiting = operation
+        bounds.append(bind_query(operation.expression, session, ctes))
+    assert waiting is not None  # noqa: S101 - the node itself is one
+    return _combine(waiting, bounds, session)
 
 
-def _combine(node: exp.SetOperation, left: Bound, right: Bound, session: Session) -> Bound:
-    word = type(node).__name__.upper()
-    if len(left.columns) != len(right.columns):
-        raise make_analysis_error(
-            f"{word} combines {len(left.columns)} columns with {len(right.columns)}: both queries need as many", node
-        )
-    names = [session.new_name() for _ in left.columns]
-    dtypes = []
-    for one, other in zip(left.columns, right.columns, strict=True):
-        dtype = common_type(one.field.dtype, other.field.dtype)
-        if dtype is None:
+def _continues(former: exp.SetOperation, operation: exp.SetOperation) -> bool:
+    """Return whether two operations, one after the other, are one of several queries."""
+    both = isinstance(former, exp.Union) and isinstance(operation, exp.Union)
+    return both and bool(former.args.get("distinct")) is bool(operation.args.get("distinct"))
+
+
+def _combine(node: exp.SetOperation, bounds: Sequence[Bound], session: Session) -> Bound:
+    word, first = type(node).__name__.upper(), bounds[0]
+    for bound in bounds[1:]:
+        if len(first.columns) != len(bound.columns):
             raise make_analysis_error(
-                f"{word} combines {one.name}, {describe_type(one.field.dtype)}, with {other.name}, "
-                f"{describe_type(other.field.dtype)}: cast one of them",
+                f"{word} combines {len(first.columns)} columns with {len(bound.columns)}: both queries need as many",
                 node,
             )
-        dtypes.append(dtype)
+    names = [session.new_name() for _ in first.columns]
+    dtypes = [column.field.dtype for column in first.columns]
+    for bound in bounds[1:]:
+        for number, (one, other) in enumerate(zip(first.columns, bound.columns, strict=True)):
+            dtype = common_type(dtypes[number], other.field.dtype)
+            if dtype is None:
+                raise make_analysis_error(
+                    f"{word} combines {one.name}, {describe_type(dtypes[number])}, with {other.name}, "
+                    f"{describe_type(other.field.dtype)}: cast one of them",
+                    node,
+                )
+            dtypes[number] = dtype
     plans = [
         Project(
             bound.plan,
@@ -104,7 +117,7 @@ def _combine(node: exp.SetOperation, left: Bound, right: Bound, session: Session
                 for name, column, dtype in zip(names, bound.columns, dtypes, strict=True)
             ),
         )
-        for bound in (left, right)
+        for bound in bounds
     ]
     plan: Plan
     if isinstance(node, exp.Union):
@@ -115,7 +128,7 @@ def _combine(node: exp.SetOperation, left: Bound, right: Bound, session: Session
         kind = "intersect" if isinstance(node, exp.Intersect) else "except"
         plan = SetOperation(plans[0], plans[1], kind, counts=not node.args.get("distinct"))  # type: ignore[arg-type]
     columns = tuple(
-        NamedColumn(column.name, plan.field(name)) for column, name in zip(left.columns, names, strict=True)
+        NamedColumn(column.name, plan.field(name)) for column, name in zip(first.columns, names, strict=True)
     )
     return Bound(plan, columns)
 

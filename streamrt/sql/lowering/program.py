@@ -12,7 +12,14 @@ from sqlglot import exp
 from streamrt.arguments import checked_choice
 from streamrt.dataframe import StreamingDataFrame
 from streamrt.dataframe.streaming_table import StreamingTable
-from streamrt.errors import ArgumentTypeError, ArgumentValueError, SQLAnalysisError, SQLError, SQLNotSupportedError
+from streamrt.errors import (
+    ArgumentTypeError,
+    ArgumentValueError,
+    SQLAnalysisError,
+    SQLError,
+    SQLNotSupportedError,
+    SQLSyntaxError,
+)
 from streamrt.schema import Schema
 from streamrt.schema.ddl import parse_type
 from streamrt.schema.types import column_type
@@ -163,7 +170,15 @@ class Programs:
         statements = parse_statements(text)
         if not statements:
             raise ArgumentValueError("sql() got a text without a statement")
-        return _Program(self, self._tables, args or {}, _read_frames(frames, schemas or {})).run(statements)
+        program = _Program(self, self._tables, args or {}, _read_frames(frames, schemas or {}))
+        try:
+            return program.run(statements)
+        except RecursionError:
+            raise SQLSyntaxError(
+                "queries are nested too deeply within each other: keep the rows of some in materialized views",
+                statements[0].line,
+                statements[0].column,
+            ) from None
 
     def find_view(self, name: str) -> View:
         """Return a view by its name."""
