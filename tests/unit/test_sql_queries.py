@@ -2,6 +2,7 @@
 
 import datetime as dt
 from collections.abc import Iterator
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from streamrt.errors import (
     ArgumentTypeError,
     ArgumentValueError,
     InvalidOperationError,
+    LookupTimeoutError,
     QueryError,
     QueryTimeoutError,
     ResultTooLargeError,
@@ -24,6 +26,8 @@ from streamrt.errors import (
     TableNotFoundError,
 )
 from streamrt.kafka.completion_token import Offsets
+from streamrt.sql.queries.ask import ask
+from streamrt.sql.queries.catalog_queries import home_of
 from streamrt.tables import Catalog, MemoryCatalog
 from streamrt.testing.memory_topics import MemoryLinks
 
@@ -367,3 +371,17 @@ def test_views_are_read_as_their_queries() -> None:
     assert made.columns[0].dtype == pa.int32()
     with pytest.raises(SQLAnalysisError, match="reads itself"):
         translate_query(parse_query("SELECT * FROM loop"), lambda _: table, lambda name: views.get(name))
+
+
+def test_a_query_waits_for_the_application_and_for_open_transactions(catalog: Catalog) -> None:
+    sender = catalog.links.sender(None, "someone")
+    sender.produce("demo.events", b'{"id": 9, "name": "Zoe", "score": 1.0}', None, partition=0)
+    sender.flush(1.0)
+    waited: list[Offsets] = []
+    home = replace(home_of(catalog), wait_for=lambda token, _: waited.append(token))
+    token = Offsets({("inputs", 0): 7})
+    with pytest.raises(LookupTimeoutError):
+        ask(home, "SELECT count(*) AS n FROM demo.events", after=token, timeout=0.3).one()
+    assert waited == [token]
+    sender.commit()
+    assert ask(home, "SELECT count(*) AS n FROM demo.events", after=token).one() == {"n": 4}

@@ -179,13 +179,16 @@ class PreparedQuery:
 
     def _fix_offsets(self, timeout: float) -> Offsets:
         after = self._after
+        fresh = False
         if after is not None and self._home.wait_for is not None:
             foreign = {each: offset for each, offset in after.items() if each.topic not in self._topics()}
             if foreign:
                 self._home.wait_for(Offsets(foreign, after.ids), timeout)
+                # Its outputs are there now, but transactions of others may hide them for a while.
+                fresh = True
         fixed = Offsets({})
         for name, source in self._sources.items():
-            fixed |= source.fix(self._columns_of(name), after, timeout)
+            fixed |= source.fix(self._columns_of(name), after, timeout, fresh=fresh)
         return fixed
 
     def _topics(self) -> set[str]:

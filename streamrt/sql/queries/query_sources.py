@@ -13,6 +13,7 @@ from streamrt.records import TopicPartition
 from streamrt.sql.queries.fixed_keys import find_fixed_keys
 from streamrt.sql.queries.scopes import fail
 from streamrt.tables.access.links import TableLinks
+from streamrt.tables.access.positions import TopicPositions
 from streamrt.tables.reading.reads import TableReads
 from streamrt.tables.reading.scan import TableScan
 from streamrt.tables.rows.key_encoder import KeyEncoder
@@ -75,8 +76,11 @@ class RowSource(Protocol):
     schema: pa.Schema
     topics: Sequence[str]
 
-    def fix(self, columns: Sequence[str], after: Offsets | None, timeout: float) -> Offsets:
-        """Fix what is read, and return the offsets up to which it is."""
+    def fix(self, columns: Sequence[str], after: Offsets | None, timeout: float, *, fresh: bool = False) -> Offsets:
+        """Fix what is read, and return the offsets up to which it is.
+
+        `fresh` means all records that are there now, also those that an open transaction hides.
+        """
 
     def batches(self, on_poll: Callable[[int], None]) -> Iterator[pa.RecordBatch]:
         """Yield the rows that were fixed, again with each call."""
@@ -105,9 +109,11 @@ class TableRows:
         """The only keys that are read, as bytes; None if all are."""
         return self._keys
 
-    def fix(self, columns: Sequence[str], after: Offsets | None, timeout: float) -> Offsets:
+    def fix(self, columns: Sequence[str], after: Offsets | None, timeout: float, *, fresh: bool = False) -> Offsets:
         """Fix the offsets, after waiting for those of a token."""
         token = None if after is None else _part_of(after, self.topics)
+        if fresh:
+            token = self._read_ends() if token is None else token | self._read_ends()
         reads = TableReads(self._table.info, self._table.home)
         self._scan = reads.scan(
             # A query that only counts needs some column.
@@ -127,6 +133,14 @@ class TableRows:
         if self._scan is not None:
             for each in self._scan.batches():
                 yield each.batch
+
+    def _read_ends(self) -> Offsets:
+        """Return the offsets after the last records, whether they can be read or not."""
+        home, topic = self._table.home, str(self._table.info.topic)
+        positions = TopicPositions(home.links.admin(), topic, self.name, home.timeout)
+        bounds = positions.read_bounds(range(positions.count()))
+        ids = {} if bounds.topic_id is None else {topic: bounds.topic_id}
+        return Offsets({(topic, number): high for number, high in bounds.high.items()}, ids)
 
     def _encode(self, keys: Sequence[Mapping[str, Any]]) -> frozenset[bytes] | None:
         """Return the keys as bytes; None if one does not fit its column, so that all rows must be compared."""
@@ -156,7 +170,7 @@ class SystemRows:
         self._table = table
         self._rows: pa.Table | None = None
 
-    def fix(self, columns: Sequence[str], after: Offsets | None, timeout: float) -> Offsets:
+    def fix(self, columns: Sequence[str], after: Offsets | None, timeout: float, *, fresh: bool = False) -> Offsets:
         """Make the rows."""
         if self._rows is None:
             self._rows = pa.Table.from_pylist([dict(row) for row in self._table.rows()], schema=self.schema)
