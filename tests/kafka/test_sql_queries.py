@@ -35,7 +35,9 @@ def test_rows_are_changed_and_asked(catalog: Catalog, kafka: Kafka) -> None:
     assert catalog.query(total, after=token).one() == {"n": 500, "total": sum(range(500)) / 2}
     done = catalog.execute("UPDATE asked.customers SET city = 'Rome' WHERE name IN ('c1', 'c2')")
     catalog.execute("DELETE FROM asked.customers WHERE name = 'c3'")
-    joined = "SELECT city, count(*) AS n FROM asked.orders JOIN asked.customers ON name = customer GROUP BY city ORDER BY 1"
+    joined = (
+        "SELECT city, count(*) AS n FROM asked.orders JOIN asked.customers ON name = customer GROUP BY city ORDER BY 1"
+    )
     found = list(catalog.query(joined, after=done.token))
     assert [row["city"] for row in found] == ["C0", "C4", "C5", "C6", "Rome"]
     assert catalog.query("SELECT city FROM asked.customers WHERE name = 'c2'").one() == {"city": "Rome"}

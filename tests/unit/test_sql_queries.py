@@ -1,6 +1,9 @@
 """Queries over tables: `catalog.query`, `catalog.execute`, and what they refuse."""
 
 import datetime as dt
+import os
+import signal
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from decimal import Decimal
@@ -385,3 +388,16 @@ def test_a_query_waits_for_the_application_and_for_open_transactions(catalog: Ca
     assert waited == [token]
     sender.commit()
     assert ask(home, "SELECT count(*) AS n FROM demo.events", after=token).one() == {"n": 4}
+
+
+def test_ctrl_c_ends_a_query(catalog: Catalog) -> None:
+    numbers = "SELECT explode(array(1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16)) AS n"
+    names = ", ".join(f"w w{number}" for number in range(9))
+    result = catalog.query(f"WITH w AS ({numbers}) SELECT sum(w0.n) AS total FROM {names}", timeout=30.0)
+    timer = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT))
+    timer.start()
+    with pytest.raises(KeyboardInterrupt):
+        list(result)
+    timer.join()
+    # What comes next is not interrupted.
+    assert catalog.query("SELECT 1 AS a").one() == {"a": 1}

@@ -190,6 +190,11 @@ class DuckDBEngine:
             raise
         except (self._duckdb.Error, pa.ArrowException, OSError) as error:
             raise self._translate(error) from None
+        except RuntimeError as error:
+            # DuckDB makes it of Ctrl+C.
+            if "interrupt" in str(error).lower():
+                raise KeyboardInterrupt from None
+            raise
 
     def _translate(self, error: Exception) -> StreamRTError:
         text = str(error).split("\n", 1)[0]
