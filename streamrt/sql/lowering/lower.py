@@ -13,6 +13,7 @@ from streamrt.dataframe.branch import Branch, branch_of
 from streamrt.dataframe.foreign_keys import exchange_topic
 from streamrt.dataframe.streaming_table import StreamingTable
 from streamrt.operators import Apply, Compute, Where
+from streamrt.operators.columns import Project as KeepColumns
 from streamrt.operators.group_by import ColumnKey, ColumnsKey, NullGroup, Repartition
 from streamrt.operators.ranking import Ranking
 from streamrt.relations import (
@@ -39,7 +40,6 @@ from streamrt.sql.lowering.rows import (
     MergeColumns,
     NewRow,
     PairCondition,
-    PickColumns,
     SessionRow,
     WindowRow,
 )
@@ -208,7 +208,7 @@ class Lowering:
         operator.plan()
         branch = branch.add(operator).of_tables()
         if not calls:
-            branch = branch.add(MapRows("apply", PickColumns(columns)))
+            branch = branch.add(MapRows("apply", KeepColumns(columns)))
         return Lowered(branch, is_table=True)
 
     def _windows(self, plan: WindowAggregate) -> Lowered:

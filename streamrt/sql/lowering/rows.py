@@ -14,7 +14,7 @@ from streamrt.topology import InlinedCode
 
 _EPOCH = datetime(1970, 1, 1)
 
-__all__ = ["CheckRow", "ExpandRow", "MergeColumns", "NewRow", "PairCondition", "PickColumns", "SessionRow", "WindowRow"]
+__all__ = ["CheckRow", "ExpandRow", "MergeColumns", "NewRow", "PairCondition", "SessionRow", "WindowRow"]
 
 
 @dataclass(frozen=True)
@@ -49,20 +49,6 @@ class CheckRow:
 
     def __str__(self) -> str:
         return "rows of the schema"
-
-
-@dataclass(frozen=True)
-class PickColumns:
-    """Returns a row with some of its columns. A function for `Apply`."""
-
-    columns: tuple[str, ...]
-
-    def __call__(self, row: Any) -> dict[str, Any]:
-        """Return the columns."""
-        return {column: row[column] for column in self.columns}
-
-    def __str__(self) -> str:
-        return ", ".join(self.columns)
 
 
 @dataclass(frozen=True)
