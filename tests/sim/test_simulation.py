@@ -16,7 +16,7 @@ from tests.sim.simulation import Faults, Process, Simulation
 from tests.support import LONG
 
 LONG_SEEDS = {"micro-batch": 10_000, "resident": 6_000, "deployments": 4_000, "tokens": 5_000, "resident-tokens": 5_000}
-SEEDS = LONG_SEEDS if LONG else {mode: 16 if "tokens" in mode else 40 for mode in MODES}
+SEEDS = LONG_SEEDS if LONG else {mode: 8 if "tokens" in mode else 20 for mode in MODES}
 """The same ones in each ordinary run, and new ones in a long one. Some of the resident ones are mixed: one member of the
 group runs micro-batches."""
 PARTS = 4 if LONG else 1
@@ -41,7 +41,7 @@ UNHARMFUL = {"deployment", "forgotten", "growth", "kept", "pause", "resume", "re
 @pytest.mark.parametrize("mode", MODES)
 def test_without_faults_each_input_is_processed_once(mode: str) -> None:
     for transactional in (True, False):
-        for seed in range(5):
+        for seed in range(50 if LONG else 3):
             simulation = MODES[mode](seed, faults=Faults(left=0, zombies=False), transactional=transactional)
             simulation.run_to_end()
             assert not simulation.counts.events.keys() - UNHARMFUL
@@ -86,7 +86,7 @@ def test_a_seed_decides_everything(mode: str) -> None:
 @pytest.mark.parametrize("transactional", [False, True])
 @pytest.mark.parametrize("sink", [SimSink, WholeSimSink])
 def test_sinks_that_want_pauses_get_each_record_once(sink: type[SimSink], transactional: bool) -> None:
-    for seed in range(25):
+    for seed in range(100 if LONG else 12):
         moods = random.Random(seed)
 
         def refuse(process: Process, where: str, moods: random.Random = moods) -> None:
@@ -137,9 +137,10 @@ def test_a_driver_of_micro_batches_commits_nothing_of_a_former_assignment() -> N
 @pytest.mark.slow
 def test_copies_of_state_are_never_ahead_of_what_is_committed() -> None:
     events: Counter[str] = Counter()
-    for seed in range(6_000 if LONG else 40):
+    seeds = 6_000 if LONG else 20
+    for seed in range(seeds):
         events.update(simulate("standbys", seed).counts.events)
-    assert events["follows"] > 400
+    assert events["follows"] > 10 * seeds
 
 
 @pytest.mark.slow
