@@ -74,12 +74,7 @@ class ProcessorTimes:
         while more := [key for key, process in everything.items() if process.parent in ids and key not in known]:
             known.update(more)
             ids.update(pid for pid, _ in more)
-        alive = {key: everything[key] for key in known}
-        # Who waited for a process has its time by now.
-        self._gone_s += sum(
-            process.seconds for key, process in self._known.items() if key not in alive and process.parent not in ids
-        )
-        self._known = alive
+        self._known = {key: everything[key] for key in known}
 
     def _watch(self) -> None:
         while not self._done.wait(PERIOD_S):
