@@ -18,6 +18,7 @@ from streamrt.sql.queries.duckdb_engine import DuckDBEngine
 from streamrt.sql.queries.duckdb_text import translate_query
 from streamrt.sql.queries.from_clause import SourceTable
 from streamrt.sql.reading import parse_query
+from tests.support import LONG
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -218,12 +219,13 @@ def test_scalar_expressions_are_those_of_spark(world: World) -> None:
 
 
 def test_aggregates_are_those_of_spark(world: World) -> None:
-    assert "\n".join(_find_faults(world, "", _split(AGGREGATES), "")) == ""
     assert "\n".join(_find_faults(world, "t, ", _split(AGGREGATES), " GROUP BY t ORDER BY t")) == ""
-    assert "\n".join(_find_faults(world, "", _split(AGGREGATES), " WHERE n < 0")) == ""
+    if LONG:
+        assert "\n".join(_find_faults(world, "", _split(AGGREGATES), "")) == ""
+        assert "\n".join(_find_faults(world, "", _split(AGGREGATES), " WHERE n < 0")) == ""
 
 
-@pytest.mark.parametrize("sql", QUERIES)
+@pytest.mark.parametrize("sql", QUERIES if LONG else QUERIES[::3])
 def test_queries_are_those_of_spark(world: World, sql: str) -> None:
     expected, types = world.ask_spark(sql)
     found, dtypes = world.ask_duckdb(sql)
@@ -231,7 +233,7 @@ def test_queries_are_those_of_spark(world: World, sql: str) -> None:
     assert [_spark_word(each) for each in dtypes] == types
 
 
-@pytest.mark.parametrize("expression", FAILING)
+@pytest.mark.parametrize("expression", FAILING if LONG else FAILING[::4])
 def test_values_that_fail_in_spark_fail_here(world: World, expression: str) -> None:
     sql = f"SELECT {expression} AS x FROM r WHERE n = 3 AND coalesce(i, 0) = coalesce(i, 0)"
     with pytest.raises(Exception, match=r"."):

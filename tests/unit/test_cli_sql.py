@@ -1,6 +1,7 @@
 """`streamrt sql`: statements from the command line, files and pipes, and the prompt."""
 
 import json
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from pyarrow import parquet
 
 from streamrt.cli.tables.sql_output import SQLFormat
 from streamrt.cli.tables.sql_prompt import SQLPrompt, complete_words
+from streamrt.errors import ConfigurationError
 from streamrt.sql.queries.splitting import split_statements
 from streamrt.tables import Catalog, MemoryCatalog
 from streamrt.testing.memory_topics import MemoryLinks
@@ -143,3 +145,9 @@ def test_semicolons_in_quotes_separate_nothing() -> None:
     split = split_statements("SELECT ';' ;\n/* ; */ SELECT `a;b` ; x")
     assert split.statements == (("SELECT ';'", 1), ("SELECT `a;b`", 2))
     assert split.rest == "x"
+
+
+def test_without_prompt_toolkit_the_extra_is_named(catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "prompt_toolkit", None)
+    with pytest.raises(ConfigurationError, match=r"needs prompt-toolkit: run pip install .*\[sql\]"):
+        SQLPrompt(catalog, SQLFormat.table, None, 60.0)

@@ -3,6 +3,7 @@
 import datetime as dt
 import os
 import signal
+import sys
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
@@ -17,6 +18,7 @@ from pyarrow import parquet
 from streamrt.errors import (
     ArgumentTypeError,
     ArgumentValueError,
+    ConfigurationError,
     InvalidOperationError,
     LookupTimeoutError,
     QueryError,
@@ -401,3 +403,11 @@ def test_ctrl_c_ends_a_query(catalog: Catalog) -> None:
     timer.join()
     # What comes next is not interrupted.
     assert catalog.query("SELECT 1 AS a").one() == {"a": 1}
+
+
+def test_without_duckdb_the_extra_is_named(catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "duckdb", None)
+    with pytest.raises(ConfigurationError, match=r"queries need DuckDB: run pip install .*\[sql\]"):
+        catalog.query("SELECT 1 AS a")
+    # What needs no query works without it.
+    assert catalog.execute("DELETE FROM app.users WHERE id = 1").rows == 1

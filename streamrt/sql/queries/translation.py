@@ -16,7 +16,6 @@ __all__ = [
     "FUNCTIONS",
     "NAMED",
     "Translation",
-    "arguments_of",
     "as_date",
     "as_double",
     "as_integer",
@@ -68,11 +67,6 @@ def named(name: str, least: int, most: int) -> Callable[[NamedHandler], NamedHan
         return handler
 
     return register
-
-
-def arguments_of(node: exp.Expr) -> list[exp.Expr]:
-    """Return the expressions in a node, in their order."""
-    return list(node.iter_expressions())
 
 
 def refuse(text: str, node: exp.Expr) -> SQLNotSupportedError:
