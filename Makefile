@@ -47,7 +47,7 @@ PYFLUSS := 1.0.0
 PEERS := quix bytewax faust
 
 .DEFAULT_GOAL := help
-.PHONY: help demo docs test test-long test-newest weigh oracle oracle-fluss oracle-kafka-streams archives servers lint types bench peers lock jars clean
+.PHONY: help demo docs test test-long test-newest weigh oracle oracle-fluss oracle-kafka-streams sql-suites archives servers lint types bench peers lock jars clean
 .SUFFIXES:
 
 help:  ## List the targets.
@@ -128,6 +128,12 @@ oracle-fluss: $(VENV)/.installed $(ORACLE_FLUSS)/.installed  ## Compare tables w
 oracle-kafka-streams: $(VENV)/.installed  ## Compare tables in applications with those of Kafka Streams' test driver.
 	@$(BIN)/python -m tests.oracle.kafka_streams
 
+# The generator of TPC-H comes from PyPI, and the files of sqllogictest from Maven, as 106 MB.
+sql-suites: $(VENV)/.installed  ## Compare views in SQL with DuckDB: TPC-H, Nexmark and sqllogictest.
+	@$(BIN)/python -m tests.sql tpch
+	@$(BIN)/python -m tests.sql nexmark
+	@$(BIN)/python -m tests.sql logictest
+
 # Programs that connectors write to and read from, where the system's package manager can install them.
 servers: $(VENV)/.installed
 	@$(BIN)/python -m tests.servers
@@ -158,6 +164,7 @@ bench: jars peers  ## Measure latency, throughput and start beside other systems
 	@$(BIN)/python -m bench.driver
 	@$(BIN)/python -m bench.tables
 	@$(BIN)/python -m bench.keyed_tables
+	@$(BIN)/python -m bench.sql
 
 # Each pins other versions of the same libraries. Kafka Streams comes as jars.
 peers: $(PEERS:%=build/peers/%/.installed)  ## Install the systems that StreamRT is compared with.

@@ -144,6 +144,8 @@ class IsNull(Node):
             # Python warns of `5 is None`.
             return ast.Constant((tree.value is None) is not self.negated)
         operator = ast.IsNot() if self.negated else ast.Is()
+        if not any(isinstance(node, ast.Name) for node in ast.walk(tree)):
+            tree, _ = hold(code, tree)
         return ast.Compare(tree, [operator], [NONE])
 
     def __str__(self) -> str:
