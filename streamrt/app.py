@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
@@ -21,6 +21,7 @@ from streamrt.application.run_state import RunState
 from streamrt.application.sql import ApplicationSQL
 from streamrt.application.state_reads import StateReads
 from streamrt.application.tables import ApplicationTables
+from streamrt.application.view_verification import ViewVerification
 from streamrt.common.logs import LogFormat
 from streamrt.config import (
     DEFAULT_CONSUMER_GROUP,
@@ -90,6 +91,7 @@ if TYPE_CHECKING:
 
     from streamrt.schema import Schema
     from streamrt.sql.lowering import View
+    from streamrt.sql.verify import Verification
     from streamrt.tables import Catalog, Table
     from streamrt.tables.catalogue.statements import Execution as SQLExecution
     from streamrt.tables.reading.query_result import QueryResult
@@ -370,7 +372,10 @@ class Application:
         self._state = state = RunState(lambda: definition.topology, self._offsets.committed)
         self._tables = ApplicationTables(definition, environment, catalog)
         self._declarations = Declarations(definition, self._tables)
-        self._sql = ApplicationSQL(self._declarations, self._tables)
+        self._sql = sql = ApplicationSQL(self._declarations, self._tables)
+        self._verification = ViewVerification(
+            definition, state, self._offsets, lambda: sql.views, lambda name: self._tables.find(name)
+        )
         self._states = StateReads(state.require_queried)
         lag = sample_lag(definition, environment, state)
         bounded = BoundedRuns(definition, state, self._offsets)
@@ -689,6 +694,45 @@ class Application:
             ```
         """
         return self._sql.view(name)
+
+    def views(self) -> list[View]:
+        """Return the views that programs in SQL have defined, in the order of their definition.
+
+        Example:
+            ```python
+            materialized = [view.name for view in app.views() if view.table is not None]
+            ```
+        """
+        return [*self._sql.views.values()]
+
+    def verify(self, view: str, *, timeout: float = 60.0, hide: Collection[str] | bool = ()) -> Verification:
+        """Compare the rows of a materialized view with those of its query, which DuckDB computes over the same records.
+
+        The records are those before the offsets that the consumer group has committed, at a moment at which none of them is
+        in flight. The application may run or be stopped; while it runs, it goes on. The inputs are read into memory.
+
+        Args:
+            view: name of the view.
+            timeout: seconds to wait for such a moment.
+            hide: names of columns whose values are not shown, or True for all.
+
+        Returns:
+            The outcome: `equal`, `offsets`, `rows`, and `differences` with the records of which differing rows are made.
+
+        Raises:
+            ApplicationTimeoutError: if records were in flight all the time. It says which.
+            ArgumentValueError: if there is no such view or column.
+            ConfigurationError: if DuckDB is not installed: extra `sql`.
+            InvalidOperationError: if the view has no table, or records that it was made of are deleted.
+            SQLNotSupportedError: if DuckDB cannot compute the same.
+
+        Example:
+            ```python
+            verification = app.verify("shop.totals", hide=["customer"])
+            assert verification.equal, str(verification)
+            ```
+        """
+        return self._verification.verify(view, timeout, hide)
 
     def explain(
         self,

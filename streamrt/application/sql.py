@@ -54,6 +54,11 @@ class ApplicationSQL:
             return None
         return view.tree, view.schema.names
 
+    @property
+    def views(self) -> Mapping[str, View]:
+        """The views, by their names in lower case."""
+        return {} if self._programs is None else self._programs.views
+
     def explain(
         self, program: str, args: Mapping[str, Any] | None, schemas: Mapping[str, Any] | None, frames: Mapping[str, Any]
     ) -> str:

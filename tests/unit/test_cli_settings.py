@@ -18,7 +18,7 @@ class Shown(Application):
     def reset(self, *arguments, **options):
         raise InvalidOperationError(f"{self.config.consumer_group} at {self.config.broker_address}: {arguments} {options}")
 
-    repartition = savepoint = reset
+    repartition = savepoint = verify = reset
 
 
 def make():
@@ -32,6 +32,7 @@ COMMANDS = {
     "reset": ["reset", "--dry-run"],
     "repartition": ["repartition", "--partitions", "4", "--dry-run"],
     "savepoint create": ["savepoint", "create"],
+    "verify": ["verify"],
     "state snapshots": ["state", "snapshots", "--timeout", "0.1"],
 }
 
@@ -48,7 +49,7 @@ def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def arguments(command: str, program: str) -> list[str]:
-    return [*COMMANDS[command], program, *(["before-2"] if command == "savepoint create" else [])]
+    return [*COMMANDS[command], program, *(["before-2"] if command in ("savepoint create", "verify") else [])]
 
 
 def test_every_command_that_loads_an_application_has_the_option() -> None:

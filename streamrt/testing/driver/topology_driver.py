@@ -9,13 +9,13 @@ from __future__ import annotations
 import shutil
 import tempfile
 import weakref
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import timedelta
 from itertools import islice
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from typing_extensions import Self
 
@@ -23,6 +23,7 @@ from streamrt.app import Application, definition_of, find_view_query
 from streamrt.application.querying import list_state
 from streamrt.application.run_state import RunState
 from streamrt.application.state_reads import StateReads
+from streamrt.application.view_verification import compare_view
 from streamrt.errors import (
     ArgumentValueError,
     InvalidOperationError,
@@ -51,6 +52,9 @@ from streamrt.testing.tables import DriverTables
 from streamrt.topics import Topic
 from streamrt.topics.durations import milliseconds
 from streamrt.topology import Measured
+
+if TYPE_CHECKING:
+    from streamrt.sql.verify import Verification
 
 _ALL = no_state_key()
 
@@ -360,6 +364,36 @@ class TopologyTestDriver:
             ```
         """
         return self._execution.tables.of(table)
+
+    def verify(self, view: str, *, hide: Collection[str] | bool = ()) -> Verification:
+        """Compare the rows of a materialized view with those of its query in DuckDB, as `Application.verify` does.
+
+        Args:
+            view: name of the view.
+            hide: names of columns whose values are not shown, or True for all.
+
+        Raises:
+            ArgumentValueError: if there is no such view or column.
+            InvalidOperationError: if the view has no table.
+            SQLNotSupportedError: if DuckDB cannot compute the same.
+
+        Example:
+            ```python
+            assert driver.verify("shop.totals").equal
+            ```
+        """
+        execution = self._execution
+        return compare_view(
+            view,
+            {each.name.lower(): each for each in self._app.views()},
+            execution.tables.table,
+            (execution.topology, execution.offsets),
+            self._state,
+            # What was processed is committed, and nothing else was written.
+            transactional=True,
+            timeout=0.0,
+            hide=hide,
+        )
 
     # -- State ------------------------------------------------------------------------------------------------------------
 

@@ -1,0 +1,76 @@
+"""Compares bags of rows: those of a query in DuckDB with those of a view."""
+
+import math
+from collections.abc import Sequence
+from decimal import Decimal
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+__all__ = ["Comparison", "compare_rows", "pair_close_rows"]
+
+TOLERANCE = 1e-9
+"""Relative difference of two floats that are equal: sums of floats depend on the order of their summands."""
+Row = tuple[Any, ...]
+
+
+class Comparison(NamedTuple):
+    """Rows that one side has more often than the other one."""
+
+    missing: list[Row]
+    surplus: list[Row]
+
+
+def compare_rows(connection: Any, query: str, rows: pa.Table) -> Comparison:
+    """Compare the rows of a query with those of a view, as bags.
+
+    Args:
+        connection: the connection to DuckDB, with the tables of the query.
+        query: its text in DuckDB's SQL.
+        rows: the rows of the view, with as many columns; the result of the query is cast to their types.
+    """
+    names = [f"c{number}" for number in range(rows.num_columns)]
+    connection.register("rows_of_view", rows.rename_columns(names))
+    connection.execute("CREATE OR REPLACE TEMP TABLE actual AS SELECT * FROM rows_of_view")
+    connection.unregister("rows_of_view")
+    # The text of the query is made by `to_duckdb`, and names of columns here.
+    answer = f"SELECT * FROM ({query}) AS answer({', '.join(names)})"  # noqa: S608
+    connection.execute(f"CREATE OR REPLACE TEMP TABLE expected AS {answer}")
+    types = dict(connection.execute("SELECT column_name, column_type FROM (DESCRIBE actual)").fetchall())
+    casts = ", ".join(f"CAST({name} AS {types[name]}) AS {name}" for name in names)
+    left, right = f"SELECT {casts} FROM expected", "SELECT * FROM actual"  # noqa: S608
+    missing = connection.execute(f"{left} EXCEPT ALL {right}").fetchall()
+    surplus = connection.execute(f"{right} EXCEPT ALL {left}").fetchall()
+    return pair_close_rows(missing, surplus)
+
+
+def pair_close_rows(missing: Sequence[Row], surplus: Sequence[Row]) -> Comparison:
+    """Leave out pairs of rows that differ in floats only, and there by rounding.
+
+    Example:
+        >>> pair_close_rows([("a", 0.1 + 0.2)], [("a", 0.3), ("b", 1.0)])
+        Comparison(missing=[], surplus=[('b', 1.0)])
+    """
+    candidates: dict[Row, list[Row]] = {}
+    for row in surplus:
+        candidates.setdefault(_exact_part(row), []).append(row)
+    left = []
+    for row in missing:
+        alike = candidates.get(_exact_part(row), [])
+        close = next((index for index, other in enumerate(alike) if all(map(_is_close, row, other))), None)
+        if close is None:
+            left.append(row)
+        else:
+            del alike[close]
+    return Comparison(left, [row for rows in candidates.values() for row in rows])
+
+
+def _exact_part(row: Row) -> Row:
+    """Return what must be equal of a row, as a key of a dict."""
+    return tuple(None if isinstance(value, float | Decimal) else repr(value) for value in row)
+
+
+def _is_close(one: Any, other: Any) -> bool:
+    if isinstance(one, float) and isinstance(other, float):
+        return math.isclose(one, other, rel_tol=TOLERANCE) or (math.isnan(one) and math.isnan(other))
+    return bool(one == other)

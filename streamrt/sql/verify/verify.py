@@ -1,0 +1,188 @@
+"""Verifies a view: its query as a batch in DuckDB, over the records that it has processed, gives the rows of its table."""
+
+import contextlib
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from streamrt.errors import ConfigurationError, InvalidOperationError
+from streamrt.extras import install_command
+from streamrt.kafka.completion_token import Offsets
+from streamrt.records import TopicPartition
+from streamrt.runtime.driver.life.completion import OffsetView
+from streamrt.sql.binding import plan as plans
+from streamrt.sql.verify.comparison import Comparison, compare_rows
+from streamrt.sql.verify.origins import find_records, trace_columns
+from streamrt.sql.verify.processed import Processed, find_processed
+from streamrt.sql.verify.verification import DifferingRow, Verification
+from streamrt.tables.table import Table
+from streamrt.topology import Topology
+
+__all__ = ["VerifiedView", "verify_view"]
+
+_MOST_ROWS = 20
+"""Rows that differ, and are shown with the records that they are made of."""
+
+
+@dataclass(frozen=True)
+class VerifiedView:
+    """A view as its verification sees it.
+
+    Attributes:
+        name: its name.
+        plan: its plan.
+        text: its query in DuckDB's SQL.
+        tables: the tables that the query reads, by their names in it.
+        output: the table with its rows.
+    """
+
+    name: str
+    plan: plans.Plan
+    text: str
+    tables: Mapping[str, Table]
+    output: Table
+
+    @property
+    def columns(self) -> list[str]:
+        """The names of its columns."""
+        return [field.name for field in self.plan.fields]
+
+
+def verify_view(
+    view: VerifiedView,
+    topology: Topology,
+    offsets: OffsetView,
+    *,
+    transactional: bool,
+    timeout: float,
+    late_records: int = 0,
+) -> Verification:
+    """Compare the rows of a view with those of its query.
+
+    Args:
+        view: the view.
+        topology: the operators of its application, resolved.
+        offsets: offsets of the topics and of the group.
+        transactional: whether the application processes exactly once.
+        timeout: seconds to wait for a moment at which no records are in flight.
+        late_records: number of records that came too late for windows of the application, as far as it is known.
+
+    Raises:
+        ApplicationTimeoutError: if records were in flight all the time.
+        ConfigurationError: if DuckDB is not installed.
+        InvalidOperationError: if records that the view has processed are no longer in a table.
+    """
+    topics = {table.info.topic or table.name for table in view.tables.values()}
+    processed = find_processed(topology, topics, view.output, offsets, transactional=transactional, timeout=timeout)
+    until = _make_offsets(processed.inputs, view.tables.values())
+    for table in view.tables.values():
+        _require_whole(view, table, offsets)
+    _require_whole(view, view.output, offsets)
+    rows = view.output.scan(view.columns, until=processed.output).to_arrow()
+    with contextlib.closing(_connect()) as connection:
+        for name, table in view.tables.items():
+            _add_table(connection, name, table.scan(until=_part(until, table)).to_arrow())
+        differing = compare_rows(connection, view.text, rows)
+    shown = _describe(view, differing, until)
+    notes = _make_notes(view, differing, late_records, processed, offsets)
+    count = len(differing.missing) + len(differing.surplus)
+    return Verification(view.name, until, rows.num_rows, shown, count, notes)
+
+
+def _make_offsets(at: Mapping[TopicPartition, int], tables: Collection[Table]) -> Offsets:
+    """Return offsets with the ids that the topics have now: a scan notices if one is created again meanwhile."""
+    ids: dict[str, str] = {}
+    for table in tables:
+        ids |= table.offsets("earliest").ids
+    return Offsets(at, ids)
+
+
+def _part(until: Offsets, table: Table) -> Offsets:
+    """Return the offsets of the topic of a table."""
+    topic = table.info.topic or table.name
+    at = {each: offset for each, offset in until.items() if each.topic == topic}
+    return Offsets(at, {topic: until.ids[topic]} if topic in until.ids else {})
+
+
+def _require_whole(view: VerifiedView, table: Table, offsets: OffsetView) -> None:
+    """Refuse a log table whose first records are gone."""
+    if table.kind == "primary-key":
+        return
+    partitions = offsets.partitions([table.info.topic or table.name])
+    for each, (first, _) in sorted(offsets.bounds(partitions).items()):
+        if first:
+            raise InvalidOperationError(
+                f"view {view.name!r} cannot be verified: {table.name!r} no longer has the records before offset {first} of "
+                f"{each}, which retention has deleted, and its rows were made of them or are among them. Give the table a "
+                "longer retention.ms, or a primary key"
+            )
+
+
+def _connect() -> Any:
+    try:
+        import duckdb
+    except ModuleNotFoundError:
+        raise ConfigurationError(f"verify() needs DuckDB: {install_command('sql')}") from None
+    connection = duckdb.connect(config={"enable_external_access": "false"})
+    connection.execute("SET lock_configuration = true")
+    return connection
+
+
+def _add_table(connection: Any, name: str, rows: pa.Table) -> None:
+    database, _, table = name.rpartition(".")
+    target = f'"{table}"'
+    if database:
+        connection.execute(f'CREATE SCHEMA IF NOT EXISTS "{database}"')
+        target = f'"{database}".{target}'
+    connection.register("rows_of_table", rows)
+    connection.execute(f"CREATE TABLE {target} AS SELECT * FROM rows_of_table")  # noqa: S608 - a name of the catalogue
+    connection.unregister("rows_of_table")
+
+
+def _describe(view: VerifiedView, differing: Comparison, until: Offsets) -> tuple[DifferingRow, ...]:
+    """Return the first rows that differ, some of each kind, with the records that they are made of."""
+    half = _MOST_ROWS // 2
+    missing = differing.missing[: max(half, _MOST_ROWS - len(differing.surplus))]
+    surplus = differing.surplus[: _MOST_ROWS - len(missing)]
+    rows = [dict(zip(view.columns, row, strict=True)) for row in (*missing, *surplus)]
+    if not rows:
+        return ()
+    records = find_records(rows, trace_columns(view.plan), view.tables, until)
+    kinds = ("missing",) * len(missing) + ("surplus",) * len(surplus)
+    return tuple(map(DifferingRow, kinds, rows, records))  # type: ignore[arg-type]
+
+
+def _make_notes(
+    view: VerifiedView, differing: Comparison, late_records: int, processed: Processed, offsets: OffsetView
+) -> tuple[str, ...]:
+    notes = []
+    if late_records:
+        notes.append(
+            f"{late_records} records came too late for a window or join of the application since its start, and were dropped"
+        )
+    if _closes_windows(view.plan):
+        notes.append("the view has rows of windows that are over; those that are open are missing")
+    if differing.missing or differing.surplus:
+        notes += _find_rewritten(view, processed, offsets)
+    return tuple(notes)
+
+
+def _closes_windows(plan: plans.Plan) -> bool:
+    return isinstance(plan, plans.WindowAggregate | plans.SessionAggregate) or any(map(_closes_windows, plan.inputs()))
+
+
+def _find_rewritten(view: VerifiedView, processed: Processed, offsets: OffsetView) -> list[str]:
+    """Return which tables were written further: compaction may have removed rows of before."""
+    ends = offsets.bounds(list(processed.inputs))
+    names = []
+    for name, table in view.tables.items():
+        topic = table.info.topic or table.name
+        ahead = [each for each, at in processed.inputs.items() if each.topic == topic and at < ends[each][1]]
+        if table.kind == "primary-key" and ahead:
+            names.append(name)
+    return [
+        f"{name} has further records behind these offsets, so compaction may have removed rows that they have replaced"
+        for name in names
+    ]
