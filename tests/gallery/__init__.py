@@ -44,6 +44,7 @@ GROUPS = {
         "endpoints",
         "endpoints_sse",
     ),
+    "SQL": ("sql_views", "sql_and_python"),
     "Tests, a benchmark and a demonstration": ("test_thermostat", "nexmark", "demo"),
 }
 

@@ -250,6 +250,24 @@ def _tables_cdc(module: ModuleType) -> Iterator[str]:
         yield from (f"  {rows[key]}" for key in sorted(rows) if rows[key] is not None)
 
 
+def _sql(module: ModuleType) -> Iterator[str]:
+    """Yield what a program with views in SQL shows, and the proof of its views."""
+    with Catalog(store=MemoryCatalog()) as catalog:
+        module.tables(catalog)
+        app = Application(
+            broker_address="unused:9092",
+            consumer_group="views",
+            catalog=catalog,
+            processing_guarantee="exactly-once",
+        )
+        module.build(app)
+        with TopologyTestDriver(app) as driver:
+            yield from (f"{what}: {shown!r}" for what, shown in module.change(driver.table, lambda: None).items())
+            if hasattr(module, "PREFERRED"):
+                proof = driver.verify(module.PREFERRED)
+                yield f"proof: {proof.rows} rows, {'equal' if proof.equal else proof}"
+
+
 def _endpoints(module: ModuleType) -> Iterator[str]:
     catalog = Catalog(store=MemoryCatalog(), links=MemoryLinks())
     module.tables(catalog)
@@ -284,6 +302,8 @@ WITHOUT_APPLICATION: dict[str, Callable[[ModuleType], Iterator[str]]] = {
     "tables_maintained": _tables_maintained,
     "tables_lookup": _tables_lookup,
     "endpoints": _endpoints,
+    "sql_views": _sql,
+    "sql_and_python": _sql,
     "endpoints_sse": _endpoints_sse,
     "test_thermostat": _test_thermostat,
     "demo": _demo,

@@ -18,6 +18,7 @@ from tests.sim.resident import ResidentSimulation
 from tests.sim.simulation import Simulation, Violation
 from tests.sim.standbys import StandbySimulation
 from tests.sim.tokens import ResidentTokenSimulation, TokenSimulation
+from tests.sim.viewing import QUERIES
 from tests.sim.windowing import WindowSimulation
 
 MODES: Mapping[str, type[Simulation]] = {
@@ -76,6 +77,8 @@ def main() -> int:
     parser.add_argument(
         "--deriving", choices=derived, help="with a table that is derived from others; not with all modes"
     )
+    views = [f"{kind}-{guarantee}" for kind in QUERIES for guarantee in GUARANTEES]
+    parser.add_argument("--viewing", choices=views, help="with a view in SQL; not with all modes")
     parser.add_argument("--keep-going", action="store_true", help="go on after a failure")
     options = parser.parse_args()
     setup = None
@@ -94,6 +97,9 @@ def main() -> int:
         kind = options.deriving.removesuffix("-exactly-once").removesuffix("-at-least-once")
         transactional = options.deriving.endswith("-exactly-once")
         setup = Setup(transactional, True, False, False, expanding=options.expanding, deriving=kind)
+    if options.viewing is not None:
+        kind, _, guarantee = options.viewing.partition("-")
+        setup = Setup(guarantee == "exactly-once", True, False, False, viewing=kind)
     if options.broadcasting is not None:
         setup = Setup(options.broadcasting == "exactly-once", True, False, False, broadcasting=True)
     if options.seed is not None:

@@ -40,6 +40,7 @@ from tests.sim.maintaining import MAINTAINED
 from tests.sim.meeting import FAR, Meet, inputs_of, match
 from tests.sim.processing import KEPT_SPACES, Remind, RemindModel, twins
 from tests.sim.relating import GROUPS, declare_tables
+from tests.sim.viewing import declare_view, shape_of
 from tests.sim.windows import declare_windows
 
 GROUP = "sim"
@@ -189,6 +190,7 @@ class Setup:
         relating: how two tables are joined, which is all there is, with an aggregate of the join; empty if they are not: see
             `tests.sim.relating`.
         deriving: which table is derived behind exchanges, which is all there is; empty if none is: see `tests.sim.deriving`.
+        viewing: which view in SQL there is, which is all there is; empty if there is none: see `tests.sim.viewing`.
         broadcasting: whether the records of a second topic are broadcast to a process function, which is all there is.
         windowed: whether there are windows by watermark behind a `group_by`, whose results the application reads again;
             that is all there is.
@@ -214,11 +216,12 @@ class Setup:
     joining: str = ""
     relating: str = ""
     deriving: str = ""
+    viewing: str = ""
 
     @property
     def timed(self) -> bool:
         """Whether there are timers."""
-        return self.processing or self.broadcasting or bool(self.joining or self.deriving)
+        return self.processing or self.broadcasting or bool(self.joining or self.deriving or self.viewing)
 
     @property
     def has_own_objects(self) -> bool:
@@ -228,7 +231,8 @@ class Setup:
     @property
     def has_several_inputs(self) -> bool:
         """Whether tasks have several inputs."""
-        return self.merged or self.broadcasting or bool(self.joining or self.relating) or self.deriving in TWO_INPUTS
+        meets = bool(self.joining or self.relating or self.viewing) or self.deriving in TWO_INPUTS
+        return self.merged or self.broadcasting or meets
 
     @property
     def _is_captured(self) -> bool:
@@ -244,6 +248,8 @@ class Setup:
             return (SOURCE, OTHER, GROUPS)
         if self.deriving:
             return topics_of(self.deriving)
+        if self.viewing:
+            return shape_of(self.viewing).sources
         if self.broadcasting:
             return (SOURCE, OTHER, COPIES)
         if self.windowed:
@@ -262,6 +268,8 @@ class Setup:
             return {f"{SOURCE}--{OTHER}": (SOURCE, OTHER), GROUPS: (GROUPS,)}
         if self.deriving:
             return streams_of(self.deriving)
+        if self.viewing:
+            return shape_of(self.viewing).streams
         if self.broadcasting:
             return {OTHER: (OTHER,), f"{SOURCE}--{COPIES}": (SOURCE, COPIES)}
         if self.joining:
@@ -273,6 +281,8 @@ class Setup:
     @property
     def scopes(self) -> dict[str, tuple[str, ...]]:
         """The topics of each scope, whose stores have partitions of their own."""
+        if self.viewing:
+            return shape_of(self.viewing).scopes
         return (
             {SOURCE: (SOURCE,), OTHER: (OTHER,), **self.streams}
             if self.relating or self._by_foreign_key
@@ -285,6 +295,8 @@ class Setup:
             return (GROUPED_OUT,) if topic == GROUPS else (OUT, GROUPS)
         if self.deriving:
             return (*topics_of(self.deriving)[1:], RESULT, *((f"sim.{self.deriving}",) if self._is_captured else ()))
+        if self.viewing:
+            return shape_of(self.viewing).sinks
         if topic == AGAIN:
             return (AGAIN_OUT,)
         if self.windowed:
@@ -321,6 +333,8 @@ def specification(setup: Setup, partitions: int) -> TaskSpec:
         return _spec_of(declare_tables(app, setup.relating, rows_in_groups=setup.transactional), setup, partitions)
     if setup.deriving:
         return _spec_of(declare_derived(app, setup.deriving), setup, partitions)
+    if setup.viewing:
+        return _spec_of(declare_view(app, setup.viewing), setup, partitions)
     sdf = app.dataframe(app.topic(SOURCE))
     sdf = sdf.concat(app.dataframe(app.topic(OTHER))) if setup.merged else sdf
     sdf = sdf.apply_async(later, timeout=60_000, capacity=CAPACITY) if setup.asynchronous else sdf
@@ -364,7 +378,7 @@ def _spec_of(app: Application, setup: Setup, partitions: int) -> TaskSpec:
     # Tables have no rows before, and no broker.
     spec = replace(spec, topology=bind_lookups(spec.topology, lambda table: table))
     inputs = [topic for topic in setup.sources if topic not in spec.topology.exchanges]
-    if setup.broadcasting or setup.windowed or setup.joining or setup.relating or setup.deriving:
+    if setup.broadcasting or setup.windowed or setup.joining or setup.relating or setup.deriving or setup.viewing:
         spec = replace(spec, topology=spec.topology.resolve(dict.fromkeys(inputs, partitions)))
     sources = {}
     for topic, members in setup.scopes.items():

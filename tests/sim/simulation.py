@@ -45,6 +45,7 @@ from tests.sim.joining import JoinChecks
 from tests.sim.meeting import key_of
 from tests.sim.relating_checks import TableChecks
 from tests.sim.stores import Content, Machine, ProcessCatalog
+from tests.sim.viewing_checks import ViewChecks
 
 _TRACED = 80
 _ROUNDS = 400
@@ -162,7 +163,8 @@ class Simulation:
         rate = rng.choice((0.003, 0.01, 0.02, 0.04))
         self.faults = faults or Faults(rate, self.setup.transactional or rng.random() < 0.4, None, rng.randint(1, 30))
         self.partitions = 2 if self.setup.grouped else rng.choice((1, 2, 2, 3))
-        if self.setup.broadcasting or self.setup.joining or self.setup.relating or self.setup.deriving:
+        meets = self.setup.joining or self.setup.relating or self.setup.deriving or self.setup.viewing
+        if self.setup.broadcasting or meets:
             # With one, there is no topic of copies.
             self.partitions = max(2, self.partitions)
         self.largest = rng.choice((2, 4, 8, 30))
@@ -235,6 +237,8 @@ class Simulation:
             return TableChecks(self)
         if self.setup.deriving:
             return DerivedChecks(self)
+        if self.setup.viewing:
+            return ViewChecks(self)
         return BroadcastChecks(self) if self.setup.broadcasting else Checks(self)
 
     # -- The run -------------------------------------------------------------------------------------------------
@@ -266,6 +270,8 @@ class Simulation:
                 replay += f" --relating {self.setup.relating}-{kind}"
             if self.setup.deriving:
                 replay += f" --deriving {self.setup.deriving}-{kind}{' --expanding' if self.setup.expanding else ''}"
+            if self.setup.viewing:
+                replay += f" --viewing {self.setup.viewing}-{kind}"
             if self.setup.broadcasting:
                 replay += f" --broadcasting {kind}"
             if self.setup.processing:

@@ -44,6 +44,8 @@ NO_APPLICATIONS = {
     "demo",
     "endpoints",
     "sql_adhoc",
+    "sql_and_python",
+    "sql_views",
     "tables_cdc",
     "tables_keyed",
     "tables_log",

@@ -35,6 +35,28 @@ MAINTAINED = {
     "customer": {"id": 1, "name": "Ann", "city": "Paris"},
     "totals": {"customer": 1, "total": 42, "orders": 2},
 }
+PREFERRED = {
+    "first": [("Flux Capacitor", "HyperDrive Innovations", "10000.00"), ("Warp Core", "DarkMatter Devices", "9000.00")],
+    "cheaper": [("Flux Capacitor", "DarkMatter Devices", "9500.00"), ("Warp Core", "DarkMatter Devices", "9000.00")],
+    "as cheap": [
+        ("Flux Capacitor", "DarkMatter Devices", "9500.00"),
+        ("Warp Core", "DarkMatter Devices", "9000.00"),
+        ("Warp Core", "Gravitech Dynamics", "9000.00"),
+    ],
+    "given up": [("Flux Capacitor", "DarkMatter Devices", "9500.00"), ("Warp Core", "Gravitech Dynamics", "9000.00")],
+}
+GRADED = {
+    "averages": [
+        {"name": "ann", "average": 91.66666666666667},
+        {"name": "ben", "average": 75.66666666666667},
+        {"name": "cem", "average": 50.0},
+    ],
+    "letters": [{"letter": "A", "students": 1, "last": "ann"}, {"letter": "B", "students": 1, "last": "ben"}],
+    "letters after a change": [
+        {"letter": "A", "students": 2, "last": "cem"},
+        {"letter": "B", "students": 1, "last": "ben"},
+    ],
+}
 COMPLETED = {
     "order 100": {"name": None, "country": "France"},
     "order 101": {"name": "Ann", "country": "Portugal"},
@@ -74,6 +96,18 @@ def test_keyed(catalog: Catalog) -> None:
 def test_maintained() -> None:
     lines = list(WITHOUT_APPLICATION["tables_maintained"](load("tables_maintained")))
     assert lines == [f"{what}: {row!r}" for what, row in MAINTAINED.items()]
+
+
+def test_views_in_sql() -> None:
+    """Feldera's tutorial of vendors and parts."""
+    lines = list(WITHOUT_APPLICATION["sql_views"](load("sql_views")))
+    assert lines == [*(f"{what}: {rows!r}" for what, rows in PREFERRED.items()), "proof: 2 rows, equal"]
+
+
+def test_sql_and_python() -> None:
+    """Feldera's tutorial of students and grades, with a function of Python."""
+    lines = list(WITHOUT_APPLICATION["sql_and_python"](load("sql_and_python")))
+    assert lines == [f"{what}: {rows!r}" for what, rows in GRADED.items()]
 
 
 def test_lookup() -> None:

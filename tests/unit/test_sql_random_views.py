@@ -1,0 +1,37 @@
+"""Random views: after each commit, their rows are those of the same query as a batch in DuckDB, and in Spark."""
+
+import random
+from collections import Counter
+
+import pytest
+
+from tests.sql.random_cases import Case, make_case, run_case, shrink_case
+from tests.support import LONG
+
+pytestmark = pytest.mark.slow
+
+COUNT = 10_000 if LONG else 200
+
+
+def describe(case: Case) -> str:
+    """Return what replays a case."""
+    tables = "; ".join(f"{name}: {schema}" for name, schema in case.tables.items())
+    changes = "\n".join(f"  {change}" for chunk in case.chunks for change in chunk)
+    return f"seed {case.seed}\n{tables}\n{case.query}\n{changes}"
+
+
+def test_a_view_has_the_rows_of_the_batch_query(capsys: pytest.CaptureFixture[str]) -> None:
+    base = random.SystemRandom().randrange(1 << 32) if LONG else 1
+    with capsys.disabled():
+        print(f"\nbase seed of random views: {base}")
+    kinds: Counter[str] = Counter()
+    for seed in range(base, base + COUNT):
+        case = make_case(seed)
+        result = run_case(case, guarantee="exactly-once" if seed % 2 else "at-least-once")
+        kinds[result.kind] += 1
+        if result.kind in ("wrong", "failed"):
+            raise AssertionError(f"{result.detail}\n{describe(shrink_case(case, result.kind))}")
+        if result.kind == "refused":
+            assert result.detail.startswith("line "), f"{result.detail}\n{describe(case)}"
+    # Refusals show nothing.
+    assert kinds["passed"] > 0.8 * COUNT, kinds

@@ -1,0 +1,44 @@
+"""Suites of queries as views: samples of what `python -m tests.sql` and long runs compare with DuckDB as a whole."""
+
+import pytest
+
+from tests.sql import logictest, nexmark, tpch
+from tests.sql.suites import Suite, describe_outcomes, run_suite
+from tests.support import LONG
+
+pytestmark = pytest.mark.slow
+
+
+def check(suite: Suite, *, passed: int, only: tuple[str, ...] = ()) -> None:
+    """Run a suite: nothing may be wrong, and some queries at least must pass."""
+    outcomes = [*run_suite(suite, only)]
+    bad = [outcome for outcome in outcomes if outcome.kind in ("wrong", "failed")]
+    assert not bad, "\n".join(f"{each.query} {each.kind}: {each.detail}" for each in bad)
+    for outcome in outcomes:
+        if outcome.kind == "refused":
+            assert outcome.detail.startswith("line "), outcome
+    counted = sum(outcome.kind == "passed" for outcome in outcomes)
+    assert counted >= passed, describe_outcomes(outcomes, 0)
+
+
+def test_tpch() -> None:
+    """Ordinary runs take a small scale and some of the queries."""
+    if LONG:
+        check(tpch.make_suite(0.01, 10), passed=20)
+    else:
+        check(tpch.make_suite(0.001, 2), passed=5, only=("q3", "q4", "q13", "q15", "q16", "q22"))
+
+
+def test_nexmark() -> None:
+    check(nexmark.make_suite(100_000 if LONG else 1_000, 5 if LONG else 2), passed=20)
+
+
+@pytest.mark.parametrize(
+    "pattern", ["select[123].test", "random/aggregates/.*_[0-4].test", "random/groupby/.*_[0-4].test"]
+)
+def test_sqllogictest(pattern: str) -> None:
+    names = logictest.file_names(pattern)
+    for name in names if LONG else names[:1]:
+        step = 10 if LONG and name.startswith("random") else 1 if LONG else 200
+        suite = logictest.make_suite(name, keep=slice(7, None, step))
+        check(suite, passed=len(suite.queries) // 2)

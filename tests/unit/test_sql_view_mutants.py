@@ -1,0 +1,96 @@
+"""Random views find mistakes: each mutant of the operators below views is found among a few hundred of them."""
+
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from streamrt.relations import row_join
+from streamrt.relations.group_aggregate import GroupAggregate
+from streamrt.relations.row_bag import count_row, take_row
+from streamrt.relations.top import TopRows
+from tests.sql.random_cases import make_case, run_case
+
+pytestmark = pytest.mark.slow
+
+MOST = 400
+"""Cases after which a mutant counts as not found."""
+Wrap = Callable[[Any, Any], tuple[Any, Any] | None]
+
+
+def change_input(monkeypatch: pytest.MonkeyPatch, operator: Any, wrap: Wrap) -> None:
+    """Let an operator get other values and keys; None for no record at all."""
+    build = operator.build
+
+    def mutant(self: Any, child: Any, node: Any, context: Any) -> Any:
+        run = build(self, child, node, context)
+
+        def handle(value: Any, key: Any, timestamp: int, headers: Any) -> None:
+            changed = wrap(value, key)
+            if changed is not None:
+                run(*changed, timestamp, headers)
+
+        return handle
+
+    monkeypatch.setattr(operator, "build", mutant)
+
+
+def lose_null_group(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Records of the group of NULL are skipped."""
+    change_input(monkeypatch, GroupAggregate, lambda value, key: None if None in _parts(key) else (value, key))
+
+
+def retract_without_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is taken back stays in its group."""
+    change_input(
+        monkeypatch,
+        GroupAggregate,
+        lambda value, key: (
+            ((None, value[1]), key) if isinstance(value, list | tuple) and value[1] is not None else (value, key)
+        ),
+    )
+
+
+def keep_rows_that_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A row of a join that is taken back stays there, if there are others that are equal to it."""
+
+    def mutant(bag: Any, text: str, prefix: bytes, sets: Any) -> bool:
+        return True if count_row(bag, text, prefix, sets) > 1 else take_row(bag, text, prefix, sets)
+
+    monkeypatch.setattr(row_join, "take_row", mutant)
+
+
+def keep_outer_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A row without a partner is not taken back when it goes."""
+    change = row_join._Side._change_own
+
+    def mutant(self: Any, other: Any, prefix: bytes, transaction: Any, texts: Any) -> Any:
+        before, after = change(self, other, prefix, transaction, texts)
+        return (None, after) if before is not None and after is None else (before, after)
+
+    monkeypatch.setattr(row_join._Side, "_change_own", mutant)
+
+
+def lose_top(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows that leave a ranking stay in it."""
+    change_input(
+        monkeypatch,
+        TopRows,
+        lambda value, key: None if isinstance(value, list | tuple) and value[1] is None else (value, key),
+    )
+
+
+def _parts(key: Any) -> tuple[Any, ...]:
+    return tuple(key) if isinstance(key, list | tuple) else (key,)
+
+
+@pytest.mark.parametrize(
+    "mutant",
+    [lose_null_group, retract_without_row, keep_rows_that_go, keep_outer_rows, lose_top],
+    ids=lambda each: each.__name__,
+)
+def test_a_mutant_is_found(mutant: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch) -> None:
+    mutant(monkeypatch)
+    kinds = (run_case(make_case(seed)).kind for seed in itertools.islice(itertools.count(1), MOST))
+    assert any(kind in ("wrong", "failed") for kind in kinds)
