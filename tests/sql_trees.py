@@ -6,7 +6,7 @@ from collections.abc import Callable
 __all__ = ["make_tree"]
 
 _LEAVES = {
-    "int": ["i", "j", "n", "t", "s", "0", "1", "-3", "7", "null"],
+    "int": ["i", "j", "n", "t", "s", "0", "1", "-3", "7", "cast(null as int)"],
     "big": ["b", "c", "i", "5000000000", "cast(null as bigint)"],
     "double": ["d", "e", "x", "0.5D", "-2.0D", "double('NaN')"],
     "decimal": ["p", "u", "1.5", "0.01", "n"],
