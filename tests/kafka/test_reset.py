@@ -97,6 +97,7 @@ def test_a_reset_that_ends_after_any_step_is_run_again(
     assert counts_from_the_beginning(world) == dict.fromkeys("abcde", 2)
 
 
+@pytest.mark.rows("FE-055", "FE-057")
 def test_what_is_deleted_and_what_stays(kafka: Kafka, stack: contextlib.ExitStack) -> None:
     world = worked(kafka, stack)
     stranger = f"changelog__{world.group}--x--orders--default"

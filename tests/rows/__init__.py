@@ -116,6 +116,15 @@ tables](coming-from-pyflink-names.md) have the same by topic. `python -m tests.r
 """,
         (("pyflink.txt", "PyFlink, DataStream API"),),
     ),
+    Page(
+        ROOT / "docs" / "feldera-rows.md",
+        """# Rows of Feldera
+
+What Feldera's Python interface offers, row by row, how StreamRT has it, and the tests that show it. [Coming from
+Feldera](coming-from-feldera.md) has what to know first. `python -m tests.rows` makes this page.
+""",
+        (("feldera.txt", "Feldera, Python interface"),),
+    ),
 )
 
 

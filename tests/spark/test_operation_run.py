@@ -54,6 +54,7 @@ class Writer(threading.Thread):
         self.join()
 
 
+@pytest.mark.rows("FE-018", "FE-020", "FE-063", "FE-067")
 @pytest.mark.parametrize("guarantee", ["at-least-once", "exactly-once"])
 def test_a_pause_under_load(kafka: Kafka, guarantee: str) -> None:
     source, out = kafka.topic("in"), kafka.topic("out")
@@ -112,6 +113,7 @@ def test_a_pause_under_load(kafka: Kafka, guarantee: str) -> None:
         app.pause()
 
 
+@pytest.mark.rows("FE-064", "FE-065", "FE-066")
 def test_one_topic_is_paused(kafka: Kafka) -> None:
     first, second, third, out = (kafka.topic(name) for name in ("first", "second", "third", "out"))
     app = kafka.app()
@@ -139,6 +141,7 @@ def test_one_topic_is_paused(kafka: Kafka) -> None:
         app.stop(wait=True)
 
 
+@pytest.mark.rows("FE-015", "FE-024", "FE-036", "FE-041")
 def test_a5_a_start_that_is_paused_and_a_restart(
     kafka: Kafka, caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:
@@ -213,6 +216,7 @@ def test_a5_a_start_that_is_paused_and_a_restart(
         app.stop(wait=True)
 
 
+@pytest.mark.rows("FE-026", "FE-028", "FE-037", "FE-042")
 @ONE_MODE
 def test_a_failure_is_kept_and_raised(kafka: Kafka) -> None:
     source = kafka.topic("in")
@@ -273,6 +277,7 @@ def test_a_stop_while_it_starts(kafka: Kafka) -> None:
     thread.join()
 
 
+@pytest.mark.rows("FE-064", "FE-065")
 @ONE_MODE
 def test_sources_are_paused(kafka: Kafka) -> None:
     class Ticks(Source):
@@ -317,6 +322,7 @@ def test_what_is_run_by_the_program_itself(kafka: Kafka) -> None:
     thread.join()
 
 
+@pytest.mark.rows("FE-057", "FE-100", "FE-101", "FE-102", "FE-103", "FE-106")
 @pytest.mark.parametrize("guarantee", ["at-least-once", "exactly-once"])
 def test_waits_numbers_and_a_fresh_start(kafka: Kafka, guarantee: str) -> None:
     def count(value: int, state: State) -> list[int]:

@@ -136,6 +136,7 @@ def test_an_input_topic_that_was_made_anew_is_refused_until_the_state_is_given_u
     assert shop.run() == [("a", 1), ("b", 1)]
 
 
+@pytest.mark.rows("FE-056", "FE-123")
 def test_a_missing_changelog_is_refused(kafka: Kafka) -> None:
     shop = Shop.opened(kafka)
     kafka.admin.delete_topics([shop.changelog])
@@ -256,6 +257,7 @@ def test_offsets_set_past_records_that_the_state_lacks_are_refused(kafka: Kafka,
     assert shop.run() == [("a", 3), ("a", 4), ("a", 5), ("a", 6)]
 
 
+@pytest.mark.rows("FE-123")
 @pytest.mark.parametrize("guarantee", GUARANTEES)
 def test_fault_14_a_rollback_to_a_version_with_another_store_is_refused_by_name(kafka: Kafka, guarantee: str) -> None:
     shop = Shop.opened(kafka, processing_guarantee=guarantee)

@@ -19,6 +19,7 @@ def count(value: int, state: State) -> int:
     return number
 
 
+@pytest.mark.rows("FE-053", "FE-054")
 def test_micro_batches_go_on_from_snapshots(kafka: Kafka, tmp_path: Path) -> None:
     source, target, group = kafka.topic("in"), kafka.topic("out"), unique("group")
     disk, remote = tmp_path / "disk", tmp_path / "remote"

@@ -92,7 +92,9 @@ def test_databases(catalog: Catalog) -> None:
     assert catalog.databases() == ["default"]
 
 
-@pytest.mark.rows("FL-024", "FL-035", "FL-037", "FL-054", "FL-055", "FL-056", "FL-116", "FL-118", "FL-120", "FL-123")
+@pytest.mark.rows(
+    "FL-024", "FL-035", "FL-037", "FL-054", "FL-055", "FL-056", "FL-116", "FL-118", "FL-120", "FL-123", "FE-013"
+)
 @pytest.mark.rows("FL-124", "FL-126", "FL-127", "FL-129", "FL-130", "FL-131", "FL-132", "FL-133", "FL-136", "FL-141")
 @pytest.mark.rows("FL-125", "FL-140", "FL-179", "DK-090")
 @pytest.mark.rows("DK-001", "DK-003", "DK-004", "DK-031", "DK-032", "DK-033", "DK-034", "DK-036", "DK-080", "DK-081")
@@ -129,7 +131,7 @@ def test_a_table_is_what_was_said_of_it(catalog: Catalog, links: MemoryLinks) ->
     assert catalog.create_table("shop.orders").info.id != info.id
 
 
-@pytest.mark.rows("FL-036", "FL-038", "FL-039", "DK-030", "DK-040", "DK-041", "DK-043", "DK-093", "DK-094")
+@pytest.mark.rows("FL-036", "FL-038", "FL-039", "DK-030", "DK-040", "DK-041", "DK-043", "DK-093", "DK-094", "FE-002")
 def test_tables_are_listed_created_once_and_dropped(catalog: Catalog, links: MemoryLinks) -> None:
     first = catalog.create_table("shop.orders", COLUMNS)
     catalog.create_table("rides")

@@ -22,7 +22,7 @@ def catalog() -> Catalog:
     return Catalog(store=MemoryCatalog())
 
 
-@pytest.mark.rows("FL-035", "FL-116")
+@pytest.mark.rows("FL-035", "FL-116", "FE-150")
 def test_tables_are_created_changed_and_dropped(catalog: Catalog) -> None:
     done = catalog.execute("CREATE DATABASE IF NOT EXISTS shop COMMENT 'what we sell';")
     assert (done.statement, done.name, done.changed) == ("CREATE DATABASE", "shop", True)

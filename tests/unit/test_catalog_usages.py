@@ -72,7 +72,7 @@ def test_an_application_that_is_gone_for_months_blocks_no_drop(
         catalog.forget_usage("")
 
 
-@pytest.mark.rows("DK-041", "DK-045", "FL-046", "FL-047")
+@pytest.mark.rows("DK-041", "DK-045", "FL-046", "FL-047", "FE-131")
 def test_usages_lineage_and_the_drop_of_what_is_in_use(
     catalog: Catalog, links: MemoryLinks, monkeypatch: pytest.MonkeyPatch
 ) -> None:

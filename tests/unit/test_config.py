@@ -94,10 +94,12 @@ def logger() -> logging.Logger:
 # -- Where settings come from ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.rows("FE-058", "FE-110", "FE-111", "FE-114", "FE-116", "FE-119", "FE-120", "FE-121")
 def test_the_defaults_are_those_of_the_documentation() -> None:
     assert ApplicationConfig.create().model_dump() == DEFAULTS
 
 
+@pytest.mark.rows("FE-121")
 @pytest.mark.parametrize("name", OTHERS)
 def test_a_setting_can_come_from_the_environment(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     text, value = OTHERS[name]
@@ -156,6 +158,7 @@ def test_an_application_takes_its_settings_from_parameters_and_environment(monke
     assert (config.commit_every, config.loglevel) == (9, None)
 
 
+@pytest.mark.rows("FE-122")
 def test_a_configuration_cannot_be_changed() -> None:
     with pytest.raises(ValueError, match="frozen"):
         cast("Any", ApplicationConfig.create()).commit_interval = 1.0
@@ -351,6 +354,7 @@ def test_processes_instead_of_spark_take_no_settings_of_spark(settings: dict[str
         application(spark_master="processes[2]", processing_mode="resident", **settings)
 
 
+@pytest.mark.rows("FE-110")
 @pytest.mark.parametrize("master", ["processes", "processes[*]"])
 def test_there_is_a_process_for_each_processor(master: str) -> None:
     assert count_processes(master) == len(os.sched_getaffinity(0))
@@ -370,7 +374,7 @@ def test_exactly_once_reads_no_records_of_aborted_transactions() -> None:
         application(consumer_extra_config=options, processing_guarantee="exactly-once")
 
 
-@pytest.mark.rows("PF-L15")
+@pytest.mark.rows("PF-L15", "FE-111", "FE-124")
 def test_options_of_stores_are_kept() -> None:
     options = RocksDBOptions(open_max_retries=1)
     assert definition_of(application(rocksdb_options=options)).rocksdb_options is options

@@ -40,6 +40,7 @@ def state(app: Played) -> tuple[ApplicationStatus, ApplicationStatus]:
 # -- The client has the words of the application -----------------------------------------------------------------------
 
 
+@pytest.mark.rows("FE-003", "FE-036", "FE-038", "FE-039", "FE-040", "FE-130", "FE-134", "FE-135")
 def test_the_client_moves_an_application(app: Played, client: Client) -> None:
     assert (client.status, client.desired_status) == (S.RUNNING, S.RUNNING)
     assert client.status_since == app.status_since
@@ -68,6 +69,7 @@ def test_the_client_moves_an_application(app: Played, client: Client) -> None:
     assert state(app)[0] == S.RUNNING
 
 
+@pytest.mark.rows("FE-017")
 def test_what_takes_long_goes_on(app: Played, client: Client, http: httpx.Client) -> None:
     app.obeys.clear()
     with pytest.raises(
@@ -90,6 +92,7 @@ def test_what_takes_long_goes_on(app: Played, client: Client, http: httpx.Client
     assert http.post("/pause?wait=30").status_code == 200
 
 
+@pytest.mark.rows("FE-139")
 def test_errors_are_those_of_the_application(app: Played, client: Client) -> None:
     with pytest.raises(ArgumentValueError, match="got the topic 'other', which the application does not read"):
         client.pause("other")
@@ -110,6 +113,7 @@ def test_errors_are_those_of_the_application(app: Played, client: Client) -> Non
     assert client.error is None
 
 
+@pytest.mark.rows("FE-027", "FE-033")
 def test_an_application_that_is_away(caplog: pytest.LogCaptureFixture) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
@@ -293,6 +297,7 @@ def test_an_unexpected_error_tells_nothing(http: httpx.Client, app: Played, capl
     assert http.get("/live").status_code == 200
 
 
+@pytest.mark.rows("FE-008")
 def test_the_topology(app: Played, client: Client, http: httpx.Client) -> None:
     assert client.describe() == app.describe()
     shown = client.topology
@@ -312,6 +317,7 @@ def test_the_topology(app: Played, client: Client, http: httpx.Client) -> None:
     assert (refused["error"], refused["message"][:35]) == ("ArgumentValueError", "format must be text, mermaid or jso")
 
 
+@pytest.mark.rows("FE-122", "FE-133")
 def test_the_configuration(app: Played, client: Client) -> None:
     found = client.config
     assert found["consumer_group"] == "shop"

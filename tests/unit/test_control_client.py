@@ -82,6 +82,7 @@ def test_signatures_are_the_same_but_for_reasons(name: str) -> None:
 # -- Waiting -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.rows("FE-106", "FE-133")
 def test_progress_and_numbers(app: Played, client: Client) -> None:
     app._state.progress.assigned({PARTITION: 3})
     assert client.progress() == app.progress()
@@ -178,6 +179,7 @@ def test_idle_and_complete(app: Played, client: Client) -> None:
         client.wait_for_idle(idle_interval=0, timeout=1, poll_interval=0)
 
 
+@pytest.mark.rows("FE-071")
 def test_a_token_of_a_topic_that_was_created_again(app: Played, client: Client, http: httpx.Client) -> None:
     token = Offsets({PARTITION: 5}, ids={"orders": "id-of-orders"})
     client.wait_for(token)

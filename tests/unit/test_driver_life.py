@@ -113,6 +113,7 @@ def test_one_topic_pauses_alone() -> None:
     assert world.values("counted") == [2]
 
 
+@pytest.mark.rows("FE-066")
 def test_merged_topics_pause_together() -> None:
     app = Application(broker_address="unused:9092", loglevel=None)
     left, right = app.dataframe(app.topic("left")), app.dataframe(app.topic("right"))
@@ -145,6 +146,7 @@ def test_watermarks_wait_for_a_paused_topic() -> None:
     assert [record.value["value"] for record in driver.read("out")] == [2, 1]
 
 
+@pytest.mark.rows("FE-050")
 def test_checkpoints_are_tokens() -> None:
     world = World()
     driver = world.driver
@@ -182,6 +184,7 @@ def test_what_is_missing_below_a_token_is_named() -> None:
         driver.wait_for(Offsets({("unknown", 0): 1}))
 
 
+@pytest.mark.rows("FE-042")
 def test_an_error_ends_the_application_and_the_next_record_starts_it_again() -> None:
     world = World()
     driver = world.driver

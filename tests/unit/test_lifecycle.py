@@ -57,6 +57,7 @@ def in_state(status: ApplicationStatus) -> LifeCycle:
     return life
 
 
+@pytest.mark.rows("FE-028", "FE-029", "FE-030", "FE-031", "FE-032", "FE-034", "FE-035")
 @pytest.mark.parametrize(("former", "later"), list(itertools.permutations(STATES, 2)))
 def test_each_transition_is_allowed_or_refused(former: ApplicationStatus, later: ApplicationStatus) -> None:
     life = in_state(former)
@@ -112,7 +113,7 @@ WHILE_IT_IS_STOPPED: dict[str, Callable[[Played], object]] = {
 }
 
 
-@pytest.mark.rows("DK-107")
+@pytest.mark.rows("DK-107", "FE-016", "FE-019", "FE-020", "FE-023")
 @pytest.mark.parametrize("status", STATES)
 @pytest.mark.parametrize("call", [*WHILE_IT_RUNS, *WAITS, *WHILE_IT_IS_STOPPED])
 def test_each_call_is_allowed_or_refused_in_each_state(call: str, status: ApplicationStatus) -> None:
@@ -151,7 +152,7 @@ class Noting(Played):
         self._end(error)
 
 
-@pytest.mark.rows("DK-106", "DK-107", "DK-108")
+@pytest.mark.rows("DK-106", "DK-107", "DK-108", "FE-021", "FE-022", "FE-023")
 @pytest.mark.parametrize("status", [S.STARTING, S.RUNNING, S.PAUSED])
 @pytest.mark.parametrize("aborts", [False, True])
 def test_a_stop_ends_an_application_in_each_state(status: ApplicationStatus, aborts: bool) -> None:
@@ -189,6 +190,7 @@ def test_an_application_in_the_test_driver_is_not_running() -> None:
     assert (app.status, app.desired_status) == (S.STOPPED, S.STOPPED)
 
 
+@pytest.mark.rows("FE-017")
 def test_wait() -> None:
     life = in_state(S.RUNNING)
     assert life.wait([S.RUNNING], 0)
@@ -251,6 +253,7 @@ def test_an_older_wish_does_not_count(running: tuple[LifeCycle, RunControl]) -> 
     assert not control.pending
 
 
+@pytest.mark.rows("FE-030", "FE-041")
 def test_a_start_that_is_paused_and_one_that_restores() -> None:
     life = LifeCycle()
     life.begin()

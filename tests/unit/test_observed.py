@@ -114,6 +114,7 @@ def later(seconds: float, act: Any) -> None:
     timer.start()
 
 
+@pytest.mark.rows("FE-071")
 def test_a_token_is_complete_when_the_group_has_committed_it_through_the_grouping(app: StandIn) -> None:
     app.wait_for(Offsets({}))
     app.wait_for(Offsets({(IN, 0): 0}))
@@ -201,6 +202,7 @@ def test_an_application_that_ends_meanwhile(app: StandIn) -> None:
         app.wait_for(Offsets({FIRST: 5}), timeout=30)
 
 
+@pytest.mark.rows("FE-103", "FE-105")
 def test_idle(app: StandIn) -> None:
     app.wait_for_idle(idle_interval=0.1, timeout=30, poll_interval=0.02)
     app.view.ends[SECOND] = 7
@@ -230,6 +232,7 @@ def test_idle(app: StandIn) -> None:
     app.wait_for_idle(idle_interval=0.1, timeout=30, poll_interval=0.02)
 
 
+@pytest.mark.rows("FE-104")
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -246,6 +249,7 @@ def test_intervals_that_do_not_fit(app: StandIn, arguments: dict[str, float], wo
         app.wait_for_idle(**arguments)
 
 
+@pytest.mark.rows("FE-100", "FE-101")
 def test_completion_without_sources_is_the_end_at_the_call(app: StandIn) -> None:
     app.view.ends |= {FIRST: 5}
     with pytest.raises(ApplicationTimeoutError, match=r"in\[0\] is committed up to 0 of 5"):
@@ -275,6 +279,7 @@ def test_completion_waits_for_sources_and_for_what_they_wrote(app: StandIn, monk
     app.wait_for_completion(timeout=30)
 
 
+@pytest.mark.rows("FE-050", "FE-051", "FE-052")
 def test_checkpoints(app: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         app._state.checkpoints,
@@ -334,6 +339,7 @@ def test_numbers(app: StandIn) -> None:
     assert (ended.status, ended.error, ended.uptime) == (S.FAILED, "RunnerError: no", 0.0)
 
 
+@pytest.mark.rows("FE-106", "FE-107")
 def test_stores_rates_and_errors(app: StandIn) -> None:
     task, other = TaskId(IN, 0), TaskId(IN, 1)
     app._state.progress.assigned({FIRST: 0, SECOND: 0, INNER: 0})

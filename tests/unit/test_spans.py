@@ -55,6 +55,7 @@ def parent_in(headers: Headers | None) -> tuple[str, str]:
 # -- Spans -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.rows("FE-112")
 @pytest.mark.parametrize("mode", ["micro-batch", "resident"])
 @pytest.mark.parametrize("guarantee", ["at-least-once", "exactly-once"])
 def test_commits_and_records_have_spans(received: Collector, mode: Any, guarantee: Any) -> None:

@@ -81,6 +81,7 @@ def evaluate(text: str, row: dict[str, Any] = ROW) -> Any:
     return bind(text).compile()(row, None, 0, None)
 
 
+@pytest.mark.rows("FE-152")
 @pytest.mark.parametrize(
     ("text", "value", "word"),
     [
@@ -127,6 +128,7 @@ def test_values_and_types(text: str, value: Any, word: str) -> None:
     assert hash(expression) == hash(bind(text))
 
 
+@pytest.mark.rows("FE-152")
 @pytest.mark.parametrize(
     ("text", "value"),
     [

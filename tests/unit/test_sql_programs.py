@@ -119,6 +119,7 @@ def _plain(value: Any) -> Any:
     return int(value) if isinstance(value, Decimal) and value == int(value) else value
 
 
+@pytest.mark.rows("FE-152", "FE-153", "FE-154", "FE-156")
 @pytest.mark.parametrize("sql", QUERIES)
 def test_rows_are_those_of_the_batch(sql: str) -> None:
     rows = rows_of(sql, CHANGES, chunk=3)
@@ -161,6 +162,7 @@ def test_tables_are_expanded() -> None:
     assert rows == [{"v": 3, "n": 2}]
 
 
+@pytest.mark.rows("FE-155")
 @pytest.mark.parametrize(
     "sql",
     [
@@ -186,6 +188,7 @@ def test_hopping_windows_count_each_row_several_times() -> None:
     assert rows_of(final, ORDERS[:3], end=True) == rows
 
 
+@pytest.mark.rows("FE-155")
 def test_sessions_end_the_gap_after_their_last_row() -> None:
     sql = (
         "SELECT session_window.start AS s, session_window.end AS e, count(*) AS n FROM orders "
@@ -210,6 +213,7 @@ def test_joins_of_streams_with_an_interval() -> None:
     assert rows_of(sql, [*ORDERS[:6], *parcels], end=True) == [{"id": k, "parcel": k} for k in range(4)]
 
 
+@pytest.mark.rows("FE-153")
 def test_joins_as_of_a_time() -> None:
     sql = "SELECT o.id, c.name FROM orders o LEFT JOIN customers FOR SYSTEM_TIME AS OF o.at AS c ON o.customer = c.id"
     app = make_app()
@@ -230,6 +234,7 @@ def test_joins_as_of_a_time() -> None:
 # -- Programs ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.rows("FE-001", "FE-012", "FE-013", "FE-088", "FE-151")
 def test_a_program_has_views_in_any_order_and_keeps_tables() -> None:
     app = make_app(())
     frames = app.sql(
@@ -273,6 +278,7 @@ def test_equal_rows_of_a_view_have_keys_of_their_own() -> None:
     assert [(row["c"], row["a"]) for row in driver.table("v").scan().rows()] == [("x", 1), ("x", 1)]
 
 
+@pytest.mark.rows("FE-088")
 def test_insert_writes_to_a_table() -> None:
     app = make_app()
     app.sql(
@@ -307,6 +313,7 @@ def test_frames_and_parameters() -> None:
         app.sql("SELECT :x AS x FROM items")
 
 
+@pytest.mark.rows("FE-010", "FE-157")
 def test_registered_functions() -> None:
     app = make_app()
     app.register_function("twice", lambda value: None if value is None else value * 2, "BIGINT", ["BIGINT"])
@@ -362,6 +369,7 @@ def test_long_unions_are_one_operator() -> None:
     assert text.count("union all") == 1
 
 
+@pytest.mark.rows("FE-008")
 def test_explain_says_state_and_exactness() -> None:
     app = make_app()
     text = app.explain("SELECT customer, sum(amount) AS s FROM orders WHERE amount > 1 GROUP BY customer")

@@ -54,6 +54,7 @@ def rows(catalog: Catalog, sql: str, args: dict[str, Any] | None = None, **optio
     return list(catalog.query(sql, args, **options))
 
 
+@pytest.mark.rows("FE-090", "FE-094")
 def test_fe090_a_query_gives_rows_of_a_log_and_current_rows(catalog: Catalog) -> None:
     assert rows(catalog, "SELECT name, score FROM demo.events WHERE score > 90 ORDER BY score DESC") == [
         {"name": "Alice", "score": 95.5},
@@ -66,6 +67,7 @@ def test_fe090_a_query_gives_rows_of_a_log_and_current_rows(catalog: Catalog) ->
     ]
 
 
+@pytest.mark.rows("FE-091")
 def test_fe091_nothing_is_read_before_rows_are_asked_for(catalog: Catalog) -> None:
     result = catalog.query("SELECT count(*) AS n FROM demo.events")
     catalog.table("demo.events").append([[4, "Dora", 1.0]])
@@ -76,6 +78,7 @@ def test_fe091_nothing_is_read_before_rows_are_asked_for(catalog: Catalog) -> No
     assert catalog.query("SELECT count(*) AS n FROM demo.events").one() == {"n": 5}
 
 
+@pytest.mark.rows("FE-092")
 def test_fe092_numbers_have_the_types_of_their_columns(catalog: Catalog) -> None:
     catalog.create_table("demo.money", "amount DECIMAL(10, 2), rate DOUBLE", num_partitions=1).append(
         [{"amount": Decimal("1.10"), "rate": 0.5}]
@@ -90,6 +93,7 @@ def test_fe092_numbers_have_the_types_of_their_columns(catalog: Catalog) -> None
     }
 
 
+@pytest.mark.rows("FE-093")
 def test_fe093_every_table_with_a_schema_can_be_read(catalog: Catalog) -> None:
     catalog.create_table("demo.bare", num_partitions=1)
     with pytest.raises(SQLAnalysisError, match=r"line 1, column 15: table 'demo.bare' has no schema"):
@@ -98,6 +102,7 @@ def test_fe093_every_table_with_a_schema_can_be_read(catalog: Catalog) -> None:
         catalog.query("SELECT * FROM nowhere")
 
 
+@pytest.mark.rows("FE-095")
 @pytest.mark.parametrize(
     ("sql", "error", "message"),
     [
@@ -120,6 +125,7 @@ def test_fe095_what_is_no_query_is_refused_with_its_place(
         catalog.query(sql)
 
 
+@pytest.mark.rows("FE-096")
 def test_fe096_results_are_drawn_as_tables(catalog: Catalog, capsys: pytest.CaptureFixture[str]) -> None:
     result = catalog.query("SELECT id, name FROM app.users ORDER BY id")
     drawn = "+----+---------+\n| id | name    |\n+----+---------+\n| 1  | Alice   |\n| 3  | Charlie |\n+----+---------+"
@@ -128,6 +134,7 @@ def test_fe096_results_are_drawn_as_tables(catalog: Catalog, capsys: pytest.Capt
     assert "only the first 1 rows are shown" in capsys.readouterr().out
 
 
+@pytest.mark.rows("FE-097")
 def test_fe097_a_result_becomes_a_parquet_file(catalog: Catalog, tmp_path: Path) -> None:
     result = catalog.query("SELECT id, score FROM demo.events ORDER BY id")
     assert result.to_parquet(tmp_path / "out") == 3
@@ -136,6 +143,7 @@ def test_fe097_a_result_becomes_a_parquet_file(catalog: Catalog, tmp_path: Path)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["other.parquet", "out.parquet"]
 
 
+@pytest.mark.rows("FE-099")
 def test_fe099_results_are_arrow_and_frames(catalog: Catalog) -> None:
     result = catalog.query("SELECT id FROM demo.events WHERE id > :least ORDER BY id", {"least": 1})
     assert result.to_arrow().to_pydict() == {"id": [2, 3]}
@@ -286,6 +294,7 @@ def test_parameters_are_values(catalog: Catalog) -> None:
         catalog.query("SELECT :x AS a", {"x": object()})
 
 
+@pytest.mark.rows("FE-131")
 def test_system_tables(catalog: Catalog) -> None:
     assert rows(catalog, "SELECT name, kind, primary_key FROM system.tables ORDER BY name") == [
         {"name": "app.users", "kind": "primary-key", "primary_key": ["id"]},
@@ -304,6 +313,7 @@ def test_system_tables(catalog: Catalog) -> None:
         catalog.query("SELECT * FROM streamrt_state.default")
 
 
+@pytest.mark.rows("FE-068", "FE-070", "FE-098")
 def test_fe068_insert(catalog: Catalog) -> None:
     done = catalog.execute("INSERT INTO demo.events (name, id) VALUES (:name, 4)", {"name": "Dora"})
     assert (done.statement, done.name, done.rows, done.changed) == ("INSERT", "demo.events", 1, True)
@@ -318,6 +328,7 @@ def test_fe068_insert(catalog: Catalog) -> None:
     assert catalog.execute("INSERT INTO app.users SELECT * FROM app.users WHERE id > 99").changed is False
 
 
+@pytest.mark.rows("FE-069", "FE-098")
 def test_fe069_delete_and_update(catalog: Catalog) -> None:
     users = catalog.table("app.users")
     assert catalog.execute("UPDATE app.users SET age = 36 WHERE id = 3").rows == 1
@@ -361,6 +372,7 @@ def test_a_statement_that_fails_writes_nothing(catalog: Catalog) -> None:
     assert rows(catalog, "SELECT count(*) AS n FROM app.users") == [{"n": 2}]
 
 
+@pytest.mark.rows("FE-093")
 def test_views_are_read_as_their_queries() -> None:
     from streamrt.sql.queries.duckdb_text import translate_query
     from streamrt.sql.queries.from_clause import SourceTable

@@ -36,6 +36,7 @@ def test_the_dialect_reads_what_spark_lacks(text: str, regenerated: str) -> None
     assert regenerated in parse_query(text).sql(StreamSQL)
 
 
+@pytest.mark.rows("FE-007", "FE-012")
 @pytest.mark.parametrize(
     ("text", "line", "column", "reason"),
     [

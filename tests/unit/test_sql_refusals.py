@@ -167,6 +167,7 @@ def app() -> Application:
     return make_app()
 
 
+@pytest.mark.rows("FE-007", "FE-095", "FE-156")
 @pytest.mark.parametrize(("sql", "column", "reason"), REFUSED, ids=[sql for sql, _, _ in REFUSED])
 def test_refusals_name_the_place_and_what_to_write(app: Application, sql: str, column: int, reason: str) -> None:
     with pytest.raises(SQLError) as error:

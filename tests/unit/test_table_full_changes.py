@@ -47,7 +47,7 @@ def fold(rows: dict[Any, dict[str, Any]], records: Iterable[ScanRecord]) -> dict
     return rows
 
 
-@pytest.mark.rows("FL-160", "FL-161", "FL-162", "FL-163", "FL-164", "FL-175")
+@pytest.mark.rows("FL-160", "FL-161", "FL-162", "FL-163", "FL-164", "FL-175", "FE-080", "FE-087")
 def test_inserts_updates_and_deletes_with_old_rows() -> None:
     customers = keyed_table()
     put(customers, customer("FR", 1, "a"), customer("FR", 2, "b"), customer("FR", 1, "c"), customer("FR", 1, "c"))
@@ -72,7 +72,7 @@ def test_inserts_updates_and_deletes_with_old_rows() -> None:
         assert stream.position == customers.offsets()
 
 
-@pytest.mark.rows("FL-173")
+@pytest.mark.rows("FL-173", "FE-080", "FE-081", "FE-137")
 @pytest.mark.parametrize("start", ["latest", "offsets", "text"])
 def test_a_snapshot_and_what_follows(start: str) -> None:
     customers = keyed_table(2)
@@ -92,6 +92,7 @@ def test_a_snapshot_and_what_follows(start: str) -> None:
     assert fold(by_key(snapshot.arrow.to_pylist()), records) == by_key(customers.scan())
 
 
+@pytest.mark.rows("FE-087")
 def test_both_rows_of_an_update_stay_together() -> None:
     customers = keyed_table()
     put(customers, customer("FR", 1, "a"), customer("FR", 1, "b"), customer("FR", 1, "c"))
@@ -248,6 +249,7 @@ def test_options_that_are_refused(table: Any, options: Any) -> None:
         table().subscribe(**options)
 
 
+@pytest.mark.rows("FE-083")
 def test_frames_of_changes() -> None:
     customers = keyed_table()
     put(customers, customer("FR", 1, "a", 1.0))

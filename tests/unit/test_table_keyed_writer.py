@@ -63,7 +63,7 @@ def row(number: int, name: str | None) -> dict[str, Any]:
     return {"id": number, "name": name}
 
 
-@pytest.mark.rows("FL-052", "FL-067", "FL-075", "FL-076", "FL-077", "FL-078")
+@pytest.mark.rows("FL-052", "FL-067", "FL-075", "FL-076", "FL-077", "FL-078", "FE-060", "FE-061")
 def test_rows_are_upserted_and_deleted(links: MemoryLinks, names: Table) -> None:
     with names.writer() as writer:
         first = writer.upsert({"id": 1, "name": "Ann"})
@@ -166,7 +166,7 @@ def test_rows_that_do_not_fit(links: MemoryLinks, people: Table, wrong: Any, why
     assert records(links, people) == []
 
 
-@pytest.mark.rows("FL-052")
+@pytest.mark.rows("FL-052", "FE-061")
 def test_methods_of_the_other_kind(links: MemoryLinks, names: Table) -> None:
     calls: list[Callable[[Any], Any]] = [
         lambda writer: writer.append([1, "a"]),
@@ -214,6 +214,7 @@ def test_columns_of_a_writer(links: MemoryLinks, people: Table) -> None:
         people.writer(columns=["country", "name"])
 
 
+@pytest.mark.rows("FE-072")
 def test_rows_of_a_key_stay_in_order(links: MemoryLinks, names: Table) -> None:
     for value in (False, "false", "False"):
         with pytest.raises(ConfigurationError, match=r"enable.idempotence=false .* could replace a newer one"):

@@ -10,6 +10,7 @@ from tests.support import wait_until
 from tests.table_home import ids, table, write
 
 
+@pytest.mark.rows("FE-082", "FE-083", "FE-084", "FE-085", "FE-086")
 def test_listener_gets_frames() -> None:
     events = table(partitions=2)
     write(events, ids(5), 1)
@@ -41,6 +42,7 @@ def test_listener_does_not_wait_for_a_full_frame() -> None:
     assert frames == [3]
 
 
+@pytest.mark.rows("FE-086")
 def test_exception_ends_the_listener_and_is_kept() -> None:
     events = table()
     write(events, ids(4))

@@ -46,7 +46,20 @@ def events(links: MemoryLinks) -> Table:
     return create(links, table_info(EVENTS, "demo.events"))
 
 
-@pytest.mark.rows("FL-064", "FL-070", "FL-072", "FL-073", "FL-074", "FL-078", "DK-007", "DK-020", "DK-024", "DK-029")
+@pytest.mark.rows(
+    "FL-064",
+    "FL-070",
+    "FL-072",
+    "FL-073",
+    "FL-074",
+    "FL-078",
+    "DK-007",
+    "DK-020",
+    "DK-024",
+    "DK-029",
+    "FE-060",
+    "FE-062",
+)
 def test_rows_of_each_form_are_written(links: MemoryLinks, events: Table) -> None:
     with events.writer() as writer:
         assert writer.schema == events.schema
@@ -67,7 +80,7 @@ def test_rows_of_each_form_are_written(links: MemoryLinks, events: Table) -> Non
     assert [row["name"] for row in rows_in(links, events)] == ["Alice", "Bob", "Charlie", "Dee"]
 
 
-@pytest.mark.rows("DK-022", "DK-020", "FL-070")
+@pytest.mark.rows("DK-022", "DK-020", "FL-070", "FE-062")
 @pytest.mark.parametrize(
     ("row", "why"),
     [

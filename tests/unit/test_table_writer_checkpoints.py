@@ -333,6 +333,7 @@ def copy_rows(source: Table, copy: Table, breaks_after: int) -> None:
         writer.checkpoint(str(stream.position))
 
 
+@pytest.mark.rows("FE-072", "FE-073")
 @settings(max_examples=TRIED)
 @given(HISTORIES)
 def test_rows_and_state_agree_whatever_happens(actions: list[tuple[str, int]]) -> None:

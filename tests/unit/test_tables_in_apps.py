@@ -67,6 +67,7 @@ def test_values_are_checked_rows_with_key_and_time(tables: Tables) -> None:
     ]
 
 
+@pytest.mark.rows("FE-088")
 def test_rows_are_appended_with_their_key(tables: Tables) -> None:
     app = make_app(tables)
     orders = app.dataframe(tables.table("shop.orders"))
