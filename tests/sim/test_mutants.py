@@ -13,7 +13,7 @@ FOUND_WITH = {
     "snapshots, snapshots of any age are used": 326,
     "snapshots, snapshots have what may be aborted": 8,
     "snapshots, at least once, snapshots of any age are used": 221,
-    "snapshots, at least once, snapshots have what may be aborted": 138,
+    "snapshots, at least once, snapshots have what may be aborted": 252,
     "asynchronous, calls of a task that is given up go on": 6,
     "processing, the counter of lists is not in the changelog": 5,
     "tokens, the end of a level is the last stable offset": 5,
