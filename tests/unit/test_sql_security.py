@@ -16,6 +16,7 @@ from streamrt.sql.queries.duckdb_text import to_duckdb
 from streamrt.sql.reading import parse_query
 from streamrt.tables import Catalog, MemoryCatalog
 from streamrt.testing.memory_topics import MemoryLinks
+from tests.support import ROOT
 
 STATEMENTS = [
     each.replace("\x00", "\n")
@@ -175,3 +176,26 @@ def test_texts_do_not_explode() -> None:
                 len(to_duckdb(parse_query(f"SELECT {inner} AS x FROM t"), {"t": pa.schema([("d", pa.float64())])}))
                 < 3_000_000
             )
+
+
+def test_the_functions_of_the_page_are_known() -> None:
+    page = (ROOT / "docs" / "sql-queries.md").read_text()
+    table = page.partition("## Functions")[2].partition("## Limits")[0]
+    names = re.findall(r"`(\w+)`", table)
+    assert len(names) > 150
+    refusals = {
+        name: [_refusal(f"SELECT {name}({given}) AS a FROM t") for given in ("", "x", "x, x")] for name in names
+    }
+    assert [
+        name for name, texts in refusals.items() if any(f"{name}() is not on the list" in each for each in texts)
+    ] == []
+    assert "crc32() is not on the list" in _refusal("SELECT crc32(x) AS a FROM t")
+
+
+def _refusal(text: str) -> str:
+    """Return why a query is refused; nothing if it is not."""
+    try:
+        to_duckdb(parse_query(text), {"t": pa.schema([("x", pa.int32())])})
+    except SQLError as error:
+        return str(error)
+    return ""

@@ -129,7 +129,10 @@ translates(*_DOUBLES)(_double_function)
 
 @translates(exp.Log)
 def _log(c: Translation, node: exp.Log) -> TypedText:
-    base, value = node.this, as_double(c.scalar(node.expression), node.expression)
+    given = node.args.get("expression")
+    if given is None:
+        raise fail("a logarithm needs a number", node)
+    base, value = node.this, as_double(c.scalar(given), given)
     if base.name == "10":
         made = f"log10({value.sql})"
     elif base.name == "2":

@@ -111,6 +111,8 @@ class ScalarText:
         own = _OWN.get(type(node))
         if own is not None:
             return own(self, node)
+        if isinstance(node, exp.Func) and node.error_messages():
+            raise fail(f"{_describe(node)} has too few arguments", node)
         if isinstance(node, AGGREGATES + WINDOW_FUNCTIONS + (exp.Filter, exp.Window, exp.IgnoreNulls)):
             return self.translate_call(node)
         known = FUNCTIONS.get(type(node))
