@@ -12,7 +12,7 @@ from sqlglot.dialects.dialect import Dialect
 from sqlglot.errors import SqlglotError
 from sqlglot.parsers.spark import SparkParser
 
-from streamrt.errors import SQLNotSupportedError
+from streamrt.errors import SQLError, SQLNotSupportedError
 from streamrt.schema.quiet import quiet_sqlglot
 from streamrt.schema.types import SCALARS
 from streamrt.sql.queries import duckdb_time_functions as _time_functions
@@ -99,6 +99,11 @@ class ScalarText:
             if error.line:
                 raise
             raise refuse(str(error), node) from None
+        except SQLError:
+            raise
+        except (AttributeError, IndexError, KeyError, ValueError):
+            # Parts of calls are taken as they come; one that is missing ends here.
+            raise fail("this call has too few arguments, or others than it takes", node) from None
 
     def condition(self, node: exp.Expr, what: str) -> str:
         """Return an expression that must be a BOOLEAN."""

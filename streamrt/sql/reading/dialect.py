@@ -156,6 +156,9 @@ def parse_tokens(tokens: list[Token], text: str) -> exp.Expr:
         raise _from_sqlglot(text, error, tokens) from None
     except SqlglotError as error:
         raise syntax_error_at(text, tokens[0], str(error)) from None
+    except IndexError:
+        # Of functions that sqlglot builds, such as map().
+        raise syntax_error_at(text, tokens[0], "a function of this statement has too few arguments") from None
     except RecursionError:
         raise syntax_error_at(text, tokens[0], "expressions of this statement are nested too deeply") from None
     _require_shallow(tree)
