@@ -118,6 +118,7 @@ def evaluate(text: str, row: dict[str, Any] = ROW) -> Any:
         ("-2147483648", -2147483648, "INT"),
         ("1e3", 1000.0, "DOUBLE"),
         ("timestampdiff(HOUR, f, g)", 12, "BIGINT"),
+        ("timestampdiff(MONTH, TIMESTAMP '2024-01-31 23:00:00', TIMESTAMP '2024-03-01 01:00:00')", 0, "BIGINT"),
     ],
 )
 def test_values_and_types(text: str, value: Any, word: str) -> None:

@@ -241,19 +241,15 @@ def _count_units(unit: datetime.timedelta, start: datetime.datetime, end: dateti
 
 
 def _count_months(unit: int, start: datetime.datetime, end: datetime.datetime) -> int:
-    if end < start:
-        return -_count_months_back(unit, start, end)
-    months = (end.year - start.year) * 12 + end.month - start.month
-    return (months - (_within_month(end) < _within_month(start))) // unit
-
-
-def _count_months_back(unit: int, start: datetime.datetime, end: datetime.datetime) -> int:
-    months = (start.year - end.year) * 12 + start.month - end.month
-    return (months - (_within_month(start) < _within_month(end))) // unit
-
-
-def _within_month(moment: datetime.datetime) -> tuple[int, datetime.time]:
-    return moment.day, moment.time()
+    # As Java counts: whole days first, and months of them.
+    first, last = start.date(), end.date()
+    if last > first and end.time() < start.time():
+        last -= datetime.timedelta(days=1)
+    elif last < first and end.time() > start.time():
+        last += datetime.timedelta(days=1)
+    difference = ((last.year - first.year) * 12 + last.month - first.month) * 32 + last.day - first.day
+    months = abs(difference) // 32 // unit
+    return months if difference >= 0 else -months
 
 
 def _add_units(unit: datetime.timedelta, count: int, moment: Any) -> Any:
