@@ -175,7 +175,11 @@ class Application:
         control: `port` or `host:port` of the control server; a port without a host is one of 127.0.0.1, and 0 a free one.
             None, the default, starts none.
         control_token: the token that callers of the control server must send, as text, `Secret`, or a function that returns
-            it. Required for addresses that other machines reach.
+            it. Required for addresses that other machines reach, and for `control_sql`.
+        control_sql: "read" lets callers of the control server ask queries of all tables that the application can read;
+            "write" also lets them change rows and tables. None, the default, neither.
+        control_sql_rows: most rows of a query over HTTP.
+        control_sql_timeout: most seconds that a statement over HTTP may work.
         progress_timeout: seconds without a commit after which a partition with unprocessed records is logged as stuck, and
             makes `/ready` of the control server fail; at least twice `commit_interval` counts. None: never.
         on_no_progress: "fail" then ends the application with `NoProgressError`; "report", the default, does not.
@@ -243,6 +247,9 @@ class Application:
         spark_session: SparkSession | None = None,
         control: str | None = None,
         control_token: ControlToken | None = None,
+        control_sql: Literal["read", "write"] | None = None,
+        control_sql_rows: int = 1_000_000,
+        control_sql_timeout: float = 60.0,
         progress_timeout: float | None = DEFAULT_PROGRESS_TIMEOUT_S,
         on_no_progress: NoProgress = "report",
         tracing: Tracing | None = None,
@@ -309,6 +316,9 @@ class Application:
             standby_replicas=standby_replicas,
             spark_master=spark_master,
             control=control,
+            control_sql=control_sql,
+            control_sql_rows=control_sql_rows,
+            control_sql_timeout=control_sql_timeout,
             progress_timeout=progress_timeout,
             on_no_progress=on_no_progress,
             state_snapshots=state_snapshots if isinstance(state_snapshots, str) else None,
@@ -388,7 +398,14 @@ class Application:
         self._collections = Collections(definition, state, self._operations, self._declarations)
         self._maintenance = Maintenance(definition, environment, state, self._tables)
         parts = Controlled(
-            definition, environment.connection, state, self._operations, self._observation, self._states, lag
+            definition,
+            environment.connection,
+            state,
+            self._operations,
+            self._observation,
+            self._states,
+            self._queries,
+            lag,
         )
         self._server = control_server(parts, control_token)
 

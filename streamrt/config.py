@@ -51,6 +51,7 @@ _MAY_BE_NONE = frozenset(
     {
         "broker_availability_timeout",
         "control",
+        "control_sql",
         "loglevel",
         "processing_timeout",
         "progress_timeout",
@@ -107,6 +108,9 @@ class ApplicationConfig(BaseSettings):
     # After the settings that it is validated against.
     standby_replicas: int = Field(default=0, ge=0, le=1)
     control: str | None = None
+    control_sql: Literal["read", "write"] | None = None
+    control_sql_rows: int = Field(default=1_000_000, ge=1)
+    control_sql_timeout: float = Field(default=60.0, gt=0)
     progress_timeout: float | None = Field(default=DEFAULT_PROGRESS_TIMEOUT_S, gt=0)
     # After the setting that it is validated against.
     on_no_progress: NoProgress = "report"

@@ -21,7 +21,7 @@ from streamrt.control.guard import client_of, path_for_logs, problem_response
 from streamrt.control.problems import Problem, problem_of
 from streamrt.errors import ArgumentValueError, ControlUnavailableError
 
-__all__ = ["Answer", "Call", "Calls", "bad_request", "http_problem"]
+__all__ = ["Answer", "Call", "Calls", "bad_request", "http_problem", "run_in_thread"]
 
 logger = logging.getLogger("streamrt")
 
@@ -205,7 +205,7 @@ class Calls:
             )
         self._under_way += 1
         try:
-            return await _in_thread(work)
+            return await run_in_thread(work)
         finally:
             self._under_way -= 1
 
@@ -217,7 +217,7 @@ async def _watch_client(request: Request, left: threading.Event) -> None:
     left.set()
 
 
-async def _in_thread(work: Callable[[], R]) -> R:
+async def run_in_thread(work: Callable[[], R]) -> R:
     """Call a function in a daemon thread: one that waits must not delay the end of the process, as pools would."""
     loop = asyncio.get_running_loop()
     answer: asyncio.Future[R] = loop.create_future()

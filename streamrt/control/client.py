@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from typing_extensions import Self
@@ -43,6 +43,10 @@ from streamrt.runtime.driver.observation.progress import ProgressSnapshot
 from streamrt.runtime.driver.observation.stats import ApplicationStats
 from streamrt.topics import Topic
 from streamrt.topology.diagram import TopologyData
+
+if TYPE_CHECKING:
+    from streamrt.tables.catalogue.statements import Execution
+    from streamrt.tables.reading.query_result import QueryResult
 
 __all__ = ["Client"]
 
@@ -607,6 +611,68 @@ class Client:
                 time.sleep(LOOK_S)
             else:
                 raise error
+
+    # -- SQL -----------------------------------------------------------------------------------------------------------
+
+    def query(
+        self,
+        sql: str,
+        args: Mapping[str, Any] | None = None,
+        *,
+        limit: int | None = None,
+        timeout: float | None = 60.0,
+        after: Offsets | str | None = None,
+        max_scan_bytes: int = 4 * 1024**3,
+    ) -> "QueryResult":
+        """Return the present rows of a query in Spark's SQL, computed by the application; see `Application.query`.
+
+        The application needs `control_sql`. The text is checked at once; rows come when they are asked for, and each call
+        that asks for rows runs the query again, up to the offsets of its own time.
+
+        Args:
+            sql: one SELECT, VALUES or WITH.
+            args: values of its parameters, such as `:least`, by name.
+            limit: most rows of the result, up to `control_sql_rows`; others are left out. None for all: an error if there are
+                more than `control_sql_rows`.
+            timeout: seconds that it may work, up to `control_sql_timeout`; None for these.
+            after: a completion token, or its text.
+            max_scan_bytes: bytes of records that it may read.
+
+        Raises:
+            SQLError: if it cannot be read, or names what does not exist; the message has line and column.
+            TableNotFoundError: if it names a table that does not exist.
+            ArgumentValueError: if a limit is above that of the application.
+            ControlRefusedError: if the application has no `control_sql`, or wants another token.
+            ControlUnavailableError: if the application does not answer, or has no room for a query now.
+        """
+        from streamrt.control.sql_client import ask
+
+        return ask(
+            self._connection, sql, args, limit=limit, timeout=timeout, after=after, max_scan_bytes=max_scan_bytes
+        )
+
+    def execute(self, sql: str, args: Mapping[str, Any] | None = None, *, timeout: float | None = 60.0) -> "Execution":
+        """Do what one statement says, at once: INSERT, UPDATE, DELETE, CREATE, ALTER or DROP; see `Application.execute`.
+
+        The application needs `control_sql="write"`. After an error of the connection, the statement may have been done.
+
+        Args:
+            sql: the statement.
+            args: values of its parameters, by name.
+            timeout: seconds that it may read, up to `control_sql_timeout`; None for these.
+
+        Returns:
+            Its result; `info` is None.
+
+        Raises:
+            SQLError: if it cannot be read, or asks for what is not possible.
+            ControlRefusedError: if the application does not allow it, or wants another token.
+            ControlUnavailableError: if the application does not answer, or has no room for a statement now. Other errors are
+                those of `Application.execute`.
+        """
+        from streamrt.control.sql_client import execute
+
+        return execute(self._connection, sql, args, timeout)
 
     # -- Requests ------------------------------------------------------------------------------------------------------
 

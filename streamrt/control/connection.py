@@ -1,8 +1,9 @@
 """The connection of a client to a control server: requests with the token, and errors of their answers."""
 
+import contextlib
 import importlib.util
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -16,13 +17,17 @@ from streamrt.extras import install_command
 if TYPE_CHECKING:
     import httpx
 
-__all__ = ["LONGEST_WAIT_S", "LOOK_S", "ControlConnection", "checked_wait_s", "decoded"]
+__all__ = ["LONGEST_WAIT_S", "LOOK_S", "AnswerCutError", "ControlConnection", "checked_wait_s", "decoded"]
 
 ANSWER_S = 10.0
 LONGEST_WAIT_S = 3600.0
 """Most seconds that a server waits for one request."""
 LOOK_S = 0.2
 """Seconds between two requests of a client that waits itself."""
+
+
+class AnswerCutError(Exception):
+    """An answer has ended before its last byte."""
 
 
 class ControlConnection:
@@ -60,7 +65,12 @@ class ControlConnection:
         self._http.close()
 
     def ask(
-        self, method: str, path: str, query: Mapping[str, str] | None = None, wait_s: float = 0.0
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str] | None = None,
+        wait_s: float = 0.0,
+        body: object = None,
     ) -> "httpx.Response":
         """Send a request, and return its answer.
 
@@ -69,49 +79,101 @@ class ControlConnection:
             path: the path of the route.
             query: its parameters.
             wait_s: seconds that the server may wait before it answers.
+            body: what is sent as JSON; None for nothing.
 
         Raises:
             ControlUnavailableError: if the application does not answer.
             StreamRTError: the error that it answers.
         """
-        answer = self.send(method, path, query or {}, wait_s)
+        answer = self.send(method, path, query or {}, wait_s, body=body)
         if not answer.is_success:
             raise error_of(answer.status_code, decoded(answer.text))
         return answer
 
     def send(
-        self, method: str, path: str, query: Mapping[str, str], wait_s: float, address: str | None = None
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str],
+        wait_s: float,
+        address: str | None = None,
+        body: object = None,
     ) -> "httpx.Response":
         """Send a request, and return its answer, also one that is an error.
 
         Args:
-            method: "GET" or "POST".
+            method: "GET", "POST" or "DELETE".
             path: the path of the route.
             query: its parameters.
             wait_s: seconds that the server may wait before it answers.
             address: the control address of another instance; None for that of the connection.
+            body: what is sent as JSON; None for nothing.
 
         Raises:
             ControlUnavailableError: if the application does not answer.
         """
         import httpx
 
-        headers = {} if self._token is None else {"Authorization": f"Bearer {bearer(self._token)}"}
         limits = httpx.Timeout(self._timeout, read=self._timeout + wait_s)
+        headers, content = self._make_headers(), None
+        if body is not None:
+            headers["Content-Type"], content = "application/json", json.dumps(body)
         try:
             url = (address or self.url) + path
-            return self._http.request(method, url, params=dict(query), headers=headers, timeout=limits)
+            return self._http.request(method, url, params=dict(query), headers=headers, timeout=limits, content=content)
         except httpx.HTTPError as error:
-            raise ControlUnavailableError(
-                f"no application answers at {address or self.url} ({type(error).__name__}): start it with control set, "
-                "or correct the address"
-            ) from None
+            raise self._describe_silence(address or self.url, error) from None
 
     def read(
-        self, method: str, path: str, query: Mapping[str, str] | None = None, wait_s: float = 0.0
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str] | None = None,
+        wait_s: float = 0.0,
+        body: object = None,
     ) -> dict[str, Any]:
         """Send a request, and return the document that answers it; see `ask`."""
-        return document_of(self.ask(method, path, query, wait_s))
+        return document_of(self.ask(method, path, query, wait_s, body))
+
+    @contextlib.contextmanager
+    def stream(self, path: str, body: object, accept: str, wait_s: float) -> "Iterator[Iterator[bytes]]":
+        """Post a body as JSON, and yield the parts of its answer as they come.
+
+        Args:
+            path: the path of the route.
+            body: what is sent.
+            accept: the wanted format.
+            wait_s: seconds that the server may wait before each part.
+
+        Raises:
+            ControlUnavailableError: if the application does not answer.
+            AnswerCutError: if the answer ends too early.
+            StreamRTError: the error that it answers.
+        """
+        import httpx
+
+        limits = httpx.Timeout(self._timeout, read=self._timeout + wait_s)
+        headers = {**self._make_headers(), "Content-Type": "application/json", "Accept": accept}
+        url, begun = self.url + path, False
+        try:
+            with self._http.stream("POST", url, headers=headers, content=json.dumps(body), timeout=limits) as answer:
+                if not answer.is_success:
+                    answer.read()
+                    raise error_of(answer.status_code, decoded(answer.text))
+                begun = True
+                yield answer.iter_bytes()
+        except httpx.HTTPError as error:
+            if begun:
+                raise AnswerCutError from None
+            raise self._describe_silence(self.url, error) from None
+
+    def _make_headers(self) -> dict[str, str]:
+        return {} if self._token is None else {"Authorization": f"Bearer {bearer(self._token)}"}
+
+    def _describe_silence(self, url: str, error: Exception) -> ControlUnavailableError:
+        return ControlUnavailableError(
+            f"no application answers at {url} ({type(error).__name__}): start it with control set, or correct the address"
+        )
 
 
 def document_of(answer: "httpx.Response") -> dict[str, Any]:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from streamrt.application.observation import Observation
 from streamrt.application.operations import Operations
+from streamrt.application.querying import ApplicationQueries
 from streamrt.application.run_state import RunState
 from streamrt.application.state_reads import StateReads
 from streamrt.kafka import ConnectionConfig
@@ -25,6 +26,7 @@ class Controlled:
         operations: starts, pauses, stops and commits it.
         observation: waits for it, and has its numbers.
         states: reads its state stores.
+        queries: asks for present rows by SQL, and changes rows.
         lag: how far the group is behind, and which partitions make no progress.
     """
 
@@ -34,6 +36,7 @@ class Controlled:
     operations: Operations
     observation: Observation
     states: StateReads
+    queries: ApplicationQueries
     lag: LagSampler
 
 

@@ -8,12 +8,21 @@ from streamrt.common.texts import one_line
 from streamrt.errors import (
     ApplicationStateError,
     ApplicationTimeoutError,
+    CatalogError,
     ConfigurationError,
     ControlRefusedError,
+    DatabaseNotFoundError,
+    InvalidOperationError,
     KafkaBrokerUnavailableError,
+    QueryError,
+    QueryTimeoutError,
+    ResultTooLargeError,
+    SchemaError,
+    SQLError,
     StaleTokenError,
     StateUnavailableError,
     StreamRTError,
+    TableNotFoundError,
     code_of,
 )
 from streamrt.kafka import KafkaRequestError
@@ -34,6 +43,9 @@ class Problem(Exception):  # noqa: N818 - an answer, of which the other side mak
         code: code of the error; None if it is not an error of StreamRT.
         retriable: whether the same request may succeed later.
         retry_after_s: seconds after which it may; None if that is not known.
+
+    Attributes:
+        place: line and column of a statement at which it is wrong; None for all others.
     """
 
     def __init__(
@@ -55,6 +67,7 @@ class Problem(Exception):  # noqa: N818 - an answer, of which the other side mak
         self.code = code
         self.retriable = retriable
         self.retry_after_s = retry_after_s
+        self.place: tuple[int, int] | None = None
 
     @classmethod
     def from_error(
@@ -75,7 +88,7 @@ class Problem(Exception):  # noqa: N818 - an answer, of which the other side mak
             retriable: see `Problem`.
             retry_after_s: see `Problem`.
         """
-        return cls(
+        made = cls(
             status,
             type(error).__name__,
             str(error),
@@ -84,6 +97,9 @@ class Problem(Exception):  # noqa: N818 - an answer, of which the other side mak
             retriable=retriable,
             retry_after_s=retry_after_s,
         )
+        if isinstance(error, SQLError) and error.line:
+            made.place = error.line, error.column
+        return made
 
     def as_dict(self) -> dict[str, Any]:
         """Return the body of the answer."""
@@ -93,6 +109,7 @@ class Problem(Exception):  # noqa: N818 - an answer, of which the other side mak
             "message": self.message,
             "advice": self.advice,
             "retriable": self.retriable,
+            **({} if self.place is None else {"line": self.place[0], "column": self.place[1]}),
         }
 
 
@@ -117,11 +134,21 @@ def problem_of(error: BaseException) -> Problem:
         return Problem.from_error(error, 503, "ask again soon", retriable=True)
     if isinstance(error, StaleTokenError):
         return Problem.from_error(error, 410, "make another token, for example with POST /checkpoint")
-    if isinstance(error, ConfigurationError):
+    if isinstance(error, TableNotFoundError | DatabaseNotFoundError):
+        return Problem.from_error(error, 404, "see system.tables for the tables")
+    if isinstance(error, CatalogError):
+        return Problem.from_error(error, 409, "see system.tables, and send a statement that fits what is there")
+    if isinstance(error, QueryTimeoutError):
+        return Problem.from_error(error, 504, "allow more time, or read less", retriable=True)
+    if isinstance(error, QueryError | ResultTooLargeError):
+        return Problem.from_error(error, 422, "correct the statement")
+    if isinstance(error, ConfigurationError | SQLError | SchemaError):
         return Problem.from_error(error, 400, "correct the request")
     if isinstance(error, KafkaBrokerUnavailableError | KafkaRequestError):
         retriable = not isinstance(error, KafkaRequestError) or error.retriable
         return Problem.from_error(error, 503, "see whether the brokers can be reached", retriable=retriable)
+    if isinstance(error, InvalidOperationError):
+        return Problem.from_error(error, 422, "do what the message says")
     if isinstance(error, StreamRTError):
         return Problem.from_error(error, 503, "see GET /status and the log of the application")
     # Its text is not StreamRT's, so it may hold anything.
@@ -149,6 +176,9 @@ def error_of(status: int, body: object) -> StreamRTError:
     kind = getattr(errors, name, None) if name in errors.__all__ else None
     if isinstance(kind, type) and issubclass(kind, StreamRTError) and _has_only_a_text(kind):
         return kind(message)
+    if isinstance(kind, type) and issubclass(kind, SQLError):
+        line, column = (place if isinstance(place := document.get(word), int) else 0 for word in ("line", "column"))
+        return kind(message.removeprefix(f"line {line}, column {column}: "), line, column)
     other = StreamRTError(f"{name}: {message}" if name else message)
     other.error_code = one_line(document.get("code") or other.error_code)
     return other

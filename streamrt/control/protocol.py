@@ -28,6 +28,8 @@ class ControlProtocol(H11Protocol):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        # Routes find it in the state of a request.
+        self.app_state = {**self.app_state, "connection": self}
         self.began_at = 0.0
         self._is_stalled = False
         self._deadline: asyncio.TimerHandle | None = None
@@ -84,6 +86,10 @@ class ControlProtocol(H11Protocol):
         # It is one of the connections until the loop gets to it, and must not be chosen twice.
         self.connections.discard(self)
         self.transport.abort()
+
+    def end(self) -> None:
+        """Close the connection once what was written is taken, so that an answer ends without its last chunk."""
+        self.transport.close()
 
     def _limit_time(self, seconds: float | None) -> None:
         if self._deadline is not None:

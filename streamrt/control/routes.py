@@ -21,6 +21,7 @@ from streamrt.control.dashboard import page_routes
 from streamrt.control.metrics import ApplicationMetrics
 from streamrt.control.overview import described_overview, described_status
 from streamrt.control.problems import Problem
+from streamrt.control.sql_routes import SQLRoutes
 from streamrt.control.state import KEY_PARAMETERS, SCAN_PARAMETERS, StateRoutes
 from streamrt.errors import ApplicationStateError, ApplicationTimeoutError, ArgumentValueError, reference_of
 from streamrt.runtime.driver.life.checkpoints import Checkpoint
@@ -55,12 +56,14 @@ class Routes:
         self._probes = Calls()
         self._calls = Calls(self._waits)
         self._state = StateRoutes(app)
+        self._sql = SQLRoutes(app)
 
     def table(self) -> list[Route]:
         """Return all routes."""
         get, post, read = self._calls.get, self._calls.post, self._reads.get
         return [
             *page_routes(),
+            *self._sql.table(),
             Route("/live", self._get_live, methods=["GET"]),
             # Apart, as other requests must not keep supervisors from their answer.
             self._probes.get("/ready", self._get_ready),

@@ -30,9 +30,15 @@ def control_server(app: Controlled, token: ControlToken | None) -> "ControlServe
         ConfigurationError: if a setting cannot be used.
     """
     config = app.definition.config
+    if config.control_sql is None:
+        for name in ("control_sql_rows", "control_sql_timeout"):
+            if getattr(config, name) != type(config).model_fields[name].default:
+                raise ConfigurationError(f"{name} has no effect without control_sql: set control_sql, or remove it")
     if config.control is None:
         if token is not None:
             raise ConfigurationError("control_token has no effect without control: set control, or remove it")
+        if config.control_sql is not None:
+            raise ConfigurationError("control_sql has no effect without control: set control, or remove it")
         return None
     address = parse_address(config.control)
     credential = given_token(token)
@@ -41,9 +47,16 @@ def control_server(app: Controlled, token: ControlToken | None) -> "ControlServe
             f"control={config.control!r} can be reached from other machines: set control_token (environment variable "
             "STREAMRT_CONTROL_TOKEN), or listen on 127.0.0.1"
         )
+    if credential is None and config.control_sql is not None:
+        raise ConfigurationError(
+            f"control_sql={config.control_sql!r} lets callers read all tables of the application: set control_token "
+            "(environment variable STREAMRT_CONTROL_TOKEN)"
+        )
     missing = [name for name in _PACKAGES if importlib.util.find_spec(name) is None]
     if missing:
         raise ConfigurationError(f"control needs {' and '.join(missing)}: run {install_command('control')}")
+    if config.control_sql is not None and importlib.util.find_spec("duckdb") is None:
+        raise ConfigurationError(f"control_sql needs DuckDB: run {install_command('sql')}")
     from streamrt.control.server import ControlServer
 
     return ControlServer(address, credential, app)
