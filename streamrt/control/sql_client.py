@@ -82,11 +82,14 @@ class _RemoteQuery:
 
     def run(self, started: Callable[[Callable[[], None]], None]) -> Generator[pa.RecordBatch, None, None]:
         """Yield the rows; `started` gets what cancels the run."""
-        name, cancelled = uuid.uuid4().hex, threading.Event()
+        name, cancelled, ended = uuid.uuid4().hex, threading.Event(), threading.Event()
 
         def cancel() -> None:
             cancelled.set()
-            self._connection.send("DELETE", f"/queries/{name}", {}, 0.0)
+            # The request of the query may be on its way.
+            while self._connection.send("DELETE", f"/queries/{name}", {}, 0.0).status_code == 404:
+                if ended.wait(LOOK_S):
+                    return
 
         started(cancel)
         self._last = name
@@ -99,6 +102,8 @@ class _RemoteQuery:
         except AnswerCutError:
             if not cancelled.is_set():
                 raise self._find_reason(name) from None
+        finally:
+            ended.set()
         if cancelled.is_set():
             raise QueryError("the query was cancelled")
 

@@ -84,6 +84,8 @@ class QueryRun:
         """
         with self._lock:
             try:
+                if self._cancelled.is_set():
+                    raise QueryError(_CANCELLED)
                 with ended_by(self._cancelled):
                     part = next(self._parts, None)
                 self._is_whole = part is None
@@ -95,29 +97,33 @@ class QueryRun:
                 raise ended from None
 
     def fail(self, error: Exception) -> None:
-        """End it with an error."""
+        """Let it end with an error, when it is closed."""
         self.error = problem_of(error)
-        self.cancel()
+        self._cancelled.set()
 
     def cancel(self) -> None:
-        """End it, from any thread."""
+        """End it, from any thread. It waits until no step works."""
         self._cancelled.set()
-        result = self._result
-        if result is not None:
-            result.cancel()
+        while True:
+            result = self._result
+            if result is not None:
+                # An engine that was closed meanwhile says so.
+                with contextlib.suppress(Exception):
+                    result.cancel()
+            # The engine may have begun only now: then it gets the next one.
+            if self._lock.acquire(timeout=_CANCEL_EVERY_S):
+                self._lock.release()
+                return
 
     def close(self) -> None:
         """Forget its rows; a step that works is interrupted. It waits."""
-        while not self._lock.acquire(timeout=_CANCEL_EVERY_S):
-            # The engine may only now have begun.
+        if not self._is_whole:
             self.cancel()
-        try:
+        with self._lock:
             self._parts.close()
-        finally:
             if not self._is_whole and self.error is None:
                 self.error = problem_of(QueryError(_CANCELLED))
             self._ended_s = time.monotonic() - self._began
-            self._lock.release()
 
     def as_dict(self) -> dict[str, Any]:
         """Return what is known of it, for JSON."""

@@ -45,6 +45,9 @@ DEFAULTS = {
     "standby_replicas": 0,
     "spark_master": "local[*]",
     "control": None,
+    "control_sql": None,
+    "control_sql_rows": 1_000_000,
+    "control_sql_timeout": 60.0,
     "progress_timeout": 300.0,
     "on_no_progress": "report",
 }
@@ -74,6 +77,9 @@ OTHERS: dict[str, tuple[str, Any]] = {
     "state_cleanup_delay": ("60", 60.0),
     "spark_master": ("local[2]", "local[2]"),
     "control": ("0.0.0.0:7070", "0.0.0.0:7070"),
+    "control_sql": ("write", "write"),
+    "control_sql_rows": ("5000", 5000),
+    "control_sql_timeout": ("2.5", 2.5),
 }
 
 
@@ -117,6 +123,7 @@ MAY_BE_NONE = [
     "state_snapshots",
     "transaction_interval",
     "control",
+    "control_sql",
     "progress_timeout",
 ]
 
@@ -207,6 +214,9 @@ WRONG = [
     ("spark_master", "processes[2]"),
     ("control", "nowhere"),
     ("control", 7070),
+    ("control_sql", "all"),
+    ("control_sql_rows", 0),
+    ("control_sql_timeout", 0),
     ("progress_timeout", 0),
     ("progress_timeout", True),
     ("on_no_progress", "restart"),

@@ -31,10 +31,12 @@ STOPPED = "it needs an application that is stopped, and has commands"
 ONLY_APPLICATION = {
     **dict.fromkeys(["add_source", "catalog", "dataframe", "from_collection", "topic", "topic_manager"], DEFINES),
     **dict.fromkeys(["collect", "run", "setup_topics"], DEFINES),
+    **dict.fromkeys(["explain", "register_function", "view", "views"], DEFINES),
     **dict.fromkeys(["get_consumer", "get_producer"], "they are clients of Kafka"),
     **dict.fromkeys(["clear_state", "forget_store", "repartition", "reset"], STOPPED),
     **dict.fromkeys(["restore_savepoint", "savepoint"], STOPPED),
-    **dict.fromkeys(["maintain", "sql", "table"], "they are refused: there are none yet"),
+    **dict.fromkeys(["maintain", "sql", "table"], DEFINES),
+    "verify": "it needs the program, which has the queries of its views",
     "start": "an application that was never started has no server; restart() starts one that has ended",
     "state_key_of_text": "keys as text are a matter of HTTP and of commands: query_state_text",
 }
@@ -133,7 +135,9 @@ def test_an_end_behind_a_proxy_that_drops_slow_requests(app: Played, monkeypatch
     with Client(str(app.location)) as client:
         send = client._connection.send
 
-        def through_a_proxy(method: str, path: str, query: Mapping[str, str], wait_s: float) -> httpx.Response:
+        def through_a_proxy(
+            method: str, path: str, query: Mapping[str, str], wait_s: float, body: object = None
+        ) -> httpx.Response:
             if path != "/end" or not wait_s or len(waits) >= 3:
                 return send(method, path, query, wait_s)
             waits.append(wait_s)

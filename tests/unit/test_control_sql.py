@@ -31,6 +31,7 @@ from streamrt.errors import (
     QueryError,
     QueryTimeoutError,
     ResultTooLargeError,
+    SchemaError,
     SQLAnalysisError,
     SQLNotSupportedError,
     SQLSyntaxError,
@@ -303,9 +304,8 @@ def test_few_statements_work_at_once_and_probes_are_answered(app: Played, http: 
         client.execute("DELETE FROM shop.customers WHERE id = 1")
     assert [http.get(path).status_code for path in ("/live", "/ready", "/status")] == [200] * 3
     for result, thread in zip(results, threads, strict=True):
-        while thread.is_alive():
-            result.cancel()
-            thread.join(0.05)
+        result.cancel()
+        thread.join(30)
     assert errors == ["the query was cancelled"] * len(results)
     wait_until(lambda: slots_of(app)._value == sql_runs.QUERIES_AT_ONCE)
 
@@ -317,9 +317,8 @@ def test_a_query_is_cancelled_by_its_id(app: Played, http: httpx.Client) -> None
     wait_until(lambda: http.get("/queries/long-1").status_code == 200)
     assert http.get("/queries/long-1").json()["status"] == "running"
     assert ask(http, ALL, id="long-1").status_code == 409
-    while thread.is_alive():
-        assert http.delete("/queries/long-1").status_code == 202
-        thread.join(0.05)
+    assert http.delete("/queries/long-1").status_code == 202
+    thread.join(30)
     assert (answers[0].status_code, answers[0].json()["message"]) == (422, "the query was cancelled")
     assert http.get("/queries/long-1").json()["status"] == "cancelled"
 
@@ -392,7 +391,7 @@ def test_fe136_statements_write_rows(http: httpx.Client, client: Client) -> None
 def test_statements_that_are_not_possible(http: httpx.Client, client: Client) -> None:
     with pytest.raises(InvalidOperationError, match="has no primary key"):
         client.execute("DELETE FROM shop.many")
-    with pytest.raises(SQLNotSupportedError):
+    with pytest.raises(SchemaError, match="at 'SELECT'"):
         client.execute("SELECT 1 AS one")
     assert http.post("/execute", json={"sql": "CREATE TABLE shop.customers (a INT)"}).status_code == 409
     assert http.post("/execute", json={"sql": "SELECT 1", "limit": 1}).status_code == 400

@@ -35,6 +35,7 @@ from streamrt.sql.queries.ask import ask
 from streamrt.sql.queries.catalog_queries import home_of
 from streamrt.tables import Catalog, MemoryCatalog
 from streamrt.testing.memory_topics import MemoryLinks
+from tests.support import wait_until
 
 
 @pytest.fixture
@@ -423,3 +424,18 @@ def test_without_duckdb_the_extra_is_named(catalog: Catalog, monkeypatch: pytest
         catalog.query("SELECT 1 AS a")
     # What needs no query works without it.
     assert catalog.execute("DELETE FROM app.users WHERE id = 1").rows == 1
+
+
+@pytest.mark.parametrize("is_cancelled", [False, True])
+def test_an_interrupt_that_comes_too_early_comes_again(*, is_cancelled: bool) -> None:
+    """DuckDB forgets one that comes before it executes."""
+    from streamrt.sql.queries.duckdb_engine import TimeBudget
+
+    calls: list[None] = []
+    budget = TimeBudget(60 if is_cancelled else 0.01, lambda: calls.append(None))
+    with budget.spending():
+        if is_cancelled:
+            budget.cancel()
+        wait_until(lambda: len(calls) > 1)
+    with pytest.raises(QueryError if is_cancelled else QueryTimeoutError):
+        budget.check()

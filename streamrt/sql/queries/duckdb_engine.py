@@ -38,6 +38,7 @@ _CONFIGURATION: dict[str, Any] = {
     "lock_configuration": True,
 }
 _BATCH_ROWS = 10_000
+_INTERRUPT_EVERY_S = 0.1
 T = TypeVar("T")
 
 
@@ -68,11 +69,13 @@ class TimeBudget:
         self._interrupt = interrupt
         self._is_over = threading.Event()
         self._is_cancelled = threading.Event()
+        self._has_paused = threading.Event()
+        self._has_paused.set()
 
     def cancel(self) -> None:
         """End the query from another thread."""
         self._is_cancelled.set()
-        self._interrupt()
+        threading.Thread(target=self._interrupt_work, name="streamrt-query-end", daemon=True).start()
 
     def check(self) -> None:
         """Raise if the query must end.
@@ -94,23 +97,32 @@ class TimeBudget:
         """Count the time inside."""
         import time
 
-        self.check()
-        if self._left is None:
-            yield
-            return
-        started = time.monotonic()
-        timer = threading.Timer(max(self._left, 0.0), self._end)
-        timer.daemon = True
-        timer.start()
+        # Before the check: who cancels after it sees that there is work.
+        self._has_paused = paused = threading.Event()
+        started, timer = time.monotonic(), None
         try:
+            self.check()
+            if self._left is not None:
+                timer = threading.Timer(max(self._left, 0.0), self._end)
+                timer.daemon = True
+                timer.start()
             yield
         finally:
-            timer.cancel()
-            self._left -= time.monotonic() - started
+            paused.set()
+            if timer is not None and self._left is not None:
+                timer.cancel()
+                self._left -= time.monotonic() - started
 
     def _end(self) -> None:
         self._is_over.set()
-        self._interrupt()
+        self._interrupt_work()
+
+    def _interrupt_work(self) -> None:
+        # DuckDB forgets an interrupt that comes before it executes.
+        paused = self._has_paused
+        while not paused.is_set():
+            self._interrupt()
+            paused.wait(_INTERRUPT_EVERY_S)
 
 
 class DuckDBEngine:
@@ -170,7 +182,9 @@ class DuckDBEngine:
 
     def interrupt(self) -> None:
         """End what runs now, from another thread."""
-        self._connection.interrupt()
+        # It may have been closed meanwhile.
+        with contextlib.suppress(self._duckdb.Error):
+            self._connection.interrupt()
 
     def close(self) -> None:
         """Forget everything."""
