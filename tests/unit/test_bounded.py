@@ -59,7 +59,7 @@ class StandIn(Application):
         super().__init__("unused.invalid:9092", consumer_group="group", loglevel=None, commit_interval=3_600)
         sums = self.dataframe(self.topic(IN)).tumbling_window(5_000).sum().final()
         self.totals = sums.group_by("key", name="key").tumbling_window(5_000).sum().final()
-        self.view = View()
+        self.kafka = View()
         self.own = frozenset(TASKS)
         self.finishes = threading.Event()
         # The streams whose time has ended, in this order, and how often a commit was requested.
@@ -67,7 +67,7 @@ class StandIn(Application):
         self.commits = 0
         self.on_end: Callable[[str], None] = lambda stream: None
         self.failures: list[BaseException] = []
-        replace_methods(self._offsets, view=lambda timeout=None: self.view)
+        replace_methods(self._offsets, view=lambda timeout=None: self.kafka)
         replace_methods(self._execution, process=self._play)
 
     def _play(self, timeout: float, count: int, *, collect: bool) -> list[Any]:
@@ -113,25 +113,25 @@ def begun(app: StandIn, **settings: Any) -> Iterator[None]:
 
 
 def test_levels_end_one_after_the_other(app: StandIn) -> None:
-    app.view.ends[FIRST] = 5
+    app.kafka.ends[FIRST] = 5
     # The last results of the first level lie in the repartition topic, and are processed before the second one ends.
-    app.on_end = lambda stream: app.view.ends.update({INNER: 3})
+    app.on_end = lambda stream: app.kafka.ends.update({INNER: 3})
     with begun(app):
         assert not app.wait(timeout=0.2)
         assert app.ended == []
-        app.view.group[FIRST] = 5
+        app.kafka.group[FIRST] = 5
         wait_until(lambda: app.ended == [IN])
         assert not app.wait(timeout=0.2)
-        app.view.group[INNER] = 3
+        app.kafka.group[INNER] = 3
     assert app.ended == [IN, GROUPED]
     assert app.status is ApplicationStatus.STOPPED
 
 
 def test_the_end_is_that_of_the_topics_when_the_run_began(app: StandIn) -> None:
-    app.view.ends[FIRST] = 5
+    app.kafka.ends[FIRST] = 5
     with begun(app):
         wait_until(lambda: app._state.until == "end")
-        app.view.group[FIRST] = 5
+        app.kafka.group[FIRST] = 5
     assert app.run(until="end") == []
 
 
@@ -144,19 +144,19 @@ def test_a_run_ends_after_its_sources_and_names_those_it_waits_for(
     with caplog.at_level(logging.INFO, logger="streamrt"), begun(app):
         wait_until(lambda: "waits for the sources ticks" in caplog.text)
         assert "the run ends when the sources ticks have ended" in caplog.text
-        app.view.ends[FIRST] = app.view.group[FIRST] = 9
+        app.kafka.ends[FIRST] = app.kafka.group[FIRST] = 9
         states["ticks"] = SourceStats(IN, alive=False, paused=False, ended=True)
     assert "the run ends when the sources ticks have ended" in caplog.text
 
 
 def test_commits_come_soon_and_kafka_may_be_away(app: StandIn) -> None:
-    app.view.ends[FIRST] = 5
+    app.kafka.ends[FIRST] = 5
     app.finishes.clear()
-    app.view.away = True
+    app.kafka.away = True
     with begun(app):
         assert not app.wait(timeout=0.2)
-        app.view.group[FIRST] = 5
-        app.view.away = False
+        app.kafka.group[FIRST] = 5
+        app.kafka.away = False
         app._state.progress.assigned({FIRST: 5, SECOND: 0})
         # What the operators have finished becomes durable with a commit.
         wait_until(lambda: app.commits > 1)
@@ -165,16 +165,16 @@ def test_commits_come_soon_and_kafka_may_be_away(app: StandIn) -> None:
 
 
 def test_a_run_that_is_stopped_or_fails_before_its_end(app: StandIn) -> None:
-    app.view.ends[FIRST] = 5
+    app.kafka.ends[FIRST] = 5
     app.start(timeout=60, until="end")
     app.pause()
     app.resume()
     app.stop(wait=True, timeout=60)
     assert (app.status, app.ended) == (ApplicationStatus.STOPPED, [])
-    app.view.refuses = True
+    app.kafka.refuses = True
     with pytest.raises(KafkaRequestError):
         app.run(until="end")
-    app.view.refuses = False
+    app.kafka.refuses = False
     app.failures.append(RunnerError("Spark is gone"))
     with pytest.raises(RunnerError, match="Spark is gone"):
         app.run(until="end")
@@ -231,7 +231,7 @@ class Counting(StandIn):
 
     def _play(self, timeout: float, count: int, *, collect: bool) -> list[Any]:
         # Something is left to be processed, until the test says otherwise.
-        self.view.ends[FIRST] = 1
+        self.kafka.ends[FIRST] = 1
         return super()._play(timeout, count, collect=collect)
 
 
@@ -240,12 +240,12 @@ def test_values_are_collected_up_to_the_end() -> None:
     app.finishes.set()
     with app.collect(app.totals) as values:
         first = next(values)
-        app.view.group[FIRST] = 1
+        app.kafka.group[FIRST] = 1
         assert [first, *values] == list(range(5))
         assert list(values) == []
     assert app.status is ApplicationStatus.STOPPED
     # The sink stays, once for each frame.
-    app.numbers, app.view.group[FIRST] = iter(range(3)), 1
+    app.numbers, app.kafka.group[FIRST] = iter(range(3)), 1
     assert app.collect(app.totals, limit=10) == [0, 1, 2]
     assert len(app._collections._collecting) == 1
 

@@ -72,10 +72,10 @@ class StandIn(Application):
     def __init__(self) -> None:
         super().__init__("unused.invalid:9092", consumer_group="group", loglevel=None, commit_interval=3_600)
         self.dataframe(self.topic(IN)).group_by("key", name="key").to_topic(self.topic("out"))
-        self.view = View()
+        self.kafka = View()
         self.failure: BaseException | None = None
         self.commits = 0
-        replace_methods(self._offsets, view=lambda timeout=None: self.view)
+        replace_methods(self._offsets, view=lambda timeout=None: self.kafka)
         replace_methods(self._execution, process=self._play)
 
     def _play(self, timeout: float, count: int, *, collect: bool) -> list[Any]:
@@ -87,7 +87,7 @@ class StandIn(Application):
             if self._state.control.pending:
                 run_request = self._state.control.run_request
                 self.commits += 1
-                self.view.group.update(self._state.progress.snapshot().positions)
+                self.kafka.group.update(self._state.progress.snapshot().positions)
                 self._state.control.mark_fulfilled(run_request)
         return []
 
@@ -121,18 +121,18 @@ def test_a_token_is_complete_when_the_group_has_committed_it_through_the_groupin
     token = Offsets({(IN, 0): 5}, {IN: "x"})
     with pytest.raises(ApplicationTimeoutError, match=r"behind after 0.05 s; in\[0\] is committed up to 0 of 5"):
         app.wait_for(token, timeout=0.05)
-    app.view.ends |= {FIRST: 9, SECOND: 9, INNER: 3}
+    app.kafka.ends |= {FIRST: 9, SECOND: 9, INNER: 3}
     # Another instance commits: this one has no positions.
-    app.view.group[FIRST] = 6
+    app.kafka.group[FIRST] = 6
     with pytest.raises(ApplicationTimeoutError, match=r"repartition__group--in--key\[0\] is committed up to 0 of 3"):
         app.wait_for(str(token), timeout=0.05)
-    later(0.1, lambda: app.view.group.update({INNER: 3}))
+    later(0.1, lambda: app.kafka.group.update({INNER: 3}))
     app.wait_for(token, timeout=30)
     assert app.commits == 0
 
 
 def test_this_instance_commits_for_a_token_instead_of_waiting_for_the_interval(app: StandIn) -> None:
-    app.view.ends |= {FIRST: 5, INNER: 3}
+    app.kafka.ends |= {FIRST: 5, INNER: 3}
     app.processed(first=5, inner=3)
     app.wait_for(Offsets({FIRST: 5}), timeout=30)
     assert app.commits == 1
@@ -147,12 +147,12 @@ def test_this_instance_commits_for_a_token_instead_of_waiting_for_the_interval(a
 
 
 def test_markers_at_the_end_hold_no_token_up(app: StandIn) -> None:
-    app.view.ends |= {FIRST: 5}
-    app.view.group[FIRST] = 4
+    app.kafka.ends |= {FIRST: 5}
+    app.kafka.group[FIRST] = 4
     app.pause()
     with pytest.raises(ApplicationTimeoutError, match=r"committed up to 4 of 5; it is paused: resume\(\) it"):
         app.wait_for(Offsets({FIRST: 5}), timeout=0.05)
-    app.view.markers.add(FIRST)
+    app.kafka.markers.add(FIRST)
     app.wait_for(Offsets({FIRST: 5}), timeout=30)
 
 
@@ -163,11 +163,11 @@ def test_a_paused_topic_is_named(app: StandIn) -> None:
 
 
 def test_kafka_may_be_away_for_a_while(app: StandIn) -> None:
-    app.view.away = True
+    app.kafka.away = True
     with pytest.raises(ApplicationTimeoutError, match="no broker answers"):
         app.wait_for(Offsets({FIRST: 5}), timeout=0.05)
-    app.view.group[FIRST] = 5
-    later(0.1, lambda: setattr(app.view, "away", False))
+    app.kafka.group[FIRST] = 5
+    later(0.1, lambda: setattr(app.kafka, "away", False))
     app.wait_for(Offsets({FIRST: 5}), timeout=30)
 
 
@@ -184,7 +184,7 @@ def test_tokens_that_mean_nothing_here(app: StandIn) -> None:
         app.wait_for("earliest")
     with pytest.raises(ArgumentTypeError, match="needs Offsets or their text, got dict"):
         app.wait_for({FIRST: 1})  # type: ignore[arg-type]
-    del app.view.ids[IN]
+    del app.kafka.ids[IN]
     with pytest.raises(StaleTokenError, match="'in' was deleted and not created again"):
         app.wait_for(Offsets({FIRST: 1}))
 
@@ -205,15 +205,15 @@ def test_an_application_that_ends_meanwhile(app: StandIn) -> None:
 @pytest.mark.rows("FE-103", "FE-105")
 def test_idle(app: StandIn) -> None:
     app.wait_for_idle(idle_interval=0.1, timeout=30, poll_interval=0.02)
-    app.view.ends[SECOND] = 7
+    app.kafka.ends[SECOND] = 7
     with pytest.raises(
         ApplicationTimeoutError, match=r"not idle for 0.1 s after 0.5 s; in\[1\] is committed up to 0 of 7"
     ):
         app.wait_for_idle(idle_interval=0.1, timeout=0.5, poll_interval=0.02)
 
     def grow() -> None:
-        app.view.ends[SECOND] += 1
-        app.view.group[SECOND] = app.view.ends[SECOND]
+        app.kafka.ends[SECOND] += 1
+        app.kafka.group[SECOND] = app.kafka.ends[SECOND]
 
     # Another instance works: the counters of this one stand still.
     grower = threading.Event()
@@ -228,7 +228,7 @@ def test_idle(app: StandIn) -> None:
         app.wait_for_idle(idle_interval=0.1, timeout=0.5, poll_interval=0.02)
     grower.set()
     thread.join()
-    app.processed(second=app.view.ends[SECOND])
+    app.processed(second=app.kafka.ends[SECOND])
     app.wait_for_idle(idle_interval=0.1, timeout=30, poll_interval=0.02)
 
 
@@ -251,12 +251,12 @@ def test_intervals_that_do_not_fit(app: StandIn, arguments: dict[str, float], wo
 
 @pytest.mark.rows("FE-100", "FE-101")
 def test_completion_without_sources_is_the_end_at_the_call(app: StandIn) -> None:
-    app.view.ends |= {FIRST: 5}
+    app.kafka.ends |= {FIRST: 5}
     with pytest.raises(ApplicationTimeoutError, match=r"in\[0\] is committed up to 0 of 5"):
         app.wait_for_completion(timeout=0.05)
-    later(0.1, lambda: app.view.group.update({FIRST: 5}))
+    later(0.1, lambda: app.kafka.group.update({FIRST: 5}))
     app.wait_for_completion(timeout=30)
-    app.view.ends |= {FIRST: 50}
+    app.kafka.ends |= {FIRST: 50}
     app.wait_for_completion(until=Offsets({FIRST: 5}), timeout=30)
     app.wait_for_completion(until=Offsets({FIRST: 5}), stop=True, timeout=30)
     assert app.status is S.STOPPED
@@ -269,13 +269,13 @@ def test_completion_waits_for_sources_and_for_what_they_wrote(app: StandIn, monk
         app.wait_for_completion(timeout=0.05)
 
     def end() -> None:
-        app.view.ends[FIRST] = 9
+        app.kafka.ends[FIRST] = 9
         states["ticks"] = SourceStats(IN, alive=False, paused=False, ended=True)
 
     later(0.1, end)
     with pytest.raises(ApplicationTimeoutError, match=r"in\[0\] is committed up to 0 of 9"):
         app.wait_for_completion(timeout=1)
-    app.view.group[FIRST] = 9
+    app.kafka.group[FIRST] = 9
     app.wait_for_completion(timeout=30)
 
 
@@ -284,7 +284,7 @@ def test_checkpoints(app: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         app._state.checkpoints,
         "_committed",
-        lambda: Offsets({each: at or 0 for each, at in app.view.group.items()}, {IN: "x"}),
+        lambda: Offsets({each: at or 0 for each, at in app.kafka.group.items()}, {IN: "x"}),
     )
     app.processed(first=5)
     first = app.checkpoint(timeout=30)
@@ -310,8 +310,8 @@ def test_a_running_application_is_not_reset(app: StandIn) -> None:
 
 
 def test_numbers(app: StandIn) -> None:
-    app.view.ends |= {FIRST: 9, INNER: 3}
-    app.view.group |= {FIRST: 4, SECOND: None}
+    app.kafka.ends |= {FIRST: 9, INNER: 3}
+    app.kafka.group |= {FIRST: 4, SECOND: None}
     app.processed(first=6)
     stats = app.stats()
     assert stats.status is stats.desired_status is S.RUNNING
@@ -326,12 +326,12 @@ def test_numbers(app: StandIn) -> None:
     as_json = app.stats().as_dict()
     assert as_json["partitions"][IN]["0"]["paused"] is True
     assert as_json["status"] == "running"
-    app.view.away = True
+    app.kafka.away = True
     away = app.stats()
     assert away.kafka_error == "no broker answers"
     assert away.partitions[FIRST].position == 6
     assert away.partitions[FIRST].lag is None
-    app.view.away = False
+    app.kafka.away = False
     app.failure = RunnerError("no")
     with pytest.raises(RunnerError):
         app.wait(30)

@@ -83,14 +83,14 @@ def test_positions_of_nodes() -> None:
 def test_scalar_functions_stay_as_they_are_written() -> None:
     """sqlglot has forms of its own for them, which lose patterns of dates, the order of arguments, and what fails."""
     for text in ("DATE_FORMAT(at, 'yyyy-MM')", "DATEDIFF(a, b)", "YEAR(a)", "INSTR(a, 'b')", "CEIL(a, 1)"):
-        call = parse_query(f"SELECT {text}").selects[0]
+        call = parse_query(f"SELECT {text}").expressions[0]
         assert isinstance(call, exp.Anonymous)
         assert call.sql(StreamSQL) == text
-    assert type(parse_query("SELECT CAST(a AS INT)").selects[0]) is exp.Cast
-    assert type(parse_query("SELECT TRY_CAST(a AS INT)").selects[0]) is exp.TryCast
-    assert isinstance(parse_query("SELECT every(a)").selects[0], exp.AggFunc)
+    assert type(parse_query("SELECT CAST(a AS INT)").expressions[0]) is exp.Cast
+    assert type(parse_query("SELECT TRY_CAST(a AS INT)").expressions[0]) is exp.TryCast
+    assert isinstance(parse_query("SELECT every(a)").expressions[0], exp.AggFunc)
 
 
 def test_two_quotes_within_a_text_are_one() -> None:
     tree = parse_query("""SELECT 'it''s' AS a, "a""b" AS b, 'x""y' AS c, "x''y" AS d, 'a\\'b' AS e""")
-    assert [each.this.name for each in tree.selects] == ["it's", 'a"b', 'x""y', "x''y", "a'b"]
+    assert [each.this.name for each in tree.expressions] == ["it's", 'a"b', 'x""y', "x''y", "a'b"]
