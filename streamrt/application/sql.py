@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +11,7 @@ from streamrt.application.tables import ApplicationTables
 from streamrt.dataframe import StreamingDataFrame
 from streamrt.dataframe.streaming_table import StreamingTable
 from streamrt.errors import ArgumentValueError, TableNotFoundError
+from streamrt.tables.catalogue.table_names import find_table_name
 
 if TYPE_CHECKING:
     from sqlglot import exp
@@ -89,12 +91,11 @@ class _Sources:
 
     def find(self, name: str) -> Table | None:
         """Return a table of the catalogue, or None if there is none."""
-        for each in dict.fromkeys((name, name.lower())):
-            try:
-                return self._tables.find(each)
-            except (TableNotFoundError, ArgumentValueError):
-                continue  # A text that no table can have as its name is not one either.
-        return None
+        with contextlib.suppress(TableNotFoundError, ArgumentValueError):
+            # A text that no table can have as its name is not one either.
+            return self._tables.find(name)
+        found = find_table_name(name, self.names())
+        return None if found is None else self._tables.find(found)
 
     def names(self) -> list[str]:
         """Return the names of tables, without the database where it can be left out."""
@@ -114,4 +115,5 @@ class _Sources:
 
     def create(self, name: str, schema: Schema, comment: str | None) -> Table:
         """Return a table of this schema, which is created if there is none."""
+        name = find_table_name(name, self.names()) or name
         return self._tables.catalog.create_table(name, schema, comment=comment, if_exists="ignore")

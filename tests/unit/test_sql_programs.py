@@ -384,3 +384,18 @@ def test_explain_says_state_and_exactness() -> None:
 def test_a_query_has_no_other_statements_next_to_it() -> None:
     with pytest.raises(SQLNotSupportedError, match="has no name"):
         make_app().sql("CREATE VIEW a AS SELECT k FROM items; SELECT k FROM a")
+
+
+def test_views_with_long_and_odd_names_keep_state_of_their_own() -> None:
+    name = "v" * 100
+    app = make_app(processing_guarantee="exactly-once")
+    app.sql(f"""
+        CREATE MATERIALIZED VIEW {name} AS SELECT C AS c, count(*) AS n FROM ITEMS GROUP BY c;
+        CREATE VIEW `a b` AS SELECT a, sum(b) AS s FROM items GROUP BY a;
+        CREATE VIEW a_b AS SELECT a, max(b) AS s FROM items GROUP BY a;
+        CREATE MATERIALIZED VIEW Both AS SELECT x.a, x.s AS total, y.s AS most FROM `A B` x JOIN a_b y ON x.a = y.a;
+    """)
+    with TopologyTestDriver(app) as driver:
+        driver.execute("INSERT INTO items VALUES (1, 1, 3, 'x'), (2, 1, 4, 'x')")
+        assert driver.query(f"SELECT c, n FROM {name}").one() == {"c": "x", "n": 2}
+        assert driver.query("SELECT a, total, most FROM BOTH").one() == {"a": 1, "total": 7, "most": 4}

@@ -343,6 +343,27 @@ def test_fe069_delete_and_update(catalog: Catalog) -> None:
     assert catalog.execute("DELETE FROM app.users").rows == 0
 
 
+def test_null_is_stored_in_columns_of_all_types_and_rows_are_inserted_by_position(catalog: Catalog) -> None:
+    users = catalog.table("app.users")
+    assert catalog.execute("UPDATE app.users SET age = NULL WHERE id = 3").rows == 1
+    assert users.get(3, fresh=True) == {"id": 3, "name": "Charlie", "age": None}
+    assert catalog.execute("INSERT INTO app.users SELECT 20, NULL, NULL").rows == 1
+    assert catalog.execute("INSERT INTO app.users SELECT 21, x, x FROM (SELECT NULL AS x)").rows == 1
+    assert users.get(21, fresh=True) == {"id": 21, "name": None, "age": None}
+    typed = catalog.query("SELECT coalesce(x, 1) AS a, x AS b FROM (SELECT NULL AS x) UNION ALL SELECT NULL, NULL")
+    assert typed.to_arrow().schema.types == [pa.int32(), pa.string()]
+
+
+def test_names_of_tables_have_no_case(catalog: Catalog) -> None:
+    catalog.execute("CREATE TABLE app.Parts (id INT, PRIMARY KEY (id))")
+    catalog.execute("INSERT INTO APP.parts VALUES (1)")
+    assert rows(catalog, "SELECT P.ID FROM app.PARTS p") == [{"ID": 1}]
+    catalog.execute("CREATE TABLE app.PARTS (id INT, PRIMARY KEY (id))")
+    assert rows(catalog, "SELECT id FROM app.PARTS") == []
+    with pytest.raises(SQLAnalysisError, match=r"may be app\.PARTS or app\.Parts: write one"):
+        catalog.query("SELECT id FROM app.parts")
+
+
 @pytest.mark.parametrize(
     ("sql", "error", "message"),
     [

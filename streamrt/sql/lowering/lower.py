@@ -43,6 +43,7 @@ from streamrt.sql.lowering.rows import (
     SessionRow,
     WindowRow,
 )
+from streamrt.sql.lowering.state_names import name_state
 from streamrt.state.transactions.timed import TimedTransaction
 from streamrt.windows import Count, Max, Min
 from streamrt.windows.aggregation import Aggregation
@@ -143,7 +144,7 @@ class Lowering:
     def _name(self) -> str:
         """Return the name of the next operator with state."""
         self._count += 1
-        return f"sql.{re.sub(r'[^A-Za-z0-9._-]', '_', self._view)}.{self._count}"
+        return name_state(self._view, str(self._count))
 
     # -- Row by row ----------------------------------------------------------------------------------------------------
 

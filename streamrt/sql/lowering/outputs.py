@@ -15,6 +15,7 @@ from streamrt.sql.binding.suggestions import suggest
 from streamrt.sql.expressions.failures import make_analysis_error, make_refusal
 from streamrt.sql.lowering.lower import Lowered, to_frame
 from streamrt.sql.lowering.results import schema_of
+from streamrt.sql.lowering.state_names import name_state
 from streamrt.sql.reading import Statement
 
 ROW_ID = "_row_key"
@@ -89,7 +90,7 @@ def insert_rows(rows: Lowered, bound: Bound, table: Any, name: str, statement: S
             statement.column,
         )
     if record_key(bound.plan) != frozenset(key):
-        frame = frame.keyed_by(list(key), f"sql.{name}.key")
+        frame = frame.keyed_by(list(key), name_state(name, "key"))
     frame.to_table(table)
 
 
@@ -115,7 +116,7 @@ def materialize_view(rows: Lowered, bound: Bound, name: str, statement: Statemen
         chosen = tuple(each for each in names if each in key)
         table = _create(tables, name, schema_of(bound, name, chosen), statement)
         if record_key(bound.plan) != key:
-            frame = frame.keyed_by(list(chosen), f"sql.{name}.key")
+            frame = frame.keyed_by(list(chosen), name_state(name, "key"))
         frame.to_table(table)
         return table
     schema = schema_of(bound, name)
@@ -127,7 +128,7 @@ def materialize_view(rows: Lowered, bound: Bound, name: str, statement: Statemen
         )
     columns = [{"name": ROW_ID, "type": "STRING", "nullable": False}, *schema.columns]
     table = _create(tables, name, Schema(columns, primary_key=(ROW_ID,)), statement)
-    frame.numbered(ROW_ID, f"sql.{name}.row").to_table(table)
+    frame.numbered(ROW_ID, name_state(name, "row")).to_table(table)
     return table
 
 

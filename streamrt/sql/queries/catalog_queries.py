@@ -31,7 +31,7 @@ def home_of(catalog: Catalog, tables: TableHolder | None = None) -> QueryHome:
         bounds = positions.read_bounds(range(positions.count()))
         return {number: (low, bounds.high[number]) for number, low in bounds.low.items()}
 
-    return QueryHome(holder, make_system_tables(catalog, read_bounds))
+    return QueryHome(holder, make_system_tables(catalog, read_bounds), catalog.tables)
 
 
 def query(

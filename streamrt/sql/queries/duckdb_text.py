@@ -6,7 +6,7 @@ neither files nor settings, whatever it says.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import pyarrow as pa
@@ -73,19 +73,27 @@ def to_duckdb(tree: exp.Expr, tables: Mapping[str, pa.Schema] | None = None) -> 
     return translate_query(tree, find_table).sql
 
 
-def translate_query(tree: exp.Expr, find_table: TableFinder, find_view: ViewFinder | None = None) -> QueryOutput:
+def translate_query(
+    tree: exp.Expr,
+    find_table: TableFinder,
+    find_view: ViewFinder | None = None,
+    reshape: Callable[[QueryOutput], QueryOutput] | None = None,
+) -> QueryOutput:
     """Return a query in DuckDB's SQL, and its columns.
 
     Args:
         tree: the query.
         find_table: finds its tables.
         find_view: returns the query of a view by its name; None if there is none. Views stand for tables of their names.
+        reshape: changes the columns of the result, before names and types are checked.
 
     Raises:
         SQLAnalysisError: if names or types do not fit.
         SQLNotSupportedError: if it is not on the list of what queries have.
     """
     made = QueryText(find_table, find_view).translate(tree, None, {})
+    if reshape is not None:
+        made = reshape(made)
     names = [column.name.lower() for column in made.columns]
     for number, name in enumerate(names):
         if name in names[:number]:
@@ -93,7 +101,9 @@ def translate_query(tree: exp.Expr, find_table: TableFinder, find_view: ViewFind
     for column in made.columns:
         if column.dtype == pa.duration("us") or column.dtype == pa.month_day_nano_interval():
             raise refuse(f"the column {column.name!r} is an INTERVAL, which results do not have: compute with it", tree)
-    return made
+    # Inside of a query, NULL fits all types; a result needs one.
+    columns = [replace(each, dtype=pa.string()) if each.dtype == pa.null() else each for each in made.columns]
+    return QueryOutput(made.sql, columns)
 
 
 @dataclass(frozen=True)
@@ -551,7 +561,7 @@ class _SelectText(ScalarText):
             taken.add(each.name.lower())
             value = each.value
             if value.dtype == pa.null():
-                value = TypedText("CAST(NULL AS VARCHAR)", pa.string())
+                value = TypedText("CAST(NULL AS VARCHAR)", pa.null())
             made = _without_negative_zero(value) if is_distinct else value.sql
             cells.append(f"{made} AS {quote(shown)}")
             columns.append(OutputColumn(each.name, value.dtype, quote(shown)))

@@ -75,9 +75,7 @@ class PreparedQuery:
         self._after = after
         self._sources: dict[str, RowSource] = {}
         self._names: dict[str, str] = {}
-        made = translate_query(tree, self._find_table, home.view)
-        if reshape is not None:
-            made = reshape(made)
+        made = translate_query(tree, self._find_table, home.view, reshape)
         self.sql = made.sql
         self.schema = pa.schema([pa.field(column.name, column.dtype) for column in made.columns])
         self._offsets: Offsets | None = None

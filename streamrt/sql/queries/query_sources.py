@@ -14,6 +14,7 @@ from streamrt.sql.queries.fixed_keys import find_fixed_keys
 from streamrt.sql.queries.scopes import fail
 from streamrt.tables.access.links import TableLinks
 from streamrt.tables.access.positions import TopicPositions
+from streamrt.tables.catalogue.table_names import find_table_name
 from streamrt.tables.reading.reads import TableReads
 from streamrt.tables.reading.scan import TableScan
 from streamrt.tables.rows.key_encoder import KeyEncoder
@@ -56,6 +57,7 @@ class QueryHome:
     Attributes:
         tables: the tables of the catalogue.
         system: system tables by their names, without `system.`.
+        names: returns the names of tables.
         state: returns the state of a store of the own application; None outside of one.
         view: returns the query of a view that is not a table, and the names of its columns; None if there is none.
         wait_for: waits until the application has processed what a token means, of topics that are not those of tables in the
@@ -64,6 +66,7 @@ class QueryHome:
 
     tables: TableHolder
     system: Mapping[str, SystemTable] = field(default_factory=dict)
+    names: Callable[[], Sequence[str]] = tuple
     state: Callable[[str], SystemTable] | None = None
     view: Callable[[str], tuple[exp.Expr, Sequence[str]] | None] | None = None
     wait_for: Callable[[Offsets, float], None] | None = None
@@ -226,7 +229,13 @@ def find_table(home: QueryHome, name: str, node: exp.Expr) -> Table:
         SQLAnalysisError: if no table can have the name.
     """
     try:
-        return home.tables.table(name)
+        try:
+            return home.tables.table(name)
+        except TableNotFoundError:
+            found = find_table_name(name, home.names())
+            if found is None or found == name:
+                raise
+            return home.tables.table(found)
     except ArgumentValueError as error:
         raise fail(str(error), node) from None
 
