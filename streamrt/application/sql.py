@@ -102,8 +102,11 @@ class _Sources:
         return self._tables.catalog.tables()
 
     def execute(self, text: str) -> None:
-        """Do what a statement of the catalogue says."""
-        self._tables.catalog.execute(text)
+        """Do what a statement of the catalogue says; a table that it creates may exist already."""
+        # Most applications do not wait for what writes rows.
+        from streamrt.tables.catalogue.statements import execute
+
+        execute(self._tables.catalog, text, repeats=True)
 
     def read_stream(self, table: Table) -> StreamingDataFrame:
         """Return the rows of a log."""

@@ -30,6 +30,11 @@ class Announce(Operator):
     store: StoreSpec
     changes: bool
 
+    @property
+    def keeps_rows(self) -> bool:  # type: ignore[override]
+        """Whether it tells of rows of tables."""
+        return self.changes
+
     def build(self, child: RecordHandler, node: Node, context: OperatorContext) -> RecordHandler:  # noqa: D102
         store, changes = context.store(self.store), self.changes
 

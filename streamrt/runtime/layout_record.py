@@ -15,7 +15,8 @@ Both values are JSON with a version:
 {"v":1,"group":"shop",
  "inputs":{"orders":{"id":"x1","partitions":2}},                 Kafka's id and number of partitions
  "stores":[{"scope":"orders","store":"default","changelog":"changelog__shop--orders--default","id":"x2","partitions":2,
-            "folds":["..."]}]}                                   what the operators keep in the store
+            "folds":["..."]}],                                   what the operators keep in the store
+ "queries":{"totals":"5e0f..."}}                                 digests of the plans of queries in SQL
 {"v":1,"id":"x1","offset":42}                                    the next record to process, and the id of its topic
 ```
 
@@ -83,6 +84,7 @@ class GroupLayout:
         group: the consumer group.
         inputs: input topics and repartition topics, by name.
         stores: the stores with a changelog, by scope and name.
+        queries: digests of the plans of queries in SQL, by name.
 
     Example:
         >>> store = LaidStore("changelog__shop--orders--default", "x2", 2, ("apply",))
@@ -94,6 +96,7 @@ class GroupLayout:
     group: str
     inputs: Mapping[str, LaidInput] = field(default_factory=dict)
     stores: Mapping[tuple[str, str], LaidStore] = field(default_factory=dict)
+    queries: Mapping[str, str] = field(default_factory=dict)
 
     def encode(self) -> bytes:
         """Return the value of the record."""
@@ -112,6 +115,7 @@ class GroupLayout:
                 }
                 for (scope, store), each in self.stores.items()
             ],
+            **({"queries": dict(self.queries)} if self.queries else {}),
         }
         return json.dumps(document, separators=(",", ":")).encode()
 
@@ -147,6 +151,7 @@ class GroupLayout:
                     )
                     for each in _of(list, stores)
                 },
+                {name: _of(str, digest) for name, digest in _of(dict, document.get("queries", {})).items()},
             )
         except (TypeError, ValueError, AttributeError):
             raise _make_unreadable_error(data, topic) from None
@@ -227,7 +232,9 @@ def merged_layout(former: GroupLayout | None, now: GroupLayout, gone: Collection
     if former is None:
         return now
     kept = {name: each for name, each in former.stores.items() if name not in gone}
-    return GroupLayout(now.group, {**former.inputs, **now.inputs}, {**kept, **now.stores})
+    return GroupLayout(
+        now.group, {**former.inputs, **now.inputs}, {**kept, **now.stores}, {**former.queries, **now.queries}
+    )
 
 
 def _read_document(data: bytes, topic: str) -> dict[str, Any]:

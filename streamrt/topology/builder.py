@@ -26,6 +26,7 @@ class TopologyBuilder:
     _removed: dict[int, Node] = field(default_factory=dict)
     _registered: dict[tuple[tuple[int, ...], str], "StoreSpec"] = field(default_factory=dict)
     _unemitted: dict[int, str] = field(default_factory=dict)
+    _queries: dict[str, str] = field(default_factory=dict)
     _next_id: int = 0
 
     @property
@@ -45,6 +46,15 @@ class TopologyBuilder:
         number = len(self._unemitted) and max(self._unemitted) + 1
         self._unemitted[number] = location
         return lambda: self._unemitted.pop(number, None)
+
+    def note_query(self, name: str, digest: str) -> None:
+        """Note a query that operators are made of.
+
+        Args:
+            name: its name.
+            digest: differs if its plan does.
+        """
+        self._queries[name] = digest
 
     def add_source(self, operator: SourceOperator) -> Node:
         """Add a source.
@@ -183,7 +193,8 @@ class TopologyBuilder:
         """
         known = {**self._removed, **self._nodes} if removed else self._nodes
         nodes = sorted(known.values(), key=lambda node: node.id)
-        return Topology(tuple(nodes), tuple((owners, store) for (owners, _), store in self._registered.items()))
+        registered = tuple((owners, store) for (owners, _), store in self._registered.items())
+        return Topology(tuple(nodes), registered, queries=tuple(self._queries.items()))
 
     def find_source(self, topic: str) -> Node | None:
         """Return the source of a topic, by its name; None if it has none."""

@@ -49,11 +49,13 @@ class Topology:
         nodes: the nodes.
         registered: explicitly registered stores, each with the ids of the sources of its scope.
         apart: ids of sources that are separate streams although merges connect them; see `separate`.
+        queries: the queries that operators were made of, each with its name and a digest of its plan.
     """
 
     nodes: tuple[Node, ...]
     registered: tuple[tuple[tuple[int, ...], "StoreSpec"], ...] = ()
     apart: frozenset[int] = frozenset()
+    queries: tuple[tuple[str, str], ...] = ()
 
     @cached_property
     def sources(self) -> dict[str, Node]:
@@ -504,7 +506,7 @@ class Topology:
             )
             for owners, store in self.registered
         )
-        resolved = Topology(tuple(nodes), tuple(registered))
+        resolved = Topology(tuple(nodes), tuple(registered), queries=self.queries)
         for stream in resolved.streams:
             resolved.task_stores(stream)
         return resolved

@@ -31,7 +31,8 @@ from streamrt.windows import Count, CountTrigger, Mean, Sum
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
     lambda each: (
-        st.lists(each, max_size=3) | st.dictionaries(st.sampled_from(["v", "group", "inputs", "stores", "id"]), each)
+        st.lists(each, max_size=3)
+        | st.dictionaries(st.sampled_from(["v", "group", "inputs", "stores", "queries", "id"]), each)
     ),
     max_leaves=8,
 )
@@ -39,6 +40,7 @@ LAYOUT = GroupLayout(
     "shop",
     {"orders": LaidInput("x1", 2)},
     {("orders", "days"): LaidStore("changelog__x", "x2", 2, ("FixedWindow", "n: Count"))},
+    {"totals": "5e0f"},
 )
 
 

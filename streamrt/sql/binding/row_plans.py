@@ -1,9 +1,10 @@
 """The plan of a query: a tree of relations, each with its columns, which is independent of its text.
 
-Rows are dicts by the names of `fields`. A relation is a bag of rows: append-only, or updating. The text of a plan, which
-`describe_plan` makes, is what state depends on.
+Rows are dicts by the names of `fields`. A relation is a bag of rows: append-only, or updating. State depends on the text of a
+plan, of which `digest_plan` makes a digest.
 """
 
+import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -24,9 +25,11 @@ __all__ = [
     "Project",
     "Scan",
     "describe_plan",
+    "digest_plan",
     "walk_plan",
 ]
 
+_DIGITS = 16
 Key = frozenset[str]
 """Columns that no two rows have in common."""
 
@@ -237,3 +240,18 @@ def describe_plan(plan: Plan, depth: int = 0) -> str:
         lines[0] += f" ({', '.join(map(str, plan.fields))})"
     lines += [describe_plan(part, depth + 1) for part in plan.inputs()]
     return "\n".join(lines)
+
+
+def digest_plan(plan: Plan) -> str:
+    """Return a text that differs if a plan does: in what it reads, or in what becomes of that."""
+    digests: dict[int, str] = {}
+
+    def digest(part: Plan) -> str:
+        # Views share parts, so a plan may be much larger than what it is made of.
+        if id(part) not in digests:
+            read = [f"{each.name} {each.dtype}" for each in part.fields] if isinstance(part, Scan) else []
+            texts = [part.describe(), *read, *map(digest, part.inputs())]
+            digests[id(part)] = hashlib.sha256("\n".join(texts).encode()).hexdigest()[:_DIGITS]
+        return digests[id(part)]
+
+    return digest(plan)

@@ -32,7 +32,7 @@ from streamrt.relations import (
 from streamrt.relations.partial_aggregate import WholeKey
 from streamrt.sql.binding.group_plans import Aggregate, Distinct, OverRows, SessionAggregate, Top, WindowAggregate
 from streamrt.sql.binding.join_plans import AsOfJoin, IntervalJoin, Join, SetOperation, Union
-from streamrt.sql.binding.row_plans import Announced, Expand, Filter, Plan, Project, Scan
+from streamrt.sql.binding.row_plans import Announced, Expand, Filter, Plan, Project, Scan, digest_plan
 from streamrt.sql.expressions.logic import Condition
 from streamrt.sql.expressions.nodes import ColumnReference
 from streamrt.sql.lowering.rows import (
@@ -106,7 +106,9 @@ class Lowering:
 
     def lower_plan(self) -> Lowered:
         """Return the position of the rows of the plan."""
-        return self._lower(self._plan)
+        rows = self._lower(self._plan)
+        rows.branch.builder.note_query(self._view, digest_plan(self._plan))
+        return rows
 
     def _lower(self, plan: Plan) -> Lowered:
         """Return the position of a relation. One that is used twice is computed once."""

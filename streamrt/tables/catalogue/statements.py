@@ -17,9 +17,10 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from streamrt.arguments import checked, type_name
-from streamrt.errors import ArgumentValueError, SchemaError
+from streamrt.errors import ArgumentValueError, SchemaError, TableExistsError
 from streamrt.kafka.completion_token import Offsets
 from streamrt.schema.quiet import quiet_sqlglot
+from streamrt.tables.catalogue.repeated_tables import require_same_table
 from streamrt.tables.descriptions.connectors import CONNECTORS, Connector
 from streamrt.tables.descriptions.info import DatabaseInfo, TableInfo
 from streamrt.tables.descriptions.rule_texts import parse_merge, parse_switch, parse_ttl
@@ -91,15 +92,30 @@ class StatementTarget(Protocol):
     def __contains__(self, name: object) -> bool: ...
 
 
-def execute(catalog: StatementTarget, sql: str, args: Mapping[str, Any] | None = None) -> Execution:
-    """Do what one statement says; see `Catalog.execute`."""
+def execute(
+    catalog: StatementTarget, sql: str, args: Mapping[str, Any] | None = None, *, repeats: bool = False
+) -> Execution:
+    """Do what one statement says; see `Catalog.execute`.
+
+    Args:
+        catalog: its target.
+        sql: the statement.
+        args: values of its parameters.
+        repeats: whether it may have run before, as a part of a program: a database that exists, and a table that is as
+            CREATE TABLE says, are then left as they are.
+
+    Raises:
+        SchemaError: if it cannot be read; the message has line and column.
+        TableExistsError: if there is a table of its name, which differs if `repeats`.
+        ArgumentValueError: if a value is for no parameter.
+    """
     words = _Words(sql, args)
     if words.take("CREATE"):
         is_replacing = words.take("OR") and words.need("REPLACE")
         if words.take("TABLE"):
-            return _create_table(catalog, words, is_replacing)
+            return _create_table(catalog, words, is_replacing, repeats)
         if not is_replacing and (words.take("DATABASE") or words.take("SCHEMA")):
-            return _create_database(catalog, words)
+            return _create_database(catalog, words, repeats)
     elif words.take("ALTER"):
         if words.take("TABLE"):
             return _alter_table(catalog, words)
@@ -267,7 +283,7 @@ class _Words:
         return self._sql[token.start : token.start + 1] in ("`", "'", '"')
 
 
-def _create_table(catalog: StatementTarget, words: _Words, is_replacing: bool) -> Execution:
+def _create_table(catalog: StatementTarget, words: _Words, is_replacing: bool, repeats: bool) -> Execution:
     ignores = words.take("IF") and words.need("NOT", "EXISTS")
     if ignores and is_replacing:
         raise words.refused("OR REPLACE and IF NOT EXISTS exclude each other")
@@ -284,6 +300,15 @@ def _create_table(catalog: StatementTarget, words: _Words, is_replacing: bool) -
         if schema is None:
             raise
         raise words.refused(str(error), place) from None
+    except TableExistsError:
+        if not repeats:
+            raise
+        wanted = catalog.create_table(
+            name, schema, comment=comment, if_exists="replace", dry_run=True, **arguments
+        ).info
+        found = catalog.load(name)
+        require_same_table(wanted, found)
+        return Execution("CREATE TABLE", found.name, changed=False, info=found)
     return Execution("CREATE TABLE", table.name, not (existed and ignores), table.info)
 
 
@@ -326,13 +351,13 @@ def _drop_table(catalog: StatementTarget, words: _Words) -> Execution:
     return Execution("DROP TABLE", name, existed)
 
 
-def _create_database(catalog: StatementTarget, words: _Words) -> Execution:
+def _create_database(catalog: StatementTarget, words: _Words, repeats: bool) -> Execution:
     ignores = words.take("IF") and words.need("NOT", "EXISTS")
     name = words.identifier()
     comment = words.text() if words.take("COMMENT") else None
     words.end()
     existed = name in catalog.databases()
-    catalog.create_database(name, comment=comment, if_exists="ignore" if ignores else "error")
+    catalog.create_database(name, comment=comment, if_exists="ignore" if ignores or repeats else "error")
     return Execution("CREATE DATABASE", name, not existed)
 
 

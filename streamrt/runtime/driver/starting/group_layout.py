@@ -55,6 +55,10 @@ _OF_ROWS = (
     "rows that are there stay as the last version has made them until they are written again, and so do results of them; "
     "`streamrt reset` lets the application make all of them again"
 )
+_OF_QUERIES = (
+    "its state, and rows that are there, stay as the last version has made them, and what is new follows this one, so its "
+    "rows may mix both; `streamrt reset` lets the application make all of them again"
+)
 _SEGMENT_BYTES = 16 * 1024 * 1024
 """Bytes after which compaction may begin: a start after a long pause reads what is left."""
 
@@ -198,7 +202,7 @@ def layout_of(spec: TaskSpec) -> GroupLayout | None:
         topic: LaidInput(spec.topic_ids.get(topic), spec.partition_counts.get(topic, 1))
         for topic in spec.topology.sources
     }
-    return GroupLayout(state.group, inputs, stores) if stores else None
+    return GroupLayout(state.group, inputs, stores, dict(spec.topology.queries)) if stores else None
 
 
 def _kept_in(topology: Topology, scope: str, store: str) -> tuple[str, ...]:
@@ -335,7 +339,7 @@ def begin_layout(
 
 
 def _warn_of_other_contents(former: GroupLayout, now: GroupLayout, rows: Collection[tuple[str, str]] = ()) -> None:
-    """Warn of stores in which this version keeps something else than the last one under the same name.
+    """Warn of stores and queries that are something else in this version than in the last one under the same name.
 
     Args:
         former: the layout of the last version.
@@ -362,6 +366,9 @@ def _warn_of_other_contents(former: GroupLayout, now: GroupLayout, rows: Collect
                 " and ".join(told),
                 _OF_ROWS if (scope, store) in rows else _OF_STREAMS,
             )
+    for name, digest in now.queries.items():
+        if former.queries.get(name, digest) != digest:
+            logger.warning("query %r of SQL has another plan than in the last version: %s", name, _OF_QUERIES)
 
 
 def _warn_of_lacking_stores(

@@ -1,0 +1,89 @@
+"""Materialized views of a program in SQL, exactly once, in processes that are killed: they have the rows of a batch."""
+
+import random
+import shutil
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from streamrt.kafka import Consumer
+from streamrt.tables import Catalog
+from tests.chaos import kill_tree
+from tests.kafka.sql_views import VIEWS, World
+from tests.support import LONG, Kafka, Program, unique, wait_until
+
+pytestmark = [pytest.mark.slow, pytest.mark.kafka]
+
+KILLS = 20 if LONG else 2
+PROGRAM = """
+from streamrt import Application
+
+app = Application(
+    {address!r},
+    consumer_group={group!r},
+    state_dir={state_dir!r},
+    processing_guarantee="exactly-once",
+    processing_mode="resident",
+    spark_master="processes[2]",
+    commit_interval=0.3,
+)
+app.sql({program!r})
+
+if __name__ == "__main__":
+    app.run()
+"""
+
+
+def test_views_have_the_rows_of_their_queries(kafka: Kafka, program: Callable[..., Program], tmp_path: Path) -> None:
+    seed = random.SystemRandom().randrange(1 << 32)
+    print(f"seed {seed}")
+    state = tmp_path / "state"
+    with Catalog(kafka.address) as catalog:
+        world = World(kafka, catalog, seed)
+        text = PROGRAM.format(address=kafka.address, group=world.group, state_dir=str(state), program=world.program)
+        app = program(text)
+        wait_until(lambda: f"{world.database}.amounts" in catalog, 60, "the tables")
+        isolation = {"isolation.level": "read_committed"}
+        outside = Consumer(kafka.address, unique("outside"), "earliest", extra_config=isolation)
+        outside.subscribe([world.table("totals").topic.name])
+        seen = 0
+
+        def see_changes(count: int) -> None:
+            """Read committed changes of a view as a program outside would."""
+            nonlocal seen
+            wanted = seen + count
+
+            def read() -> bool:
+                nonlocal seen
+                record = outside.poll(0.1)
+                seen += record is not None and record.error() is None
+                return seen >= wanted
+
+            wait_until(read, 120, "more totals")
+
+        try:
+            with world.changing():
+                for kill in range(KILLS):
+                    see_changes(20)
+                    kill_tree(app)
+                    if kill % 2:
+                        # All stores come from their changelogs.
+                        shutil.rmtree(state)
+                    app = program(text)
+                see_changes(20)
+        finally:
+            outside.close()
+        expected = world.batch_result()
+        wait_until(lambda: world.rows() == expected, 120, "the rows of the batch queries")
+        counts = {name: sum(rows.values()) for name, rows in expected.items()}
+        print(f"{KILLS} kills, {world.written} rows written, {seen} changes of totals, rows {counts}")
+        code, _ = app.end()
+        assert code == 0, "".join(app.err)
+        assert world.rows() == expected
+        asked = kafka.app(world.group)
+        for name in VIEWS:
+            found = asked.query(f"SELECT * FROM {world.database}.{name}")
+            names = [column for column in world.table(name).schema.names if column != "_row_key"]
+            assert Counter(tuple(row[column] for column in names) for row in found) == expected[name]
