@@ -11,7 +11,7 @@ import duckdb
 import pyarrow as pa
 
 from streamrt.tables import Catalog, Table
-from tests.support import Kafka, unique
+from tests.support import Kafka, unique, wait_until
 
 __all__ = ["World"]
 
@@ -111,6 +111,10 @@ class World:
     def rows(self) -> dict[str, Counter[Any]]:
         """Return the rows that the views have on the broker."""
         return {name: Counter(map(_shown, self.table(name).scan().rows())) for name in VIEWS}
+
+    def expect(self, rows: dict[str, Counter[Any]]) -> None:
+        """Wait until the views have some rows."""
+        wait_until(lambda: self.rows() == rows, 120, "the rows of the batch queries")
 
 
 def _shown(row: dict[str, Any]) -> tuple[Any, ...]:

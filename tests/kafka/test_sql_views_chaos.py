@@ -76,7 +76,7 @@ def test_views_have_the_rows_of_their_queries(kafka: Kafka, program: Callable[..
         finally:
             outside.close()
         expected = world.batch_result()
-        wait_until(lambda: world.rows() == expected, 120, "the rows of the batch queries")
+        world.expect(expected)
         counts = {name: sum(rows.values()) for name, rows in expected.items()}
         print(f"{KILLS} kills, {world.written} rows written, {seen} changes of totals, rows {counts}")
         code, _ = app.end()

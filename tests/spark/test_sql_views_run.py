@@ -1,0 +1,21 @@
+"""Materialized views of a program in SQL, with micro-batches on Spark."""
+
+import pytest
+
+from streamrt.tables import Catalog
+from tests.kafka.sql_views import World
+from tests.support import Kafka, running
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+
+def test_views_have_the_rows_of_their_queries(kafka: Kafka) -> None:
+    with Catalog(kafka.address) as catalog:
+        world = World(kafka, catalog, 34)
+        for changes in (100, 60):
+            app = kafka.app(world.group, processing_mode="micro-batch", processing_guarantee="exactly-once")
+            app.sql(world.program)
+            world.change(changes)
+            expected = world.batch_result()
+            with running(app):
+                world.expect(expected)
