@@ -354,6 +354,10 @@ def test_null_is_stored_in_columns_of_all_types_and_rows_are_inserted_by_positio
     assert typed.to_arrow().schema.types == [pa.int32(), pa.string()]
 
 
+def test_between_symmetric_takes_its_bounds_in_any_order(catalog: Catalog) -> None:
+    assert rows(catalog, "SELECT 2 BETWEEN SYMMETRIC 3 AND 1 AS a, 2 BETWEEN 3 AND 1 AS b") == [{"a": True, "b": False}]
+
+
 def test_names_of_tables_have_no_case(catalog: Catalog) -> None:
     catalog.execute("CREATE TABLE app.Parts (id INT, PRIMARY KEY (id))")
     catalog.execute("INSERT INTO APP.parts VALUES (1)")

@@ -258,7 +258,11 @@ class _Block:
                 if star.args.get("replace") or star.args.get("rename"):
                     raise make_refusal("* with REPLACE or RENAME is refused: list the columns", node)
                 qualifier = tuple(part.name.lower() for part in node.parts[:-1]) if isinstance(node, exp.Column) else ()
-                for column in scope.star(qualifier, node):
+                columns = scope.star(qualifier, node)
+                unknown = left_out - {column.name.lower() for column in columns}
+                if unknown:
+                    raise make_analysis_error(f"there is no column {min(unknown)!r} that EXCEPT could leave out", node)
+                for column in columns:
                     if column.name.lower() in left_out:
                         continue
                     merged = scope.merged.get(column.name.lower()) if not qualifier else None

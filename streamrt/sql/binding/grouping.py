@@ -117,6 +117,7 @@ class _Grouping:
         self._keys = [(expression, plan.field(field.name)) for expression, field in self._keys]
         stage.plan = plan
         stage.scope = BoundNames(self._explain)
+        stage.rewrite = self._rewrite
         return Grouped(stage, self._rewrite)
 
     def _read_window(self, call: exp.Expr) -> Windowing:

@@ -1,6 +1,6 @@
 """A query while it is bound: the plan so far, and what names mean in it."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -96,12 +96,14 @@ class Stage:
         plan: the plan so far.
         scope: what names mean in it.
         ctes: the queries of WITH.
+        rewrite: replaces keys and aggregates by the columns that they are, once rows are grouped.
     """
 
     session: Session
     plan: Plan
     scope: BlockScope | BoundNames
     ctes: CTEs
+    rewrite: Callable[[exp.Expr], exp.Expr] | None = None
 
     def bind(self, node: exp.Expr) -> TypedExpression:
         """Return the expression that a node is."""

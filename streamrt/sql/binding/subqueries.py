@@ -162,11 +162,16 @@ def _bind_correlated(stage: Stage, query: exp.Select, bind_query: BindQuery, sco
         if pair is None:
             residual.append(condition)
             continue
-        outer, own = stage.session.bind(pair[0], scope), stage.session.bind(pair[1], names)
+        outer, own = _bind_outer(stage, pair[0], scope), stage.session.bind(pair[1], names)
         outer, own = align(outer, own, condition)
         outer_keys.append(outer)
         inner_keys.append(own)
     return _Inner(inner, outer_keys, inner_keys, residual, query)
+
+
+def _bind_outer(stage: Stage, node: exp.Expr, scope: BlockScope) -> TypedExpression:
+    """Return an expression on the rows around a subquery, which are groups once they are grouped."""
+    return stage.session.bind(node, scope) if stage.rewrite is None else stage.bind(stage.rewrite(node))
 
 
 def _split(condition: exp.Expr, names: BlockScope) -> tuple[exp.Expr, exp.Expr] | None:
@@ -215,6 +220,11 @@ def _semi_join(stage: Stage, inner: _Inner, scope: BlockScope, how: JoinHow) -> 
     names = inner.stage.scope
     assert isinstance(names, BlockScope)  # noqa: S101
     if inner.residual:
+        if stage.rewrite is not None:
+            raise make_refusal(
+                "after GROUP BY, a subquery is bound to the query around it by equalities only: column = outer.column",
+                inner.residual[0],
+            )
         condition = stage.session.bind(
             exp.and_(*(each.copy() for each in inner.residual), wrap=True), _BothScopes(names, scope)
         )

@@ -325,7 +325,7 @@ class _Program:
         plans = []
         for statement in statements:
             if statement.kind == "query":
-                plans.append(("query", self._finish(self._bind(statement)).plan))
+                plans.append(("query", self._finish(self._bind(statement), statement).plan))
             elif statement.kind == "insert":
                 table, bound = self._bind_insert(statement)
                 plans.append((f"INSERT INTO {table.name}", bound.plan))
@@ -386,13 +386,13 @@ class _Program:
                     for name, column in zip(statement.columns, bound.columns, strict=True)
                 ),
             )
-        definition.bound = self._finish(bound)
+        definition.bound = self._finish(bound, statement)
         self._programs.own(definition.bound.plan, str(statement.name))
         return definition.bound
 
-    def _finish(self, bound: Bound) -> Bound:
+    def _finish(self, bound: Bound, statement: Statement) -> Bound:
         """Return a query with its columns by their names, and without those that nothing reads."""
-        finished = finish(bound)
+        finished = finish(bound, statement)
         return Bound(prune_plan(finished.plan, self._programs.owned), finished.columns)
 
     def _bind(self, statement: Statement) -> Bound:
@@ -413,7 +413,7 @@ class _Program:
         return table, Bound(prune_plan(fitted.plan, self._programs.owned), fitted.columns)
 
     def _lower_query(self, statement: Statement) -> Rows:
-        bound = self._finish(self._bind(statement))
+        bound = self._finish(self._bind(statement), statement)
         return to_frame(self._programs.lower(self._programs.next_query(), bound.plan, self.frames))
 
     def _add_views(self) -> FrameMapping:

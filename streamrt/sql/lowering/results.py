@@ -15,14 +15,21 @@ from streamrt.sql.reading import Statement
 __all__ = ["finish", "fit_columns", "schema_of"]
 
 
-def finish(bound: Bound) -> Bound:
-    """Return a query whose rows have its columns by their names, in order."""
+def finish(bound: Bound, statement: Statement) -> Bound:
+    """Return a query whose rows have its columns by their names, in order.
+
+    Args:
+        bound: the query.
+        statement: where it stands, for errors.
+    """
     names = [column.name for column in bound.columns]
     lowered = [name.lower() for name in names]
     twice = next((name for name in names if lowered.count(name.lower()) > 1), None)
     if twice is not None:
         raise SQLAnalysisError(
-            f"two columns of the result have the name {twice}: rename one, such as {twice} AS {twice}2"
+            f"two columns of the result have the name {twice}: rename one, such as {twice} AS {twice}2",
+            statement.line,
+            statement.column,
         )
     if names == [field.name for field in bound.plan.fields]:
         return bound

@@ -242,10 +242,15 @@ class ScalarText:
 
     def _between(self, node: exp.Between) -> TypedText:
         value = self.scalar(node.this)
-        low, high = self.scalar(node.args["low"]), self.scalar(node.args["high"])
-        least = compare(exp.GTE(this=node.this.copy(), expression=node.args["low"].copy()), value, low)
-        most = compare(exp.LTE(this=node.this.copy(), expression=node.args["high"].copy()), value, high)
-        return TypedText(f"({least.sql} AND {most.sql})", pa.bool_())
+        bounds = [(node.args["low"], node.args["high"])]
+        if node.args.get("symmetric"):
+            bounds.append((node.args["high"], node.args["low"]))
+        parts = []
+        for low, high in bounds:
+            least = compare(exp.GTE(this=node.this.copy(), expression=low.copy()), value, self.scalar(low))
+            most = compare(exp.LTE(this=node.this.copy(), expression=high.copy()), value, self.scalar(high))
+            parts.append(f"({least.sql} AND {most.sql})")
+        return TypedText(parts[0] if len(parts) == 1 else f"({' OR '.join(parts)})", pa.bool_())
 
     def _in(self, node: exp.In) -> TypedText:
         if node.args.get("query") is not None:
