@@ -402,3 +402,15 @@ def test_views_with_long_and_odd_names_keep_state_of_their_own() -> None:
         driver.execute("INSERT INTO items VALUES (1, 1, 3, 'x'), (2, 1, 4, 'x')")
         assert driver.query(f"SELECT c, n FROM {name}").one() == {"c": "x", "n": 2}
         assert driver.query("SELECT a, total, most FROM BOTH").one() == {"a": 1, "total": 7, "most": 4}
+
+
+def test_frames_are_found_without_case_and_asking_for_a_name_takes_none() -> None:
+    app = make_app()
+    frames = app.sql("CREATE VIEW Large AS SELECT k FROM items WHERE b > 1")
+    assert "LARGE" in frames
+    assert "small" not in frames
+    assert "default.items" not in app.topology.sources
+    with pytest.raises(KeyError, match="there is no view 'small'; there are Large"):
+        frames["small"]
+    assert frames["large"] is frames["Large"]
+    assert "default.items" in app.topology.sources

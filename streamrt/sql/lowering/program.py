@@ -98,13 +98,22 @@ class View:
 
 
 class FrameMapping(Mapping[str, Rows]):
-    """The frames of the views of a program, by name. One that nothing uses becomes part of the topology when it is taken."""
+    """The frames of the views of a program, by name, which has no case.
+
+    One that nothing uses becomes part of the topology when it is taken.
+    """
 
     def __init__(self, views: Mapping[str, View]) -> None:
         self._views = dict(views)
+        self._known = {name.lower(): view for name, view in views.items()}
 
     def __getitem__(self, name: str) -> Rows:
-        return self._views[name].frame
+        if name not in self:
+            raise KeyError(f"there is no view {name!r}; there are {', '.join(self._views) or 'none'}")
+        return self._known[name.lower()].frame
+
+    def __contains__(self, name: object) -> bool:
+        return isinstance(name, str) and name.lower() in self._known
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._views)
