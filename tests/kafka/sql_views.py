@@ -69,8 +69,8 @@ class World:
         over = threading.Event()
 
         def run() -> None:
-            while not over.wait(0.1):
-                self.change(20)
+            while not over.wait(0.5):
+                self.change(40)
 
         thread = threading.Thread(target=run)
         thread.start()

@@ -82,8 +82,11 @@ def test_views_have_the_rows_of_their_queries(kafka: Kafka, program: Callable[..
         code, _ = app.end()
         assert code == 0, "".join(app.err)
         assert world.rows() == expected
-        asked = kafka.app(world.group)
+        same = kafka.app(world.group, processing_guarantee="exactly-once")
+        same.sql(world.program)
         for name in VIEWS:
-            found = asked.query(f"SELECT * FROM {world.database}.{name}")
+            found = same.query(f"SELECT * FROM {world.database}.{name}")
             names = [column for column in world.table(name).schema.names if column != "_row_key"]
             assert Counter(tuple(row[column] for column in names) for row in found) == expected[name]
+            verification = same.verify(f"{world.database}.{name}")
+            assert verification.equal, str(verification)

@@ -37,6 +37,26 @@ def test_a_view_over_a_view_is_equal_to_its_query(driver: TopologyTestDriver) ->
     assert (found.rows, sorted(found.offsets.partition_map("shop.orders"))) == (2, [0, 1])
 
 
+def test_local_views_are_those_of_their_program() -> None:
+    catalog = Catalog(store=MemoryCatalog())
+    app = Application("unused:9092", consumer_group="shop", catalog=catalog, processing_guarantee="exactly-once")
+    app.sql("CREATE TABLE orders (id BIGINT NOT NULL, amount BIGINT, PRIMARY KEY (id))")
+    for name, least in (("all_of_them", 0), ("large", 5)):
+        app.sql(
+            f"""
+            CREATE LOCAL VIEW some AS SELECT id, amount FROM orders WHERE amount > {least};
+            CREATE VIEW listed_{name} AS SELECT id FROM some;
+            CREATE MATERIALIZED VIEW {name} AS SELECT count(*) AS n FROM some JOIN listed_{name} l ON some.id = l.id;
+            """
+        )
+    driver = TopologyTestDriver(app)
+    driver.pipe_many(InputRecord("default.orders", {"id": n, "amount": n}, key=n) for n in range(9))
+    for name, count in (("all_of_them", 8), ("large", 3)):
+        assert [row["n"] for row in driver.table(name).scan().rows()] == [count]
+        found = driver.verify(name)
+        assert found.equal, str(found)
+
+
 def test_rows_that_differ_are_named_with_the_records_that_made_them(driver: TopologyTestDriver) -> None:
     surplus = {"customer": "bob", "total": 1, "orders": 2}
     driver.table("shop.totals").upsert([{"_row_key": "x", **surplus}])

@@ -1,6 +1,7 @@
 """The text of a view as a batch query of DuckDB; the views that it reads become queries within it."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, Protocol
 
 from sqlglot import exp
@@ -11,6 +12,7 @@ from streamrt.sql.binding import plan as plans
 from streamrt.sql.queries.duckdb_text import SourceTable, translate_query
 from streamrt.sql.reading import parse_statements
 from streamrt.sql.verify.verify import VerifiedView
+from streamrt.tables.catalogue.table_names import find_table_name
 from streamrt.tables.table import Table
 
 __all__ = ["DefinedView", "make_verified_view", "name_columns"]
@@ -26,6 +28,10 @@ class DefinedView(Protocol):
     schema: Schema
     table: Any
     plan: plans.Plan | None
+
+    @property
+    def beside(self) -> "Mapping[str, DefinedView]":
+        """The views of its program, also local ones, by their names in lower case."""
 
 
 def make_verified_view(view: DefinedView, views: Mapping[str, DefinedView], open_table: OpenTable) -> VerifiedView:
@@ -84,7 +90,7 @@ class _Translator:
 
     def __init__(self, views: Mapping[str, DefinedView], tables: Mapping[str, Table]) -> None:
         self._views = views
-        self._tables = {name.lower(): (name, table) for name, table in tables.items()}
+        self._tables = tables
 
     def text_of(self, view: DefinedView) -> str:
         """Return the query of a view."""
@@ -92,18 +98,18 @@ class _Translator:
         assert statement.tree is not None  # noqa: S101 - it was bound
         if statement.columns:
             name_columns(statement.tree, statement.columns)
-        return translate_query(statement.tree, self._find_table).sql
+        return translate_query(statement.tree, partial(self._find_table, {**self._views, **view.beside})).sql
 
-    def _find_table(self, node: exp.Table) -> SourceTable:
+    def _find_table(self, views: Mapping[str, DefinedView], node: exp.Table) -> SourceTable:
         name = ".".join(part.name for part in node.parts)
-        known = self._tables.get(name.lower())
-        view = self._views.get(name.lower())
+        view = views.get(name.lower())
         if view is not None:
             return SourceTable(f"({self.text_of(view)})", view.schema.arrow)
+        known = find_table_name(name, self._tables)
         if known is None:
             raise TableNotFoundError(f"there is no table {name!r}")
-        parts = [exp.to_identifier(part, quoted=True).sql(dialect="duckdb") for part in known[0].split(".")]
-        return SourceTable(".".join(parts), known[1].schema.arrow)
+        parts = [exp.to_identifier(part, quoted=True).sql(dialect="duckdb") for part in known.split(".")]
+        return SourceTable(".".join(parts), self._tables[known].schema.arrow)
 
 
 def _walk(plan: plans.Plan) -> Iterator[plans.Plan]:
