@@ -52,6 +52,7 @@ class Compute(Operator):
     """Replaces each value by the result of an expression on it.
 
     Example:
+        >>> from streamrt.operators.expression import Column
         >>> Compute(Column("price")).describe()
         'price'
     """

@@ -84,8 +84,8 @@ def test_tables_of_other_systems(catalog: Catalog) -> None:
 @pytest.mark.parametrize(
     ("sql", "message"),
     [
-        ("SELECT 1", "line 1, column 1, at 'SELECT': a catalogue executes CREATE TABLE"),
-        ("\n  INSERT INTO t VALUES (1)", "line 2, column 3, at 'INSERT'"),
+        ("SELECT 1", "line 1, column 1, at 'SELECT': a catalogue executes CREATE, ALTER and DROP"),
+        ("\n  MERGE INTO t VALUES (1)", "line 2, column 3, at 'MERGE'"),
         ("CREATE VIEW v AS SELECT 1", "line 1, column 8, at 'VIEW'"),
         ("DROP VIEW v", "line 1, column 6, at 'VIEW'"),
         ("", "line 1, column 1, at the end"),
