@@ -1638,9 +1638,9 @@ def _is_secret_of_spark(option: str) -> bool:
     return names_secret(option) and not option.lower().endswith(_ABOUT_SECRETS)
 
 
-def find_view_query(app: Application, name: str) -> tuple[exp.Expr, tuple[str, ...]] | None:
+def find_view_query(app: Application, name: str, within: Sequence[str]) -> tuple[exp.Expr, tuple[str, ...]] | None:
     """Return the query of a view of an application that keeps no rows, and the names of its columns; None without one."""
-    return app._sql.find_query(name)
+    return app._sql.find_query(name, within)
 
 
 def definition_of(app: Application) -> ApplicationDefinition:

@@ -49,9 +49,17 @@ class ApplicationSQL:
         """See `Application.view`."""
         return self._get().find_view(name)
 
-    def find_query(self, name: str) -> tuple[exp.Expr, tuple[str, ...]] | None:
-        """Return the query of a view that keeps no rows, and the names of its columns; None if there is none of this name."""
-        view = None if self._programs is None else self._programs.views.get(name.lower())
+    def find_query(self, name: str, within: Sequence[str]) -> tuple[exp.Expr, tuple[str, ...]] | None:
+        """Return the query of a view that keeps no rows, and the names of its columns; None if there is none of this name.
+
+        Args:
+            name: the name.
+            within: names of the views whose queries it is in, in lower case: local views are those of their program.
+        """
+        view, known = None, self.views
+        for each in (*within, name.lower()):
+            view = known.get(each)
+            known = {**self.views, **({} if view is None else view.siblings)}
         if view is None or view.table is not None or view.tree is None:
             return None
         return view.tree, view.schema.names

@@ -409,11 +409,11 @@ def test_views_are_read_as_their_queries() -> None:
         "loop": (parse_query("SELECT * FROM loop"), ["y"]),
     }
     table = SourceTable("t", pa.schema([("x", pa.int32())]))
-    made = translate_query(parse_query("SELECT b.y FROM big b"), lambda _: table, lambda name: views.get(name))
+    made = translate_query(parse_query("SELECT b.y FROM big b"), lambda _: table, lambda name, _: views.get(name))
     assert "WHERE" in made.sql
     assert made.columns[0].dtype == pa.int32()
     with pytest.raises(SQLAnalysisError, match="reads itself"):
-        translate_query(parse_query("SELECT * FROM loop"), lambda _: table, lambda name: views.get(name))
+        translate_query(parse_query("SELECT * FROM loop"), lambda _: table, lambda name, _: views.get(name))
 
 
 def test_a_query_waits_for_the_application_and_for_open_transactions(catalog: Catalog) -> None:

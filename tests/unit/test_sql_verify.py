@@ -55,6 +55,8 @@ def test_local_views_are_those_of_their_program() -> None:
         assert [row["n"] for row in driver.table(name).scan().rows()] == [count]
         found = driver.verify(name)
         assert found.equal, str(found)
+        ids = [row["id"] for row in driver.query(f"SELECT id FROM listed_{name} ORDER BY id")]
+        assert ids == list(range(9 - count, 9))
 
 
 def test_rows_that_differ_are_named_with_the_records_that_made_them(driver: TopologyTestDriver) -> None:

@@ -78,7 +78,7 @@ class View:
         sql: its text.
         schema: its columns.
         table: the table that keeps its rows, if it is materialized.
-        beside: all views of its program, also local ones, by their names in lower case.
+        siblings: all views of its program, also local ones, by their names in lower case.
     """
 
     name: str
@@ -89,7 +89,7 @@ class View:
     _lower: Any = None
     plan: Plan | None = field(default=None, repr=False)
     tree: exp.Expr | None = field(default=None, repr=False)
-    beside: Mapping[str, View] = field(default_factory=dict, repr=False)
+    siblings: Mapping[str, View] = field(default_factory=dict, repr=False)
 
     @property
     def frame(self) -> Rows:
@@ -429,15 +429,15 @@ class _Program:
 
     def _add_views(self) -> FrameMapping:
         views: dict[str, View] = {}
-        beside: dict[str, View] = {}
+        siblings: dict[str, View] = {}
         for definition in self._definitions.values():
             statement, bound = definition.statement, definition.bound
             name = statement.name
             assert name is not None  # noqa: S101 - all were bound
             assert bound is not None  # noqa: S101
             schema = schema_of(bound, name)
-            view = View(name, statement.text, schema, plan=bound.plan, tree=statement.tree, beside=beside)
-            beside[name.lower()] = view
+            view = View(name, statement.text, schema, plan=bound.plan, tree=statement.tree, siblings=siblings)
+            siblings[name.lower()] = view
             view._lower = self._make_lower(name, bound)
             if statement.kind == "materialized view":
                 rows = self._programs.lower(name, bound.plan, self.frames)

@@ -25,8 +25,11 @@ from streamrt.sql.reading import position_of
 
 __all__ = ["QueryOutput", "SourceTable", "TableFinder", "ViewFinder", "to_duckdb", "translate_query"]
 
-ViewFinder = Callable[[str], tuple[exp.Expr, Sequence[str]] | None]
-"""Returns the query of a view by its name, and the names of its columns; None if there is none."""
+ViewFinder = Callable[[str, Sequence[str]], tuple[exp.Expr, Sequence[str]] | None]
+"""Returns the query of a view by its name, and the names of its columns; None if there is none.
+
+Its second argument is the names of the views whose queries the name is in, from the outermost one on, in lower case.
+"""
 
 _T = TypeVar("_T")
 TableFinder = Callable[[exp.Table], SourceTable]
@@ -161,7 +164,7 @@ class QueryText:
             if found is not None:
                 return found
         name = ".".join(part.name for part in node.parts)
-        view = None if self._find_view is None else self._find_view(name)
+        view = None if self._find_view is None else self._find_view(name, self._views)
         if view is None:
             return self._find_table(node)
         if name.lower() in self._views:

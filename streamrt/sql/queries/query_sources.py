@@ -59,7 +59,8 @@ class QueryHome:
         system: system tables by their names, without `system.`.
         names: returns the names of tables.
         state: returns the state of a store of the own application; None outside of one.
-        view: returns the query of a view that is not a table, and the names of its columns; None if there is none.
+        view: returns the query of a view that is not a table, and the names of its columns; None if there is none; see
+            `ViewFinder`.
         wait_for: waits until the application has processed what a token means, of topics that are not those of tables in the
             query; None outside of one.
     """
@@ -68,7 +69,7 @@ class QueryHome:
     system: Mapping[str, SystemTable] = field(default_factory=dict)
     names: Callable[[], Sequence[str]] = tuple
     state: Callable[[str], SystemTable] | None = None
-    view: Callable[[str], tuple[exp.Expr, Sequence[str]] | None] | None = None
+    view: Callable[[str, Sequence[str]], tuple[exp.Expr, Sequence[str]] | None] | None = None
     wait_for: Callable[[Offsets, float], None] | None = None
 
 

@@ -30,7 +30,7 @@ class DefinedView(Protocol):
     plan: plans.Plan | None
 
     @property
-    def beside(self) -> "Mapping[str, DefinedView]":
+    def siblings(self) -> "Mapping[str, DefinedView]":
         """The views of its program, also local ones, by their names in lower case."""
 
 
@@ -98,7 +98,7 @@ class _Translator:
         assert statement.tree is not None  # noqa: S101 - it was bound
         if statement.columns:
             name_columns(statement.tree, statement.columns)
-        return translate_query(statement.tree, partial(self._find_table, {**self._views, **view.beside})).sql
+        return translate_query(statement.tree, partial(self._find_table, {**self._views, **view.siblings})).sql
 
     def _find_table(self, views: Mapping[str, DefinedView], node: exp.Table) -> SourceTable:
         name = ".".join(part.name for part in node.parts)

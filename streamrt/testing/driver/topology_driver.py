@@ -552,7 +552,7 @@ class TopologyTestDriver:
         return replace(
             home,
             state=lambda store: list_state(self._states, store),
-            view=lambda name: find_view_query(self._app, name),
+            view=lambda name, within: find_view_query(self._app, name, within),
         )
 
     # -- Life -------------------------------------------------------------------------------------------------------------
