@@ -3,7 +3,7 @@
 import random
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -47,17 +47,19 @@ class World:
         kafka: the broker.
         catalog: a catalogue there.
         seed: makes the changes.
+        views: names of the views.
     """
 
-    def __init__(self, kafka: Kafka, catalog: Catalog, seed: int) -> None:
+    def __init__(self, kafka: Kafka, catalog: Catalog, seed: int, views: Collection[str] = tuple(VIEWS)) -> None:
         self.database = unique("shop").replace("-", "_")
         self.group = unique("views")
         self._kafka, self._catalog, self._dice = kafka, catalog, random.Random(seed)
         self.written = 0
-        views = "".join(
-            f"CREATE MATERIALIZED VIEW {self.database}.{name} AS {query};\n" for name, query in VIEWS.items()
+        self._queries = {name: VIEWS[name] for name in views}
+        text = "".join(
+            f"CREATE MATERIALIZED VIEW {self.database}.{name} AS {query};\n" for name, query in self._queries.items()
         )
-        self.program = f"{TABLES}CREATE LOCAL VIEW sold AS {SOLD};\n{views}".format(database=self.database)
+        self.program = f"{TABLES}CREATE LOCAL VIEW sold AS {SOLD};\n{text}".format(database=self.database)
 
     def table(self, name: str) -> Table:
         """Return a table or the table of a view."""
@@ -106,11 +108,11 @@ class World:
                 base.register("given", rows)
                 base.execute(f"CREATE TABLE {self.database}.{name} AS SELECT * FROM given")
             base.execute(f"CREATE VIEW sold AS {SOLD.format(database=self.database)}")
-            return {name: Counter(base.execute(query).fetchall()) for name, query in VIEWS.items()}
+            return {name: Counter(base.execute(query).fetchall()) for name, query in self._queries.items()}
 
     def rows(self) -> dict[str, Counter[Any]]:
         """Return the rows that the views have on the broker."""
-        return {name: Counter(map(_shown, self.table(name).scan().rows())) for name in VIEWS}
+        return {name: Counter(map(_shown, self.table(name).scan().rows())) for name in self._queries}
 
     def expect(self, rows: dict[str, Counter[Any]]) -> None:
         """Wait until the views have some rows."""
