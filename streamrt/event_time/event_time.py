@@ -194,8 +194,8 @@ class EventTime:
             for topic in self._exchanges
         }
         self._holds = {topic: topology.holds_back_ms(topic) for topic in self._exchanges}
-        # The stores whose deadlines may send outputs into an exchange.
-        self._before = {topic: stores for sends in self._sends.values() for topic, stores in sends.items()}
+        # The stores whose deadlines may send outputs into an exchange, and how far these may be behind the deadlines.
+        self._before = {topic: topology.holds_before(topic) for topic in self._exchanges}
         self._tasks: dict[TaskId, _Task] = {}
         self._peers: dict[TaskId, _Task] = {}
         self._owners: dict[TaskId, object] = {}
@@ -555,8 +555,29 @@ class EventTime:
             point = known.exchanges[topic]
             found.append((known, point))
             if busy_before or self._is_pending(known, topic) or not known.is_idle(point, strategy):
-                active.append(_lowest_time([point.time, *self._passed_watermarks(inputs, strategy, task.partition)]))
+                sent = self._settled_time(topic, known)
+                active.append(_lowest_time([sent, *self._passed_watermarks(inputs, strategy, task.partition)]))
         return _lowest_time(active) if active else _of_idle(found, strategy)
+
+    def _settled_time(self, topic: str, known: _Task) -> int | None:
+        """Return the event time up to which a task has sent into an exchange what comes of its records so far.
+
+        That is the highest one that it has sent, unless windows are open whose results may be older: of several windows
+        in front of an exchange, each closes in its own time.
+        """
+        holds = {store: hold for store, hold in self._before[topic].items() if hold is not None}
+        found = [known.exchanges[topic].time]
+        if known.pending is not None:
+            if holds and topic in known.deadlines:
+                found.append(known.deadlines[topic] - max(holds.values()))
+            return _lowest_time(found)
+        for name, hold in holds.items():
+            point = known.stores[name]
+            if not point.reported:
+                return None
+            if point.next_deadline is not None:
+                found.append(point.next_deadline - hold)
+        return _lowest_time(found)
 
     def _done_watermark(self, topic: str, task: TaskId, passed: list[int | None]) -> int | None:
         """Return the watermark up to which a task has sent into an exchange what its windows give.

@@ -330,14 +330,33 @@ class Topology:
 
     def stores_before(self, exchange: str) -> frozenset[str]:
         """Return the names in the task of the stores that need a watermark and may send records into an exchange."""
-        waiting, found = [self.exchanges[exchange]], set()
-        while waiting:
-            node = waiting.pop()
+        return frozenset(self.holds_before(exchange))
+
+    def holds_before(self, exchange: str) -> Mapping[str, int | None]:
+        """Return how far what stores send into an exchange may be behind their deadlines, for those that need a watermark.
+
+        Args:
+            exchange: name of the repartition topic.
+
+        Returns:
+            Milliseconds, or None if unbounded, by name of the store in the task.
+        """
+        found: dict[str, int | None] = {}
+        # By node: how far behind its input what it sends into the exchange may be.
+        holds: dict[int, int | None] = {self.exchanges[exchange].id: 0}
+        # A node has a higher id than its parents.
+        for node in sorted(self.nodes, key=lambda each: -each.id):
+            if node.id not in holds:
+                continue
+            own, below = node.operator.holds_back_ms, holds[node.id]
+            hold = None if own is None or below is None else own + below
             wanted = node.operator.watermarks()
             names = self.task_names(node) if wanted else {}
-            found |= {names[store] for store, _ in wanted}
-            waiting += [self._by_id[parent] for parent in node.parents]
-        return frozenset(found)
+            for store, _ in wanted:
+                found[names[store]] = _longest(found.get(names[store], 0), hold)
+            for parent in node.parents:
+                holds[parent] = _longest(holds.get(parent, 0), hold)
+        return found
 
     def resumes(self, stream: str) -> bool:
         """Return whether a stream has operators that may leave work, which ticks continue."""
@@ -549,6 +568,11 @@ def _holds_back_ms(node: Node) -> int | None:
     own = node.operator.holds_back_ms
     lags = (strategy.out_of_orderness_ms for _, strategy in node.operator.watermarks())
     return None if own is None else own + max(lags, default=0)
+
+
+def _longest(first: int | None, second: int | None) -> int | None:
+    """Return the longer one of two times; None is without end."""
+    return None if first is None or second is None else max(first, second)
 
 
 def stream_id(topics: Iterable[str]) -> str:

@@ -7,6 +7,7 @@ end each record is counted once.
 
 import random
 from collections import Counter, defaultdict
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,8 +22,10 @@ from streamrt.kafka.partitioner import partition_for
 from streamrt.models import TimestampType, TopicPartition
 from streamrt.runtime.batch_context import BatchContext
 from streamrt.runtime.chunk import Chunk
+from streamrt.runtime.driver.life.unfinished import Unfinished
 from streamrt.runtime.placement import ScopeInfo, StateSettings
 from streamrt.runtime.report import Report
+from streamrt.runtime.sent import Sent, SentTimes, sent_times
 from streamrt.runtime.tasks.stores.store_catalog import StoreCatalog
 from streamrt.runtime.tasks.task_executor import TaskExecutor
 from streamrt.testing.memory import MemoryClients
@@ -34,7 +37,7 @@ PARTITIONS = 3
 IDLE_MS = 400
 WINDOW_MS = 100
 KEYS = 7
-SHAPES = ("plain", "grouped", "grouped twice", "window in front")
+SHAPES = ("plain", "grouped", "grouped twice", "window in front", "windows in front", "window between", "two between")
 
 
 class Instance:
@@ -42,7 +45,9 @@ class Instance:
 
     def __init__(self, world: "World") -> None:
         self.event_time = EventTime(world.topology, world.partitions)
-        self.tasks = TaskExecutor(world.spec, world.clients, world.catalog)
+        self.tasks = TaskExecutor(world.spec, world.clients, world.catalog, clock=world.tell_time)
+        self.unfinished = Unfinished(world.topology)
+        self.sent = SentTimes(world.topology)
         self.owned: set[TaskId] = set()
         self.paused: set[TaskId] = set()
 
@@ -79,8 +84,8 @@ class World:
         self.taken: Counter[str] = Counter()
         # What the group has: offsets, and the metadata of event time.
         self.committed: dict[TopicPartition, int] = defaultdict(int)
-        self.sent: dict[TaskId, dict[str, int]] = defaultdict(dict)
-        self.pending: dict[TaskId, frozenset[str]] = {}
+        self.sent: dict[TaskId, Mapping[str, Sent]] = defaultdict(dict)
+        self.steps = 0
         self.inputs = [TopicPartition(topic, n) for topic in self.topology.sources for n in range(PARTITIONS)]
         self.work = sorted({self.topology.task(place) for place in self.inputs})
         self.instances = [Instance(self) for _ in range(2)]
@@ -99,15 +104,40 @@ class World:
             defined = frame.tumbling_window(WINDOW_MS, name=name, on_late=on_late).sum()
             return defined.final(closing_strategy="watermark", idle_timeout_ms=IDLE_MS)
 
+        def group(frame: Any, name: str, keys: int) -> Any:
+            def key_of(value: Any) -> str:
+                return f"{name} {self.rng.randrange(keys)}"
+
+            return frame.group_by(key_of, name=name, value_deserializer="json", key_deserializer="str")
+
+        def sums(frame: Any, name: str) -> Any:
+            return window(frame, name).apply(lambda value: value["value"])
+
         if shape == "window in front":
-            sdf = window(sdf, "first").apply(lambda value: value["value"])
+            sdf = sums(sdf, "first")
+        if shape == "windows in front":
+            sdf = self._split(sdf, sums)
         if shape != "plain":
             sdf = sdf.group_by(lambda value: "all", name="once", value_deserializer="json", key_deserializer="str")
         if shape == "grouped twice":
             sdf = sdf.filter(lambda value: True)
             sdf = sdf.group_by(lambda value: "again", name="twice", value_deserializer="json", key_deserializer="str")
+        if shape in ("window between", "two between"):
+            sdf = sums(group(sdf, "several", 5), "second") if shape == "window between" else self._split(group(sdf, "several", 5), sums)
+            sdf = group(sdf, "twice", 3)
         window(sdf, "last").update(lambda value, key, *_: self._count(key, value), metadata=True)
         return app
+
+    def _split(self, frame: Any, sums: Any) -> Any:
+        """Return a frame of two windows, each with a part of the keys, and both with many that close at once."""
+        odd = frame.filter(lambda value, key, *_: ord(key[-1]) % 2 == 1, metadata=True)
+        even = frame.filter(lambda value, key, *_: ord(key[-1]) % 2 == 0, metadata=True)
+        return sums(odd, "odd").concat(sums(even, "even"))
+
+    def tell_time(self) -> float:
+        """Return seconds, which pass with each call: slices end after so many steps."""
+        self.steps += 1
+        return float(self.steps)
 
     def _count(self, key: Any, value: dict[str, Any]) -> None:
         assert (key, value["start"]) not in self.counted, "a window was emitted twice"
@@ -143,7 +173,11 @@ class World:
             instance.event_time.ready(mine)
             instance.event_time.processed({place: self.committed[place] for place in self._inputs(mine)})
             # What the offsets tell with which it begins.
-            instance.event_time.peers({task: self._peer(task) for task in mine if self.sent[task]})
+            begun = {task: self._times_sent(task) for task in mine}
+            instance.event_time.report({}, sent_times(begun))
+            instance.sent.begin(begun, mine)
+            instance.unfinished.forget()
+            instance.unfinished.assign(mine)
         self._tell_ends()
 
     def pause(self) -> None:
@@ -180,7 +214,7 @@ class World:
         barrier = event_time.barrier()
         if barrier is not None:
             self.answer(event_time, barrier)
-        due = sorted(event_time.due(self.now))
+        due = sorted((event_time.due(self.now) | instance.unfinished.tasks) - instance.paused)
         if due:
             self._note(instance, instance.tasks.tick(due, self._context(instance)))
 
@@ -207,30 +241,39 @@ class World:
 
     def _peer(self, task: TaskId) -> Peer:
         positions = {place: self.committed[place] for place in self.topology.inputs(task)}
-        return Peer(self._is_at_end(task), self.sent[task], self.pending.get(task, frozenset()), positions)
+        told = {topic: each for topic, each in self.sent[task].items() if each.pending}
+        deadlines = {topic: each.deadline for topic, each in told.items() if each.deadline is not None}
+        return Peer(self._is_at_end(task), self._times_sent(task), frozenset(told), positions, deadlines)
+
+    def _times_sent(self, task: TaskId) -> dict[str, int]:
+        """Return the highest event times that a task has sent, as its commit tells them."""
+        return {topic: each.time for topic, each in self.sent[task].items() if each.time is not None}
 
     def _context(self, instance: Instance) -> BatchContext:
         positions = {place: self.committed[place] for place in self._inputs(instance.owned)}
         event_time = instance.event_time
-        return BatchContext(positions, now=self.now, watermarks=event_time.watermarks(), others=event_time.others())
+        slice_s = self.rng.choice((3.0, 10.0, float("inf")))
+        watermarks, others = event_time.watermarks(), event_time.others()
+        return BatchContext(
+            positions, slice_s, now=self.now, watermarks=watermarks, sent=event_time.sent(), others=others
+        )
 
     def _note(self, instance: Instance, report: Report) -> None:
         assert report.failure is None, report.failure.message
         assert not report.interrupted
         positions = {place: done.end for place, done in report.ranges.items()}
         self.committed.update(positions)
-        for (task, topic), time in report.sent.items():
-            self.sent[task][topic] = max(time, self.sent[task].get(topic, time))
-        for (task, store), found in report.times.items():
-            fed = [topic for topic in self.topology.timed_exchanges if store in self.topology.stores_before(topic)]
-            self.pending[task] = frozenset(fed if found.next_deadline is not None else ())
+        told = instance.unfinished.report(report)
+        instance.sent.note(report)
+        for place, sent in instance.sent.of(positions).items():
+            self.sent[self.topology.task(place)] = sent
         for topic in self.topology.exchanges:
             written = self.clients.written(topic)
             for record in written[self.taken[topic] :]:
                 number = partition_for(record.key or b"", PARTITIONS)
                 self.logs[TopicPartition(topic, number)].append((record.key, record.value or b"", record.timestamp))
             self.taken[topic] = len(written)
-        instance.event_time.report(report.times, report.sent)
+        instance.event_time.report(report.times, told)
         instance.event_time.processed(positions)
         self._tell_ends()
 
