@@ -118,6 +118,9 @@ class KafkaRecordWriter:
     @property
     def delivered(self) -> bool:
         """Whether each accepted record is delivered or has failed; the next `flush` reports failures."""
+        if len(self._producer):
+            # A delivered record counts until its report is taken from the client, also if no callback is called for it.
+            self._serve_callbacks(self._producer.poll, 0.0)
         return len(self._producer) == 0
 
     def produce(
