@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from streamrt.event_time.event_time import EventTime, Peer, StepClock
 from streamrt.models import TopicPartition
+from streamrt.operators.concat import Concat
 from streamrt.operators.group_by import ColumnKey, Repartition
 from streamrt.runtime.report import StoreTime
 from streamrt.state.spec import StoreSpec
@@ -395,6 +396,46 @@ def test_open_windows_in_front_hold_time_back_for_what_is_behind() -> None:
     event_time.report({(FIRST, "before"): StoreTime(5_000, None)}, {})
     assert let_pass(event_time, 0, 0)
     assert at(event_time, BEHIND[0]) == 6_000
+
+
+def windows_in_front(tasks: Iterable[TaskId], hold_ms: int | None = 10_000) -> EventTime:
+    """Return event time behind a `group_by` with two windows in front of it: a long one, and a short one."""
+    builder = TopologyBuilder()
+    node = builder.add_source(SourceOperator(Topic("clicks")))
+    windows = [
+        builder.add(node, Waiting(100, store="long", hold_ms=hold_ms)),
+        builder.add(node, Waiting(100, store="short", hold_ms=100)),
+    ]
+    node = builder.add_merge(windows, Concat())
+    builder.add(node, Repartition(Topic(GROUPED), ColumnKey("user"), "user"))
+    builder.add(builder.add_source(SourceOperator(Topic(GROUPED))), Waiting(100))
+    event_time = begin(EventTime(builder.build(), {"clicks": 1, GROUPED: 2}), tasks)
+    event_time.processed(dict.fromkeys(GROUPED_PARTITIONS, 0))
+    return event_time
+
+
+def test_each_open_window_in_front_bounds_what_is_behind() -> None:
+    event_time = windows_in_front([FIRST, *BEHIND])
+    see(event_time, BEHIND[0], None, deadline=1)
+    event_time.report({(FIRST, "short"): StoreTime(17_000, 17_050)}, {(FIRST, GROUPED): 16_900})
+    assert not let_pass(event_time, 0, 0), "nothing is known of the long windows"
+    event_time.report({(FIRST, "long"): StoreTime(17_000, 20_000)}, {})
+    assert let_pass(event_time, 0, 0)
+    assert at(event_time, BEHIND[0]) == 10_000, "this is the time of a result that is still to come"
+    event_time.report({(FIRST, "long"): StoreTime(20_000, 30_000), (FIRST, "short"): StoreTime(20_000, None)}, {})
+    assert let_pass(event_time, 0, 0)
+    assert at(event_time, BEHIND[0]) == 16_900
+
+
+@pytest.mark.parametrize(("hold_ms", "expected"), [(10_000, 10_000), (None, 16_900)])
+def test_windows_of_other_instances_bound_it_if_their_results_have_known_times(
+    hold_ms: int | None, expected: int
+) -> None:
+    event_time = windows_in_front(BEHIND, hold_ms)
+    see(event_time, BEHIND[0], None, deadline=1)
+    event_time.peers({FIRST: Peer(True, {GROUPED: 16_900}, frozenset({GROUPED}), {}, {GROUPED: 20_000})})
+    assert let_pass(event_time, 0, 0)
+    assert at(event_time, BEHIND[0]) == expected
 
 
 def test_partitions_of_other_instances_count_by_what_they_have_committed() -> None:

@@ -123,8 +123,8 @@ class World:
             sdf = sdf.filter(lambda value: True)
             sdf = sdf.group_by(lambda value: "again", name="twice", value_deserializer="json", key_deserializer="str")
         if shape in ("window between", "two between"):
-            sdf = sums(group(sdf, "several", 5), "second") if shape == "window between" else self._split(group(sdf, "several", 5), sums)
-            sdf = group(sdf, "twice", 3)
+            sdf = group(sdf, "several", 5)
+            sdf = group(sums(sdf, "second") if shape == "window between" else self._split(sdf, sums), "twice", 3)
         window(sdf, "last").update(lambda value, key, *_: self._count(key, value), metadata=True)
         return app
 
