@@ -1,9 +1,10 @@
 """The driver's commits in micro-batch mode: offsets to the consumer group."""
 
+import contextlib
 import logging
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from streamrt.config import ApplicationConfig
 from streamrt.kafka import KafkaRequestError, TopicAdmin
@@ -64,6 +65,9 @@ class Commits:
         self._generation = 0
         self._positions = Positions()
         self._markers_at = 0.0
+        # The micro-batches under way, and what was committed since they have begun.
+        self._reading = 0
+        self._withheld = Positions()
         self._lock = threading.RLock()
 
     def start(
@@ -80,6 +84,20 @@ class Commits:
             self._positions = Positions(start.positions)
             self._schedule.start(dict(start.positions), time.monotonic())
 
+    @contextlib.contextmanager
+    def reading(self) -> Iterator[None]:
+        """Keep the records of a micro-batch until it has ended: slice after slice, Spark reads it from its beginning."""
+        with self._lock:
+            self._reading += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._reading -= 1
+                if not self._reading:
+                    withheld, self._withheld = self._withheld, Positions()
+                    self._purge.offer(withheld)
+
     def report(self, report: Report) -> None:
         """Note the progress of a micro-batch, and commit it if a commit is due."""
         with self._lock:
@@ -87,7 +105,7 @@ class Commits:
             self._positions.advance(offsets)
             if self._transactional:
                 # Only offsets that a transaction has committed: a session without records commits nothing.
-                self._purge.offer(
+                self._offer_to_purge(
                     {
                         partition: at
                         for partition, at in offsets.items()
@@ -143,8 +161,14 @@ class Commits:
                 logger.warning("%s; retrying later", error)
                 offsets, committed = {}, False
             self._schedule.committed(offsets, time.monotonic())
-            self._purge.offer(offsets)
+            self._offer_to_purge(offsets)
             return committed
+
+    def _offer_to_purge(self, offsets: Mapping[TopicPartition, int]) -> None:
+        if self._reading:
+            self._withheld.advance(offsets)
+        else:
+            self._purge.offer(offsets)
 
     def _commit_markers(self, query: MicroBatchQuery) -> None:
         """Move the group past transaction markers at the ends of partitions; only while no tasks run.

@@ -12,6 +12,7 @@ import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import wait
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
@@ -161,6 +162,7 @@ class MicroBatchQuery:
         outputs_left: returns the number of outputs that may still come, or None for no limit.
         reads: reads of state that wait for the end of a micro-batch.
         require_inputs: raises unless the inputs are still the topics that were read: tasks commit by themselves.
+        reading: surrounds a micro-batch, whose records must be there until it has ended.
         is_behind: returns whether the query must end, given up to where the last micro-batch has read its partitions, and the
             ends that they had; None if this does not matter.
     """
@@ -180,6 +182,7 @@ class MicroBatchQuery:
         outputs_left: Callable[[], int | None],
         reads: BatchReads,
         require_inputs: Callable[[], None],
+        reading: Callable[[], AbstractContextManager[None]],
         is_behind: Callable[[Mapping[TopicPartition, int], Mapping[TopicPartition, int]], bool] | None = None,
     ) -> None:
         self._environment = environment
@@ -198,6 +201,7 @@ class MicroBatchQuery:
         self._outputs_left = outputs_left
         self._reads = reads
         self._require_inputs = require_inputs
+        self._reading = reading
         self._is_behind = is_behind
         self.behind = False
         self._stopping = threading.Event()
@@ -344,7 +348,7 @@ class MicroBatchQuery:
         self._tick_tasks()
 
     def _run_batch(self, batch: DataFrame, batch_id: int) -> None:
-        with self._busy:
+        with self._busy, self._reading():
             if self._stopping.is_set():
                 return
             if self._has_fallen_behind():

@@ -447,6 +447,7 @@ class SparkRunner:
             self._results.outputs_left,
             self._reads,
             self._identity.require,
+            self._commits.reading,
             self._phases.see_plan if self._phases.needed else None,
         )
         partitions = ", ".join(f"{partition} from offset {at}" for partition, at in sorted(start.positions.items()))
