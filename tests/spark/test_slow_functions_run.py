@@ -11,6 +11,7 @@ import pytest
 
 from streamrt import Application
 from streamrt.errors import ProcessingError, ProcessingTimeoutError
+from streamrt.runs import processed_purge
 from tests.support import ONE_MODE, Kafka, running, unique, wait_until
 
 pytestmark = [pytest.mark.usefixtures("processing_mode"), pytest.mark.spark, pytest.mark.slow]
@@ -80,6 +81,28 @@ def test_fault_11_windows_close_in_portions_and_the_next_run_goes_on_without_a_r
     with running(app()):
         found = kafka.receive_exactly(target, keys)
     assert sorted(int(record.key or b"") for record in found) == [*range(keys)]
+
+
+def slow_down(value: dict[str, int]) -> dict[str, int]:
+    """Be fast at first, so that slices of a micro-batch have many records, and then slow, so that they have not all."""
+    time.sleep(0.004 if value["n"] < 150 else 0.03 if value["n"] % 3 else 0.08)
+    return value
+
+
+def test_records_behind_a_group_by_are_there_until_all_slices_of_their_micro_batch_have_read_them(
+    kafka: Kafka, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(processed_purge, "_PURGE_EVERY_S", 0.0)
+    source, target = kafka.topic("in", 2), kafka.topic("out")
+    for partition in range(2):
+        kafka.produce(source, [{"n": n} for n in range(partition, 300, 2)], partition=partition)
+    app = kafka.app(commit_interval=0.1)
+    app.dataframe(app.topic(source)).group_by("n").apply(slow_down).to_topic(app.topic(target, key_serializer="json"))
+    with caplog.at_level(logging.WARNING, logger="streamrt"):
+        app.run(until="end", collect=False)
+    assert not [record.getMessage() for record in caplog.records if "gave the query up" in record.getMessage()]
+    found = kafka.receive_exactly(target, 300)
+    assert sorted(json.loads(record.value or b"")["n"] for record in found) == [*range(300)]
 
 
 def hang(value: dict[str, str]) -> dict[str, str]:
