@@ -194,8 +194,8 @@ def test_what_is_above_rows_is_compared(
 def test_operators_on_rows_say_that_they_keep_them() -> None:
     classes = (each for each in vars(relations).values() if isinstance(each, type) and issubclass(each, Operator))
     silent = {each.__name__ for each in classes if each.stores is not Operator.stores and each.keeps_rows is False}
-    # One notes that there is any input. The others get records, and not rows: captured changes, and requests.
-    assert silent == {"Announce", "ApplyChanges", "Maintain"}
+    # They get records, and not rows: captured changes, and requests.
+    assert silent == {"ApplyChanges", "Maintain"}
 
 
 def test_a8_functions_with_state_are_not_compared() -> None:
