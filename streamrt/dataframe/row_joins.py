@@ -25,7 +25,7 @@ from streamrt.relations import (
     Regroup,
 )
 from streamrt.state.transactions.timed import TimedTransaction
-from streamrt.topics.internal import shorten_names
+from streamrt.topics.internal import digest_names
 from streamrt.topology import MergeOperator
 
 __all__ = ["RowPart", "RowParts", "give_key", "join_rows", "merge_rows", "send_rows", "send_sides"]
@@ -118,7 +118,7 @@ def merge_rows(branch: Branch, others: Sequence[Branch], make: Callable[[Branch]
     """
     meeting = branch.meeting(others)
     # Such operators may follow each other, so names of groupings must not grow.
-    groups = (shorten_names(".".join(meeting.groups)),)
+    groups = (digest_names(".".join(meeting.groups)),)
     return branch.merge(others, make(replace(meeting, groups=groups)), groups).of_bags()
 
 

@@ -111,7 +111,7 @@ def repartition_topic_name(group: str, topic: str, name: str, *, short: bool = F
         >>> repartition_topic_name("shop", "repartition__shop--orders--customer", "day")
         'repartition__shop--repartition.orders.customer--day'
     """
-    read = shorten_names(topic) if short else _join_parts(topic_alias(group, topic))
+    read = digest_names(topic) if short else _join_parts(topic_alias(group, topic))
     full = _join_within_limit(repartition_prefix(group), read, name_part(name))
     return _check_name("repartition", full, {"consumer_group": group, "group_by(name='...')": name})
 
@@ -192,14 +192,14 @@ def topic_alias(group: str, topic: str) -> str:
     return f"repartition.{topic.removeprefix(prefix).replace('--', '.')}"
 
 
-def shorten_names(names: str) -> str:
+def digest_names(names: str) -> str:
     """Return a short part of names that stands for the names of internal topics, or of groupings, joined by `--`.
 
     Args:
         names: the names.
 
     Example:
-        >>> shorten_names("repartition__shop--orders--customer.left--repartition__shop--people--customer.right")
+        >>> digest_names("repartition__shop--orders--customer.left--repartition__shop--people--customer.right")
         '1dbb2ce0d2'
     """
     return blake2b(names.encode(), digest_size=5).hexdigest()

@@ -18,7 +18,7 @@ from streamrt.records import Headers
 from streamrt.relations.exact_keys import make_digest
 from streamrt.tables import Catalog, MemoryCatalog
 from streamrt.tables.descriptions.requests import make_request_headers
-from streamrt.topics.internal import shorten_names
+from streamrt.topics.internal import digest_names
 from streamrt.topology.graph import stream_id
 from tests.sim.broker import Entry
 from tests.sim.maintaining import (
@@ -43,7 +43,7 @@ PAIRED = {
     "sets": ("repartition__sim--in--s.left", "repartition__sim--other--s.right"),
 }
 """The topics that bring the rows of two tables together."""
-KEYED = {kind: f"repartition__sim--{shorten_names('--'.join(PAIRED[kind]))}--id" for kind in PAIRED}
+KEYED = {kind: f"repartition__sim--{digest_names('--'.join(PAIRED[kind]))}--id" for kind in PAIRED}
 """The topics in which rows get keys."""
 RESULT, RANKS = "out", 2
 
