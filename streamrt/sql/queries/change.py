@@ -7,10 +7,11 @@ import pyarrow as pa
 from sqlglot import exp
 
 from streamrt.errors import InvalidOperationError, SQLNotSupportedError
+from streamrt.sql.expressions.coercion import is_timestamp
 from streamrt.sql.queries.arguments import bind_arguments
 from streamrt.sql.queries.ask import check_limits, read_statement
 from streamrt.sql.queries.duckdb_casts import cast_text
-from streamrt.sql.queries.duckdb_types import TypedText, describe_type, is_number, is_text, is_time
+from streamrt.sql.queries.duckdb_types import TypedText, describe_type, is_number, is_text
 from streamrt.sql.queries.fixed_keys import fixed_keys_of
 from streamrt.sql.queries.from_clause import QueryOutput
 from streamrt.sql.queries.query_run import PreparedQuery, QueryLimits
@@ -197,7 +198,7 @@ def _can_store(source: pa.DataType, target: pa.DataType) -> bool:
         return True
     if is_number(source) and is_number(target):
         return True
-    times = (source == pa.date32() or is_time(source)) and (target == pa.date32() or is_time(target))
+    times = (source == pa.date32() or is_timestamp(source)) and (target == pa.date32() or is_timestamp(target))
     return times or (is_text(target) and not pa.types.is_nested(source))
 
 

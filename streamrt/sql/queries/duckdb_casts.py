@@ -5,15 +5,8 @@ from collections.abc import Callable
 import pyarrow as pa
 
 from streamrt.errors import SQLNotSupportedError
-from streamrt.sql.queries.duckdb_types import (
-    TypedText,
-    describe_type,
-    duckdb_type,
-    is_interval,
-    is_number,
-    is_text,
-    is_time,
-)
+from streamrt.sql.expressions.coercion import is_timestamp
+from streamrt.sql.queries.duckdb_types import TypedText, describe_type, duckdb_type, is_interval, is_number, is_text
 
 __all__ = ["cast_text", "convert_implicitly", "raise_unless", "with_name"]
 
@@ -101,9 +94,9 @@ def _find_cast(sql: str, source: pa.DataType, target: pa.DataType, safe: bool) -
     if target == pa.bool_():
         return f"({sql} <> 0)" if is_number(source) else None
     if target == pa.date32():
-        return f"CAST({sql} AS DATE)" if is_time(source) else None
-    if is_time(target):
-        return f"CAST({sql} AS TIMESTAMP)" if source == pa.date32() or is_time(source) else None
+        return f"CAST({sql} AS DATE)" if is_timestamp(source) else None
+    if is_timestamp(target):
+        return f"CAST({sql} AS TIMESTAMP)" if source == pa.date32() or is_timestamp(source) else None
     if pa.types.is_list(source) and pa.types.is_list(target):
         return _cast_list(sql, source, target, safe)
     return None
@@ -137,7 +130,7 @@ def _cast_text(sql: str, target: pa.DataType, safe: bool) -> str | None:
         return checked(_FLOAT, lambda name: _do_cast(name, target, safe))
     if target == pa.date32():
         return checked(f"{_DATE}([ T].*)?", lambda name: _do_cast(_complete_date(name), target, safe))
-    if is_time(target):
+    if is_timestamp(target):
         return checked(f"{_DATE}([ T]{_TIME})?", lambda name: _do_cast(_complete_time(name), target, safe))
     if target == pa.binary():
         return f"encode({sql})"
@@ -160,7 +153,7 @@ def _complete_time(name: str) -> str:
 def _write_text(sql: str, source: pa.DataType) -> str | None:
     if source == pa.bool_() or pa.types.is_integer(source) or pa.types.is_decimal(source) or source == pa.date32():
         return f"CAST({sql} AS VARCHAR)"
-    if is_time(source):
+    if is_timestamp(source):
         return f"CAST({sql} AS VARCHAR)"
     if source == pa.binary():
         return f"decode({sql})"
@@ -172,7 +165,7 @@ def _cast_to_integer(sql: str, source: pa.DataType, target: pa.DataType, safe: b
         return _do_cast(sql, target, safe)
     if is_number(source):
         return _do_cast(f"trunc({sql})", target, safe)
-    if is_time(source) and target == pa.int64():
+    if is_timestamp(source) and target == pa.int64():
         return f"CAST(floor(epoch_us({sql}) / 1000000) AS BIGINT)"
     return None
 

@@ -16,7 +16,8 @@ from streamrt.errors import (
     StreamRTError,
 )
 from streamrt.extras import install_command
-from streamrt.sql.queries.duckdb_types import TIMESTAMP, TIMESTAMP_LTZ, duckdb_type
+from streamrt.sql.expressions.coercion import TIMESTAMP, TIMESTAMP_LTZ
+from streamrt.sql.queries.duckdb_types import duckdb_type
 from streamrt.sql.queries.scopes import quote
 
 if TYPE_CHECKING:

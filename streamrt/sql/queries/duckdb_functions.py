@@ -3,17 +3,10 @@
 import pyarrow as pa
 from sqlglot import exp
 
+from streamrt.sql.expressions.coercion import TIMESTAMP_LTZ, bound_decimal
 from streamrt.sql.queries.duckdb_casts import cast_text, convert_implicitly, raise_unless, with_name
 from streamrt.sql.queries.duckdb_operators import compare, compute, unify
-from streamrt.sql.queries.duckdb_types import (
-    TIMESTAMP_LTZ,
-    TypedText,
-    bounded_decimal,
-    describe_type,
-    duckdb_type,
-    is_number,
-    is_text,
-)
+from streamrt.sql.queries.duckdb_types import TypedText, describe_type, duckdb_type, is_number, is_text
 from streamrt.sql.queries.scopes import fail, quote
 from streamrt.sql.queries.translation import (
     Translation,
@@ -68,7 +61,7 @@ def _ceil(c: Translation, node: exp.Ceil | exp.Floor) -> TypedText:
         raise refuse(f"{word}() has one argument in a query", node)
     value = _number(c, node.this)
     if pa.types.is_decimal(value.dtype):
-        dtype = bounded_decimal(value.dtype.precision - value.dtype.scale + 1, 0)
+        dtype = bound_decimal(value.dtype.precision - value.dtype.scale + 1, 0)
         return TypedText(f"CAST({word}({value.sql}) AS {duckdb_type(dtype)})", dtype)
     if not pa.types.is_floating(value.dtype):
         return TypedText(f"CAST({value.sql} AS BIGINT)", pa.int64())
@@ -92,7 +85,7 @@ def _round(c: Translation, node: exp.Round) -> TypedText:
         return value
     if pa.types.is_decimal(value.dtype):
         scale = min(places, value.dtype.scale)
-        dtype = bounded_decimal(value.dtype.precision - value.dtype.scale + 1 + scale, scale)
+        dtype = bound_decimal(value.dtype.precision - value.dtype.scale + 1 + scale, scale)
         return TypedText(f"CAST(round({value.sql}, {scale}) AS {duckdb_type(dtype)})", dtype)
     word = duckdb_type(value.dtype)
 

@@ -7,21 +7,19 @@ import pyarrow as pa
 from sqlglot import exp
 
 from streamrt.errors import SQLNotSupportedError
+from streamrt.sql.expressions.coercion import TIMESTAMP, bound_decimal, is_timestamp
 from streamrt.sql.queries.duckdb_casts import convert_implicitly, raise_unless, with_name
 from streamrt.sql.queries.duckdb_types import (
     INTERVAL_DAYS,
     INTERVAL_MONTHS,
-    TIMESTAMP,
     TypedText,
     as_decimal,
-    bounded_decimal,
     describe_type,
     duckdb_type,
     find_common_type,
     is_interval,
     is_number,
     is_text,
-    is_time,
 )
 from streamrt.sql.queries.scopes import fail
 from streamrt.sql.reading import position_of
@@ -142,19 +140,19 @@ def _compute_decimals(node: exp.Binary, left: TypedText, right: TypedText) -> Ty
     whole = max(a.precision - a.scale, b.precision - b.scale)
     if isinstance(node, exp.Add | exp.Sub):
         scale = max(a.scale, b.scale)
-        dtype = bounded_decimal(whole + scale + 1, scale)
+        dtype = bound_decimal(whole + scale + 1, scale)
         _require_digits(node, dtype, scale)
         sides = [f"CAST({side.sql} AS {duckdb_type(dtype)})" for side in (left, right)]
         return TypedText(f"CAST(({sides[0]} {_SIGNS[type(node)]} {sides[1]}) AS {duckdb_type(dtype)})", dtype)
     if isinstance(node, exp.Mul):
-        dtype = bounded_decimal(a.precision + b.precision + 1, a.scale + b.scale)
+        dtype = bound_decimal(a.precision + b.precision + 1, a.scale + b.scale)
         _require_digits(node, dtype, a.scale + b.scale)
         sides = [f"CAST({side.sql} AS {duckdb_type(own)})" for side, own in ((left, a), (right, b))]
         return TypedText(f"CAST(({sides[0]} * {sides[1]}) AS {duckdb_type(dtype)})", dtype)
     if isinstance(node, exp.Mod):
         scale = max(a.scale, b.scale)
-        common = bounded_decimal(whole + scale, scale)
-        dtype = bounded_decimal(min(a.precision - a.scale, b.precision - b.scale) + scale, scale)
+        common = bound_decimal(whole + scale, scale)
+        dtype = bound_decimal(min(a.precision - a.scale, b.precision - b.scale) + scale, scale)
         _require_digits(node, common, scale)
         sides = [f"CAST({side.sql} AS {duckdb_type(common)})" for side in (left, right)]
         divisor = TypedText(sides[1], common, right.literal)
@@ -162,7 +160,7 @@ def _compute_decimals(node: exp.Binary, left: TypedText, right: TypedText) -> Ty
         made = _guard_zero(dividend, divisor, lambda one, other: f"CAST(({one} % {other}) AS {duckdb_type(dtype)})")
         return TypedText(made, dtype)
     scale = max(6, a.scale + b.precision + 1)
-    dtype = bounded_decimal(a.precision - a.scale + b.scale + scale, scale)
+    dtype = bound_decimal(a.precision - a.scale + b.scale + scale, scale)
     return divide_exactly(TypedText(left.sql, left.dtype), TypedText(right.sql, right.dtype), a, b, dtype)
 
 
@@ -231,13 +229,13 @@ def _compute_times(node: exp.Binary, left: TypedText, right: TypedText) -> Typed
     """Return the result of an operation on dates, times and intervals; None if no side is one."""
     a, b = left.dtype, right.dtype
     dates = (pa.date32(),)
-    if not any(each in dates or is_time(each) or is_interval(each) for each in (a, b)):
+    if not any(each in dates or is_timestamp(each) or is_interval(each) for each in (a, b)):
         return None
     if isinstance(node, exp.Add) and is_interval(a) and not is_interval(b):
         left, right, a, b = right, left, b, a
     if isinstance(node, exp.Add | exp.Sub):
         sign = _SIGNS[type(node)]
-        if is_time(a) and is_interval(b):
+        if is_timestamp(a) and is_interval(b):
             return TypedText(f"({left.sql} {sign} {right.sql})", a)
         if a in dates and is_interval(b):
             moved = f"({left.sql} {sign} {right.sql})"
@@ -246,7 +244,7 @@ def _compute_times(node: exp.Binary, left: TypedText, right: TypedText) -> Typed
             return TypedText(f"CAST({moved} AS DATE)", a) if keeps else TypedText(moved, TIMESTAMP)
         if a in dates and pa.types.is_integer(b):
             return TypedText(f"CAST(({left.sql} {sign} CAST({right.sql} AS INTEGER)) AS DATE)", a)
-        if is_time(a) and is_time(b) and isinstance(node, exp.Sub):
+        if is_timestamp(a) and is_timestamp(b) and isinstance(node, exp.Sub):
             return TypedText(f"({left.sql} - {right.sql})", INTERVAL_DAYS)
         if is_interval(a) and a == b:
             return TypedText(f"({left.sql} {sign} {right.sql})", a)

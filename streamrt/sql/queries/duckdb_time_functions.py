@@ -5,9 +5,10 @@ import re
 import pyarrow as pa
 from sqlglot import exp
 
+from streamrt.sql.expressions.coercion import TIMESTAMP, TIMESTAMP_LTZ
 from streamrt.sql.queries.duckdb_casts import cast_text, convert_implicitly, raise_unless, with_name
 from streamrt.sql.queries.duckdb_text_functions import quote_text
-from streamrt.sql.queries.duckdb_types import TIMESTAMP, TIMESTAMP_LTZ, TypedText, describe_type, is_number, is_text
+from streamrt.sql.queries.duckdb_types import TypedText, describe_type, is_number, is_text
 from streamrt.sql.queries.scopes import fail
 from streamrt.sql.queries.translation import (
     Translation,

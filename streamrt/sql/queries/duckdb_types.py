@@ -11,33 +11,26 @@ from typing import Any
 import pyarrow as pa
 
 from streamrt.schema.types import type_word
+from streamrt.sql.expressions.coercion import TIMESTAMP, TIMESTAMP_LTZ, bound_decimal, is_timestamp
 
 __all__ = [
     "INTERVAL_DAYS",
     "INTERVAL_MONTHS",
-    "TIMESTAMP",
-    "TIMESTAMP_LTZ",
     "TypedText",
     "as_decimal",
-    "bounded_decimal",
     "describe_type",
     "duckdb_type",
     "find_common_type",
     "is_interval",
     "is_number",
     "is_text",
-    "is_time",
 ]
 
-TIMESTAMP = pa.timestamp("us")
-TIMESTAMP_LTZ = pa.timestamp("us", "UTC")
 INTERVAL_DAYS = pa.duration("us")
 """An interval of days and times."""
 INTERVAL_MONTHS = pa.month_day_nano_interval()
 """An interval of years and months."""
 
-_MAX_DIGITS = 38
-_MIN_SCALE = 6
 _INTEGERS = (pa.int8(), pa.int16(), pa.int32(), pa.int64())
 _DIGITS = {pa.int8(): 3, pa.int16(): 5, pa.int32(): 10, pa.int64(): 20}
 _NAMES = {
@@ -117,11 +110,6 @@ def is_text(dtype: pa.DataType) -> bool:
     return bool(dtype == pa.string())
 
 
-def is_time(dtype: pa.DataType) -> bool:
-    """Return whether a type is TIMESTAMP or TIMESTAMP_LTZ."""
-    return dtype in (TIMESTAMP, TIMESTAMP_LTZ)
-
-
 def is_interval(dtype: pa.DataType) -> bool:
     """Return whether a type is one of intervals."""
     return dtype in (INTERVAL_DAYS, INTERVAL_MONTHS)
@@ -130,19 +118,6 @@ def is_interval(dtype: pa.DataType) -> bool:
 def as_decimal(dtype: pa.DataType) -> pa.DataType:
     """Return the decimal type that holds all values of a type of integers, or the decimal type itself."""
     return dtype if pa.types.is_decimal(dtype) else pa.decimal128(_DIGITS[dtype], 0)
-
-
-def bounded_decimal(precision: int, scale: int) -> pa.DataType:
-    """Return Spark's decimal type for digits that an operation may have: too many lose some behind the point.
-
-    Example:
-        >>> bounded_decimal(53, 28)
-        Decimal128Type(decimal128(38, 13))
-    """
-    if precision <= _MAX_DIGITS:
-        return pa.decimal128(precision, scale)
-    kept = min(scale, _MIN_SCALE)
-    return pa.decimal128(_MAX_DIGITS, max(_MAX_DIGITS - (precision - scale), kept))
 
 
 def find_common_type(types: Iterable[pa.DataType]) -> pa.DataType | None:
@@ -172,7 +147,7 @@ def _find_wider(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
         return _find_wider_number(one, other)
     if is_text(one) or is_text(other):
         return _find_type_for_text(other if is_text(one) else one)
-    times = (one == pa.date32() or is_time(one)) and (other == pa.date32() or is_time(other))
+    times = (one == pa.date32() or is_timestamp(one)) and (other == pa.date32() or is_timestamp(other))
     if times:
         return TIMESTAMP_LTZ if TIMESTAMP_LTZ in (one, other) else TIMESTAMP
     if pa.types.is_list(one) and pa.types.is_list(other):
@@ -189,7 +164,7 @@ def _find_wider_number(one: pa.DataType, other: pa.DataType) -> pa.DataType:
         return max(one, other, key=_INTEGERS.index)
     one, other = as_decimal(one), as_decimal(other)
     scale = max(one.scale, other.scale)
-    return bounded_decimal(max(one.precision - one.scale, other.precision - other.scale) + scale, scale)
+    return bound_decimal(max(one.precision - one.scale, other.precision - other.scale) + scale, scale)
 
 
 def _find_type_for_text(other: pa.DataType) -> pa.DataType | None:

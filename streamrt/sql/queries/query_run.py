@@ -9,9 +9,9 @@ from sqlglot import exp
 
 from streamrt.errors import ArgumentValueError, QueryError, QueryTimeoutError, ResultTooLargeError
 from streamrt.kafka.completion_token import Offsets
+from streamrt.sql.expressions.coercion import TIMESTAMP, TIMESTAMP_LTZ
 from streamrt.sql.queries.duckdb_engine import MEMORY_LIMIT, DuckDBEngine, TimeBudget, require_duckdb, without_zones
 from streamrt.sql.queries.duckdb_text import SourceTable, translate_query
-from streamrt.sql.queries.duckdb_types import TIMESTAMP, TIMESTAMP_LTZ
 from streamrt.sql.queries.from_clause import QueryOutput
 from streamrt.sql.queries.query_sources import QueryHome, RowSource, TableRows, find_source
 from streamrt.tables.catalogue.query_engine import MAX_SCAN_BYTES

@@ -15,20 +15,14 @@ from sqlglot.parsers.spark import SparkParser
 from streamrt.errors import SQLError, SQLNotSupportedError
 from streamrt.schema.quiet import quiet_sqlglot
 from streamrt.schema.types import SCALARS
+from streamrt.sql.expressions.coercion import TIMESTAMP, TIMESTAMP_LTZ
 from streamrt.sql.queries import duckdb_time_functions as _time_functions
 from streamrt.sql.queries.duckdb_aggregates import AGGREGATES, WINDOW_FUNCTIONS
 from streamrt.sql.queries.duckdb_casts import cast_text, convert_implicitly
 from streamrt.sql.queries.duckdb_functions import pick_field
 from streamrt.sql.queries.duckdb_operators import compare, compute, find_interval, unify
 from streamrt.sql.queries.duckdb_text_functions import quote_text
-from streamrt.sql.queries.duckdb_types import (
-    TIMESTAMP,
-    TIMESTAMP_LTZ,
-    TypedText,
-    describe_type,
-    duckdb_type,
-    find_common_type,
-)
+from streamrt.sql.queries.duckdb_types import TypedText, describe_type, duckdb_type, find_common_type
 from streamrt.sql.queries.scopes import Scope, fail
 from streamrt.sql.queries.translation import FUNCTIONS, NAMED, refuse
 

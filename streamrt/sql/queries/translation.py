@@ -7,8 +7,9 @@ import pyarrow as pa
 from sqlglot import exp
 
 from streamrt.errors import SQLNotSupportedError
+from streamrt.sql.expressions.coercion import is_timestamp
 from streamrt.sql.queries.duckdb_casts import convert_implicitly
-from streamrt.sql.queries.duckdb_types import TypedText, describe_type, is_number, is_text, is_time
+from streamrt.sql.queries.duckdb_types import TypedText, describe_type, is_number, is_text
 from streamrt.sql.queries.scopes import fail
 from streamrt.sql.reading import position_of
 
@@ -98,14 +99,14 @@ def as_integer(value: TypedText, node: exp.Expr) -> TypedText:
 
 def as_date(value: TypedText, node: exp.Expr) -> TypedText:
     """Return an argument as DATE."""
-    if not (value.dtype in (pa.date32(), pa.null()) or is_time(value.dtype) or is_text(value.dtype)):
+    if not (value.dtype in (pa.date32(), pa.null()) or is_timestamp(value.dtype) or is_text(value.dtype)):
         raise fail(f"a DATE or a TIMESTAMP was expected, and this is a {describe_type(value.dtype)}", node)
     return convert_implicitly(value, pa.date32())
 
 
 def as_timestamp(value: TypedText, node: exp.Expr) -> TypedText:
     """Return an argument as TIMESTAMP, or TIMESTAMP_LTZ if it is one."""
-    if is_time(value.dtype):
+    if is_timestamp(value.dtype):
         return value
     if not (value.dtype in (pa.date32(), pa.null()) or is_text(value.dtype)):
         raise fail(f"a TIMESTAMP was expected, and this is a {describe_type(value.dtype)}", node)
