@@ -71,102 +71,83 @@ class Aggregate(Plan):
 
 
 @dataclass(frozen=True)
-class WindowAggregate(Plan):
+class _WindowPlan(Plan):
+    """A row for each group and window, once, when the window is over."""
+
+    input: Plan
+    time: str
+    group: tuple[str, ...]
+    calls: tuple[Call, ...]
+    start: str
+    end: str
+    grace_ms: int
+
+    appends = True
+
+    @property
+    def fields(self) -> tuple[Field, ...]:  # type: ignore[override]
+        dtype = self.input.field(self.time).dtype
+        return (
+            *(self.input.field(name) for name in self.group),
+            *(Field(name, dtype, nullable=False) for name in (self.start, self.end)),
+            *(Field(call.name, call.aggregate.dtype, call.aggregate.nullable) for call in self.calls),
+        )
+
+    @property
+    def keys(self) -> tuple[Key, ...]:  # type: ignore[override]
+        return (frozenset((*self.group, self.start)),)
+
+    def inputs(self) -> tuple[Plan, ...]:
+        return (self.input,)
+
+    def _describe_as(self, windows: str) -> str:
+        by = f" by {', '.join(self.group)}" if self.group else ""
+        calls = ", ".join(f"{call.title} AS {call.name}" for call in self.calls)
+        return f"{windows}, grace {self.grace_ms} ms{by}: {calls}"
+
+
+@dataclass(frozen=True)
+class WindowAggregate(_WindowPlan):
     """A row for each group and window, once, when the window is over.
 
     Attributes:
         input: the rows; their columns are the time, those of the key, and the arguments of the calls.
         time: the column of the time.
         group: the columns of the key, without those of the window.
-        size_ms: length of windows in milliseconds.
-        step_ms: from the start of a window to that of the next one.
         calls: the aggregates.
         start: the column of the start of the window.
         end: the column of the end of the window.
         grace_ms: how long a window waits for late rows.
+        size_ms: length of windows in milliseconds.
+        step_ms: from the start of a window to that of the next one.
     """
 
-    input: Plan
-    time: str
-    group: tuple[str, ...]
     size_ms: int
     step_ms: int
-    calls: tuple[Call, ...]
-    start: str
-    end: str
-    grace_ms: int
-
-    appends = True
-
-    @property
-    def fields(self) -> tuple[Field, ...]:  # type: ignore[override]  # noqa: D102
-        return _fields_of_windows(self.input, self.group, self.time, (self.start, self.end), self.calls)
-
-    @property
-    def keys(self) -> tuple[Key, ...]:  # type: ignore[override]  # noqa: D102
-        return (frozenset((*self.group, self.start)),)
-
-    def inputs(self) -> tuple[Plan, ...]:  # noqa: D102
-        return (self.input,)
 
     def describe(self) -> str:  # noqa: D102
-        by = f" by {', '.join(self.group)}" if self.group else ""
-        calls = ", ".join(f"{call.title} AS {call.name}" for call in self.calls)
-        return f"windows of {self.size_ms} ms each {self.step_ms} ms, grace {self.grace_ms} ms{by}: {calls}"
+        return self._describe_as(f"windows of {self.size_ms} ms each {self.step_ms} ms")
 
 
 @dataclass(frozen=True)
-class SessionAggregate(Plan):
+class SessionAggregate(_WindowPlan):
     """A row for each group and session, once, when the session is over.
 
     Attributes:
         input: the rows; their columns are the time, those of the key, and the arguments of the calls.
         time: the column of the time.
         group: the columns of the key, without those of the window.
-        gap_ms: how long nothing happens between two sessions, in milliseconds.
         calls: the aggregates.
         start: the column of the start of the session.
         end: the column of its end: the last time, and the gap.
         grace_ms: how long a session waits for late rows.
+        gap_ms: how long nothing happens between two sessions, in milliseconds.
     """
 
-    input: Plan
-    time: str
-    group: tuple[str, ...]
     gap_ms: int
-    calls: tuple[Call, ...]
-    start: str
-    end: str
-    grace_ms: int
-
-    appends = True
-
-    @property
-    def fields(self) -> tuple[Field, ...]:  # type: ignore[override]  # noqa: D102
-        return _fields_of_windows(self.input, self.group, self.time, (self.start, self.end), self.calls)
-
-    @property
-    def keys(self) -> tuple[Key, ...]:  # type: ignore[override]  # noqa: D102
-        return (frozenset((*self.group, self.start)),)
-
-    def inputs(self) -> tuple[Plan, ...]:  # noqa: D102
-        return (self.input,)
 
     def describe(self) -> str:  # noqa: D102
-        by = f" by {', '.join(self.group)}" if self.group else ""
-        calls = ", ".join(f"{call.title} AS {call.name}" for call in self.calls)
-        return f"sessions with a gap of {self.gap_ms} ms, grace {self.grace_ms} ms{by}: {calls}"
-
-
-def _fields_of_windows(
-    rows: Plan, group: tuple[str, ...], time: str, bounds: tuple[str, str], calls: tuple[Call, ...]
-) -> tuple[Field, ...]:
-    dtype = rows.field(time).dtype
-    return (
-        *(rows.field(name) for name in group),
-        *(Field(name, dtype, nullable=False) for name in bounds),
-        *(Field(call.name, call.aggregate.dtype, call.aggregate.nullable) for call in calls),
-    )
+        return self._describe_as(f"sessions with a gap of {self.gap_ms} ms")
 
 
 @dataclass(frozen=True)

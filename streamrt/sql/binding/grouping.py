@@ -209,10 +209,10 @@ class _Grouping:
         grace = session.emit.grace_ms or 0
         plan: Plan
         if window.kind == "session":
-            plan = SessionAggregate(rows, time, group, window.size_ms, tuple(self._calls), start, end, grace)
+            plan = SessionAggregate(rows, time, group, tuple(self._calls), start, end, grace, window.size_ms)
         else:
             plan = WindowAggregate(
-                rows, time, group, window.size_ms, window.step_ms, tuple(self._calls), start, end, grace
+                rows, time, group, tuple(self._calls), start, end, grace, window.size_ms, window.step_ms
             )
         self._name_window(call, reference(plan.field(start)), reference(plan.field(end)))
         return plan

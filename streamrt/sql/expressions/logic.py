@@ -121,22 +121,28 @@ class Not(StrictNode):
 
 
 @dataclass(frozen=True)
-class IsNull(Node):
-    """`a IS NULL`, or `a IS NOT NULL`."""
+class _Test(Node):
+    """What is TRUE or FALSE of a value, and never NULL."""
 
     operand: TypedExpression
-    negated: bool = False
 
     @property
-    def dtype(self) -> pa.DataType:  # noqa: D102
+    def dtype(self) -> pa.DataType:
         return BOOLEAN
 
     @property
-    def nullable(self) -> bool:  # noqa: D102
+    def nullable(self) -> bool:
         return False
 
-    def parts(self) -> tuple[Expression, ...]:  # noqa: D102
+    def parts(self) -> tuple[Expression, ...]:
         return (self.operand,)
+
+
+@dataclass(frozen=True)
+class IsNull(_Test):
+    """`a IS NULL`, or `a IS NOT NULL`."""
+
+    negated: bool = False
 
     def code(self, code: InlinedCode) -> ast.expr:  # noqa: D102
         tree = code_of(self.operand, code)
@@ -153,23 +159,11 @@ class IsNull(Node):
 
 
 @dataclass(frozen=True)
-class IsTruth(Node):
+class IsTruth(_Test):
     """`a IS TRUE`, `a IS FALSE`, and their negations: never NULL."""
 
-    operand: TypedExpression
     truth: bool
     negated: bool = False
-
-    @property
-    def dtype(self) -> pa.DataType:  # noqa: D102
-        return BOOLEAN
-
-    @property
-    def nullable(self) -> bool:  # noqa: D102
-        return False
-
-    def parts(self) -> tuple[Expression, ...]:  # noqa: D102
-        return (self.operand,)
 
     def code(self, code: InlinedCode) -> ast.expr:  # noqa: D102
         operator = ast.IsNot() if self.negated else ast.Is()
@@ -185,21 +179,8 @@ class IsTruth(Node):
 
 
 @dataclass(frozen=True)
-class Condition(Node):
+class Condition(_Test):
     """What a filter asks of a condition: its value is true in Python if and only if the condition is TRUE."""
-
-    operand: TypedExpression
-
-    @property
-    def dtype(self) -> pa.DataType:  # noqa: D102
-        return BOOLEAN
-
-    @property
-    def nullable(self) -> bool:  # noqa: D102
-        return False
-
-    def parts(self) -> tuple[Expression, ...]:  # noqa: D102
-        return (self.operand,)
 
     def code(self, code: InlinedCode) -> ast.expr:  # noqa: D102
         return condition_of(self.operand, code)
