@@ -62,7 +62,9 @@ class ApplicationSQL:
             known = {**self.views, **({} if view is None else view.siblings)}
         if view is None or view.table is not None or view.tree is None:
             return None
-        return view.tree, view.schema.names
+        from streamrt.sql.queries.arguments import fill_view
+
+        return fill_view(view.tree, view.args), view.schema.names
 
     @property
     def views(self) -> Mapping[str, View]:

@@ -1,5 +1,7 @@
 """The verification of views: what is equal, what differs and of which records it was made, and what is refused."""
 
+from datetime import datetime, timedelta
+
 import pytest
 
 from streamrt import Application
@@ -83,3 +85,28 @@ def test_what_cannot_be_verified_is_refused(driver: TopologyTestDriver) -> None:
         driver.verify("large")
     with pytest.raises(SQLNotSupportedError, match=r"DuckDB cannot compute the same: line 1, .*name_of"):
         driver.verify("shop.names")
+
+
+def test_parameters_of_views_are_those_of_their_program() -> None:
+    catalog = Catalog(store=MemoryCatalog())
+    app = Application("unused:9092", consumer_group="shop", catalog=catalog, processing_guarantee="exactly-once")
+    app.sql("CREATE TABLE orders (id BIGINT NOT NULL, name STRING, at TIMESTAMP, amount DOUBLE, PRIMARY KEY (id))")
+    for name, values in (("low", {"least": 1, "since": "b"}), ("high", {"least": 4, "since": "c"})):
+        app.sql(
+            f"""
+            CREATE VIEW some_{name} AS SELECT id, name || :since AS name, amount * :factor AS amount FROM orders
+                WHERE id >= :least AND at >= :start AND name IS DISTINCT FROM :nothing;
+            CREATE MATERIALIZED VIEW {name} AS
+                SELECT name, sum(amount) AS n FROM some_{name} WHERE name > :since GROUP BY name
+            """,
+            {**values, "factor": 0.5, "start": datetime(2026, 1, 1), "nothing": None},
+        )
+    driver = TopologyTestDriver(app)
+    for n in range(9):
+        row = {"id": n, "name": "abcd"[n % 4], "at": datetime(2025, 12, 31) + timedelta(hours=12 * n), "amount": n}
+        driver.pipe("default.orders", row, key=n)
+    for name, count in (("low", 3), ("high", 2)):
+        found = driver.verify(name)
+        assert found.equal, str(found)
+        assert found.rows == count
+    assert [row["id"] for row in driver.query("SELECT id FROM some_high ORDER BY id")] == [4, 5, 6, 7, 8]

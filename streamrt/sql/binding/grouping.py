@@ -120,7 +120,7 @@ class _Grouping:
         stage.rewrite = self._rewrite
         return Grouped(stage, self._rewrite)
 
-    def _read_window(self, call: exp.Expr) -> Windowing:
+    def _read_window(self, call: exp.Expr) -> Windowing[TypedExpression]:
         arguments = call.expressions
         if not arguments:
             raise make_analysis_error(f"{call.name}() needs the column of the time", call)
@@ -183,7 +183,11 @@ class _Grouping:
         return columns
 
     def _aggregate_windows(
-        self, window: Windowing, call: exp.Expr, columns: list[tuple[str, TypedExpression]], group: tuple[str, ...]
+        self,
+        window: Windowing[TypedExpression],
+        call: exp.Expr,
+        columns: list[tuple[str, TypedExpression]],
+        group: tuple[str, ...],
     ) -> Plan:
         stage, session = self._stage, self._session
         if not stage.plan.appends:

@@ -5,17 +5,15 @@ from collections.abc import Callable, Sequence
 from sqlglot import exp
 
 from streamrt.sql.binding.row_plans import Field, Project
-from streamrt.sql.binding.scopes import BlockScope, Bound, NamedColumn, Relation, columns_in, reference
+from streamrt.sql.binding.scopes import BlockScope, Bound, NamedColumn, Relation, reference
 from streamrt.sql.binding.session import Session
 from streamrt.sql.binding.stages import CTEs, Stage
-from streamrt.sql.binding.windows import add_window_columns, read_window_call
+from streamrt.sql.binding.windows import add_window_columns, read_window_call, read_window_function
 from streamrt.sql.expressions.failures import make_analysis_error, make_refusal
 
 __all__ = ["CommonTable", "bind_source", "relabel"]
 
 BindQuery = Callable[[exp.Expr, Session, CTEs], Bound]
-
-_WINDOW_FUNCTIONS = ("tumble", "hop", "cumulate", "session")
 
 
 class CommonTable:
@@ -77,7 +75,7 @@ def _bind_table(node: exp.Table, session: Session, ctes: CTEs, bind_query: BindQ
         bound = session.sources.find_frame(name, node)
         return _make_relation(bound, alias, ((name.lower(),),), f"{{{name}}}", node, version)
     if isinstance(what, exp.Anonymous | exp.Func):
-        return _bind_function(node, what, session, ctes, bind_query)
+        return _bind_function(node, session, ctes, bind_query)
     parts = [part.name for part in node.parts]
     name = ".".join(parts)
     common = ctes.get(name.lower())
@@ -91,42 +89,11 @@ def _bind_table(node: exp.Table, session: Session, ctes: CTEs, bind_query: BindQ
     return _make_relation(bound, alias, names, name, node, version)
 
 
-def _bind_function(node: exp.Table, call: exp.Expr, session: Session, ctes: CTEs, bind_query: BindQuery) -> Relation:
-    if isinstance(call, exp.Anonymous) and call.name.lower() == "table" and len(call.expressions) == 1:
-        call = call.expressions[0]
-    name = (
-        call.sql_name() if isinstance(call, exp.Func) and not isinstance(call, exp.Anonymous) else call.name
-    ).lower()
-    if name not in _WINDOW_FUNCTIONS:
-        raise make_refusal(
-            f"{name}() cannot stand in FROM: TUMBLE and HOP can, and LATERAL VIEW explode(...) for lists; other functions "
-            "that make rows are registered by app.register_function and stand behind LATERAL VIEW",
-            call,
-        )
-    if name in ("session", "cumulate"):
-        raise make_refusal(
-            f"{name.upper()} in FROM is refused: "
-            + ("write GROUP BY session_window(at, '5 minutes')" if name == "session" else "write HOP or TUMBLE"),
-            call,
-        )
-    arguments = [each.expression if isinstance(each, exp.Kwarg) else each for each in call.expressions]
-    if len(arguments) < 3 or not isinstance(arguments[0], exp.Column | exp.Subquery):
-        raise make_refusal(
-            f"{name.upper()} has the form {name.upper()}(TABLE bids, DESCRIPTOR(at), INTERVAL '10' SECONDS)", call
-        )
-    if isinstance(arguments[0], exp.Column):
-        table = exp.Table(**dict(zip(("this", "db", "catalog"), reversed(arguments[0].parts), strict=False)))
-        relation = _bind_table(table, session, ctes, bind_query)
-    else:
-        relation = bind_source(arguments[0], session, ctes, bind_query)
-    descriptor = arguments[1]
-    times = list(columns_in(descriptor))
-    if not (isinstance(descriptor, exp.Anonymous) and descriptor.name.lower() == "descriptor" and len(times) == 1):
-        raise make_refusal(
-            f"the second argument of {name.upper()} is DESCRIPTOR(at), with the column of the time", descriptor
-        )
+def _bind_function(node: exp.Table, session: Session, ctes: CTEs, bind_query: BindQuery) -> Relation:
+    function = read_window_function(node.this)
+    relation = bind_source(function.source, session, ctes, bind_query)
     stage = Stage(session, relation.plan, BlockScope([relation]), ctes)
-    window = read_window_call(name, stage.bind(times[0]), arguments[2:], call)
+    window = read_window_call(function.name, stage.bind(function.time), function.durations, function.call)
     fields = add_window_columns(stage, window)
     columns = (
         *relation.columns,
@@ -135,8 +102,8 @@ def _bind_function(node: exp.Table, call: exp.Expr, session: Session, ctes: CTEs
             for title, field in zip(("window_start", "window_end", "window_time"), fields, strict=True)
         ),
     )
-    names = relation.names
-    return _make_relation(Bound(stage.plan, columns), node.args.get("alias"), names, f"{name.upper()}(...)", node)
+    title = f"{function.name.upper()}(...)"
+    return _make_relation(Bound(stage.plan, columns), node.args.get("alias"), relation.names, title, node)
 
 
 def _make_relation(

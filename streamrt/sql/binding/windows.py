@@ -3,7 +3,7 @@
 import datetime
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Generic, Literal, Protocol, TypeVar
 
 import pyarrow as pa
 from sqlglot import exp
@@ -16,7 +16,16 @@ from streamrt.sql.expressions.calls import FunctionCall
 from streamrt.sql.expressions.failures import make_analysis_error, make_refusal
 from streamrt.sql.expressions.logic import IsNull
 
-__all__ = ["Windowing", "WindowsOf", "add_window_columns", "is_window_call", "read_duration", "read_window_call"]
+__all__ = [
+    "WindowFunction",
+    "Windowing",
+    "WindowsOf",
+    "add_window_columns",
+    "is_window_call",
+    "read_duration",
+    "read_window_call",
+    "read_window_function",
+]
 
 _UNITS = {
     "microsecond": 0.001,
@@ -32,8 +41,19 @@ _EPOCH_UTC = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
 _US = datetime.timedelta(microseconds=1)
 
 
+class TypedTime(Protocol):
+    """A time that windows are of: an expression of a view, or of a query."""
+
+    @property
+    def dtype(self) -> pa.DataType:
+        """Its type."""
+
+
+Time = TypeVar("Time", bound=TypedTime)
+
+
 @dataclass(frozen=True)
-class Windowing:
+class Windowing(Generic[Time]):
     """Which windows a time is in.
 
     Attributes:
@@ -45,7 +65,7 @@ class Windowing:
     """
 
     kind: Literal["fixed", "session"]
-    time: TypedExpression
+    time: Time
     size_ms: int
     step_ms: int
     offset_ms: int = 0
@@ -119,7 +139,7 @@ def is_window_call(node: exp.Expr) -> bool:
     return isinstance(node, exp.Anonymous) and node.name.lower() in ("window", "session_window")
 
 
-def read_window_call(name: str, time: TypedExpression, durations: Sequence[exp.Expr], call: exp.Expr) -> Windowing:
+def read_window_call(name: str, time: Time, durations: Sequence[exp.Expr], call: exp.Expr) -> Windowing[Time]:
     """Return the windows of a call.
 
     Args:
@@ -130,7 +150,7 @@ def read_window_call(name: str, time: TypedExpression, durations: Sequence[exp.E
     """
     if not pa.types.is_timestamp(time.dtype):
         raise make_analysis_error(
-            f"{name}() needs a column of type TIMESTAMP, and {time} is of another one: cast it", call
+            f"{name}() needs a column of type TIMESTAMP, and this is of another one: cast it", call
         )
     lengths = [read_duration(each) for each in durations]
     if name == "session_window":
@@ -157,6 +177,66 @@ def read_window_call(name: str, time: TypedExpression, durations: Sequence[exp.E
     return Windowing("fixed", time, size, step, offset % step)
 
 
+@dataclass(frozen=True)
+class WindowFunction:
+    """A function of windows in FROM, such as `TUMBLE(TABLE bids, DESCRIPTOR(at), INTERVAL '10' SECONDS)`.
+
+    Attributes:
+        name: its name in lower case.
+        source: the table or query that it is of.
+        time: the column of the time.
+        durations: the durations.
+        call: the call.
+    """
+
+    name: str
+    source: exp.Expr
+    time: exp.Column
+    durations: list[exp.Expr]
+    call: exp.Expr
+
+
+def read_window_function(call: exp.Expr) -> WindowFunction:
+    """Return the function of windows that a call in FROM is.
+
+    Args:
+        call: the call.
+
+    Raises:
+        SQLNotSupportedError: if it is another function, or has other arguments.
+    """
+    if isinstance(call, exp.Anonymous) and call.name.lower() == "table" and len(call.expressions) == 1:
+        call = call.expressions[0]
+    is_named = isinstance(call, exp.Func) and not isinstance(call, exp.Anonymous)
+    name = (call.sql_name() if is_named else call.name).lower()  # type: ignore[attr-defined]
+    if name in ("session", "cumulate"):
+        raise make_refusal(
+            f"{name.upper()} in FROM is refused: "
+            + ("write GROUP BY session_window(at, '5 minutes')" if name == "session" else "write HOP or TUMBLE"),
+            call,
+        )
+    if name not in ("tumble", "hop"):
+        raise make_refusal(
+            f"{name}() cannot stand in FROM: TUMBLE and HOP can, and LATERAL VIEW explode(...) for lists; other functions "
+            "that make rows are registered by app.register_function and stand behind LATERAL VIEW",
+            call,
+        )
+    arguments = [each.expression if isinstance(each, exp.Kwarg) else each for each in call.expressions]
+    if len(arguments) < 3 or not isinstance(arguments[0], exp.Column | exp.Subquery):
+        raise make_refusal(
+            f"{name.upper()} has the form {name.upper()}(TABLE bids, DESCRIPTOR(at), INTERVAL '10' SECONDS)", call
+        )
+    source, descriptor = arguments[:2]
+    if isinstance(source, exp.Column):
+        source = exp.Table(**dict(zip(("this", "db", "catalog"), reversed(source.parts), strict=False)))
+    times = list(descriptor.find_all(exp.Column))
+    if not (isinstance(descriptor, exp.Anonymous) and descriptor.name.lower() == "descriptor" and len(times) == 1):
+        raise make_refusal(
+            f"the second argument of {name.upper()} is DESCRIPTOR(at), with the column of the time", descriptor
+        )
+    return WindowFunction(name, source, times[0], arguments[2:], call)
+
+
 def read_duration(node: exp.Expr) -> int:
     """Return a duration in milliseconds: of `'1 hour'`, or of `INTERVAL '10' SECONDS`."""
     if isinstance(node, exp.Interval):
@@ -181,7 +261,7 @@ def read_duration(node: exp.Expr) -> int:
     return int(total)
 
 
-def add_window_columns(stage: Stage, window: Windowing) -> tuple[Field, Field, Field]:
+def add_window_columns(stage: Stage, window: Windowing[TypedExpression]) -> tuple[Field, Field, Field]:
     """Add the columns of the start, the end, and the last moment of windows, and return them.
 
     Args:

@@ -79,6 +79,8 @@ class View:
         schema: its columns.
         table: the table that keeps its rows, if it is materialized.
         siblings: all views of its program, also local ones, by their names in lower case.
+        args: values of the parameters of its program.
+        emit: when its windows give results.
     """
 
     name: str
@@ -90,6 +92,8 @@ class View:
     plan: Plan | None = field(default=None, repr=False)
     tree: exp.Expr | None = field(default=None, repr=False)
     siblings: Mapping[str, View] = field(default_factory=dict, repr=False)
+    args: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    emit: Emit = field(default_factory=Emit)
 
     @property
     def frame(self) -> Rows:
@@ -436,7 +440,16 @@ class _Program:
             assert name is not None  # noqa: S101 - all were bound
             assert bound is not None  # noqa: S101
             schema = schema_of(bound, name)
-            view = View(name, statement.text, schema, plan=bound.plan, tree=statement.tree, siblings=siblings)
+            view = View(
+                name,
+                statement.text,
+                schema,
+                plan=bound.plan,
+                tree=statement.tree,
+                siblings=siblings,
+                args=self._args,
+                emit=_read_emit(statement),
+            )
             siblings[name.lower()] = view
             view._lower = self._make_lower(name, bound)
             if statement.kind == "materialized view":

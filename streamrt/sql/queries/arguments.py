@@ -13,7 +13,7 @@ from streamrt.arguments import checked, type_name
 from streamrt.errors import ArgumentTypeError, ArgumentValueError
 from streamrt.sql.queries.scopes import fail
 
-__all__ = ["bind_arguments"]
+__all__ = ["bind_arguments", "fill_view"]
 
 
 def bind_arguments(tree: exp.Expr, args: Mapping[str, Any] | None, method: str) -> exp.Expr:
@@ -56,6 +56,25 @@ def bind_arguments(tree: exp.Expr, args: Mapping[str, Any] | None, method: str) 
     if unused:
         raise ArgumentValueError(f"{method}(args=...) has {unused[0]!r}, and the text no parameter :{unused[0]}")
     return tree
+
+
+def fill_view(tree: exp.Expr, args: Mapping[str, Any]) -> exp.Expr:
+    """Return the query of a view with literals in place of its parameters, of which its program has the values.
+
+    Args:
+        tree: the query, which is not changed.
+        args: values by name, also those that other statements use.
+
+    Example:
+        >>> from streamrt.sql.reading import parse_query
+        >>> fill_view(parse_query("SELECT :a AS a"), {"a": 5, "b": 6}).sql("spark")
+        'SELECT 5 AS a'
+    """
+    nodes = list(tree.find_all(exp.Placeholder))
+    if any(isinstance(node.parent, exp.Table) for node in nodes):
+        # Queries refuse frames in FROM.
+        return tree
+    return bind_arguments(tree.copy(), {node.name: args[node.name] for node in nodes}, "sql")
 
 
 def _put_list(node: exp.Placeholder, values: list[Any] | tuple[Any, ...], method: str) -> None:

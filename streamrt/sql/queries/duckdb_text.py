@@ -16,11 +16,12 @@ from streamrt.errors import SQLNotSupportedError, TableNotFoundError
 from streamrt.sql.queries.duckdb_aggregates import AGGREGATES, WINDOW_FUNCTIONS, aggregate, window_function
 from streamrt.sql.queries.duckdb_casts import convert_implicitly
 from streamrt.sql.queries.duckdb_operators import unify
-from streamrt.sql.queries.duckdb_types import TypedText, describe_type, find_common_type
+from streamrt.sql.queries.duckdb_types import TypedText, describe_type, find_common_type, without_negative_zero
 from streamrt.sql.queries.from_clause import FromClause, QueryOutput, SourceTable, output_columns
 from streamrt.sql.queries.scalar_text import ScalarText
 from streamrt.sql.queries.scopes import OutputColumn, Relation, Scope, fail, quote
 from streamrt.sql.queries.translation import refuse
+from streamrt.sql.queries.window_text import ClosedWindows, GroupWindows
 from streamrt.sql.reading import position_of
 
 __all__ = ["QueryOutput", "SourceTable", "TableFinder", "ViewFinder", "to_duckdb", "translate_query"]
@@ -81,6 +82,7 @@ def translate_query(
     find_table: TableFinder,
     find_view: ViewFinder | None = None,
     reshape: Callable[[QueryOutput], QueryOutput] | None = None,
+    closed: ClosedWindows | None = None,
 ) -> QueryOutput:
     """Return a query in DuckDB's SQL, and its columns.
 
@@ -89,12 +91,13 @@ def translate_query(
         find_table: finds its tables.
         find_view: returns the query of a view by its name; None if there is none. Views stand for tables of their names.
         reshape: changes the columns of the result, before names and types are checked.
+        closed: which windows are over, if those that are open have no rows; None for all.
 
     Raises:
         SQLAnalysisError: if names or types do not fit.
         SQLNotSupportedError: if it is not on the list of what queries have.
     """
-    made = QueryText(find_table, find_view).translate(tree, None, {})
+    made = QueryText(find_table, find_view, closed).translate(tree, None, {})
     if reshape is not None:
         made = reshape(made)
     names = [column.name.lower() for column in made.columns]
@@ -124,11 +127,15 @@ class QueryText:
     Args:
         find_table: finds tables that are not those of WITH.
         find_view: finds the queries of views.
+        closed: which windows are over; None for all.
     """
 
-    def __init__(self, find_table: TableFinder, find_view: ViewFinder | None = None) -> None:
+    def __init__(
+        self, find_table: TableFinder, find_view: ViewFinder | None = None, closed: ClosedWindows | None = None
+    ) -> None:
         self._find_table = find_table
         self._find_view = find_view
+        self._closed = closed
         self._views: list[str] = []
         self._relations = 0
 
@@ -245,7 +252,7 @@ class QueryText:
         cells = []
         for own, target in zip(side.columns, columns, strict=True):
             value = convert_implicitly(TypedText(f"{name}.{own.sql}", own.dtype), target.dtype)
-            made = _without_negative_zero(value) if is_distinct else value.sql
+            made = without_negative_zero(value) if is_distinct else value.sql
             cells.append(f"{made} AS {target.sql}")
         return f"SELECT {', '.join(cells)} FROM ({side.sql}) AS {name}"
 
@@ -282,8 +289,9 @@ class QueryText:
         source = FromClause(self, text, scope, known).translate(node)
         where = node.args.get("where")
         filtered = f" WHERE {text.plain_condition(where.this, 'WHERE')}" if where else ""
-        made = text.translate_body(node)
-        return QueryOutput(f"{with_}SELECT {made.head}{source}{filtered}{made.tail}{limit_text(node)}", made.columns)
+        grouped, rows = GroupWindows(self, text, scope, self._closed).translate(node, f"{source}{filtered}")
+        made = text.translate_body(grouped)
+        return QueryOutput(f"{with_}SELECT {made.head}{rows}{made.tail}{limit_text(node)}", made.columns)
 
 
 @dataclass(frozen=True)
@@ -482,7 +490,7 @@ class _SelectText(ScalarText):
             if isinstance(node, exp.Literal) and not node.is_string:
                 node = expanded[require_ordinal(node, len(expanded)) - 1]
             value = node.value if isinstance(node, _Expanded) else self._key(node)
-            made = _without_negative_zero(value)
+            made = without_negative_zero(value)
             self._grouped[value.sql] = made
             keys.append(made)
         return keys
@@ -503,7 +511,7 @@ class _SelectText(ScalarText):
             node = found
         parts = []
         if node.args.get("partition_by"):
-            keys = [_without_negative_zero(self.scalar(each)) for each in node.args["partition_by"]]
+            keys = [without_negative_zero(self.scalar(each)) for each in node.args["partition_by"]]
             parts.append(f"PARTITION BY {', '.join(keys)}")
         if node.args.get("order"):
             ordered = [f"{self.scalar(each.this).sql} {_direction(each)}" for each in node.args["order"].expressions]
@@ -565,7 +573,7 @@ class _SelectText(ScalarText):
             value = each.value
             if value.dtype == pa.null():
                 value = TypedText("CAST(NULL AS VARCHAR)", pa.null())
-            made = _without_negative_zero(value) if is_distinct else value.sql
+            made = without_negative_zero(value) if is_distinct else value.sql
             cells.append(f"{made} AS {quote(shown)}")
             columns.append(OutputColumn(each.name, value.dtype, quote(shown)))
         if not cells:
@@ -629,10 +637,6 @@ def _name_output(node: exp.Expr) -> str:
 
 def _members_of(node: exp.Expr) -> list[exp.Expr]:
     return list(node.expressions) if isinstance(node, exp.Tuple) else [node.unnest()]
-
-
-def _without_negative_zero(value: TypedText) -> str:
-    return f"({value.sql} + 0.0::DOUBLE)" if pa.types.is_floating(value.dtype) else value.sql
 
 
 def _direction(node: exp.Expr) -> str:

@@ -24,6 +24,7 @@ __all__ = [
     "is_interval",
     "is_number",
     "is_text",
+    "without_negative_zero",
 ]
 
 INTERVAL_DAYS = pa.duration("us")
@@ -180,3 +181,8 @@ def _find_type_for_text(other: pa.DataType) -> pa.DataType | None:
 @functools.cache
 def _double(name: str) -> str:
     return name.replace('"', '""')
+
+
+def without_negative_zero(value: TypedText) -> str:
+    """Return an expression for which -0.0 is 0.0, as it is in Spark where values are equal."""
+    return f"({value.sql} + 0.0::DOUBLE)" if pa.types.is_floating(value.dtype) else value.sql

@@ -7,10 +7,12 @@ from typing import Protocol
 import pyarrow as pa
 from sqlglot import exp
 
+from streamrt.sql.binding.windows import read_window_function
 from streamrt.sql.queries.duckdb_operators import unify
 from streamrt.sql.queries.duckdb_types import TypedText, describe_type
 from streamrt.sql.queries.scopes import OutputColumn, Relation, Scope, fail, quote
 from streamrt.sql.queries.translation import Translation, refuse
+from streamrt.sql.queries.window_text import expand_table
 
 __all__ = ["FromClause", "QueryOutput", "SourceTable", "output_columns"]
 
@@ -137,8 +139,10 @@ class FromClause:
         return made
 
     def _table(self, node: exp.Table) -> str:
+        if isinstance(node.this, exp.Func):
+            return self._window_function(node)
         if not isinstance(node.this, exp.Identifier):
-            raise refuse("FROM has no functions in a query: tables are those of the catalogue", node)
+            raise refuse("FROM has no frames in a query: tables are those of the catalogue", node)
         for name, part in node.args.items():
             if part and name not in _TABLE_PARTS:
                 raise refuse(f"{name.rstrip('_').upper()} of a table is not there in a query", node)
@@ -152,12 +156,24 @@ class FromClause:
         self._add_relation(Relation(names, name, columns), node)
         return f"{table.sql} AS {name}"
 
-    def _add(self, inner: QueryOutput, node: exp.Expr) -> str:
+    def _window_function(self, node: exp.Table) -> str:
+        function = read_window_function(node.this)
+        inner = Scope(self._scope.parent)
+        source = FromClause(self._queries, self._text, inner, self._known)._relation(function.source)
+        parts = [each for each in function.time.parts if isinstance(each, exp.Identifier)]
+        time, fields = inner.resolve(parts, function.time)
+        if fields:
+            raise refuse(f"{function.name.upper()} takes a column as the time, and no field of one", function.time)
+        (relation,) = inner.relations
+        made, columns = expand_table(self._queries.next_relation(), function, time, relation, source)
+        return self._add(QueryOutput(made, columns), node, relation.names)
+
+    def _add(self, inner: QueryOutput, node: exp.Expr, names: tuple[str, ...] = ()) -> str:
         alias = node.args.get("alias")
         columns = list(inner.columns) if alias is None else output_columns(inner.columns, alias)
         name = self._queries.next_relation()
         # The names of columns in DuckDB stay those of the query.
-        self._add_relation(Relation((node.alias.lower(),) if node.alias else (), name, columns), node)
+        self._add_relation(Relation((node.alias.lower(),) if node.alias else names, name, columns), node)
         return f"({inner.sql}) AS {name}"
 
     def _add_relation(self, relation: Relation, node: exp.Expr) -> None:

@@ -9,6 +9,7 @@ from sqlglot import exp
 from streamrt.errors import InvalidOperationError, SQLError, SQLNotSupportedError, TableNotFoundError
 from streamrt.schema import Schema
 from streamrt.sql.binding import plan as plans
+from streamrt.sql.queries.arguments import fill_view
 from streamrt.sql.queries.duckdb_text import SourceTable, translate_query
 from streamrt.sql.reading import parse_statements
 from streamrt.sql.verify.verify import VerifiedView
@@ -28,6 +29,7 @@ class DefinedView(Protocol):
     schema: Schema
     table: Any
     plan: plans.Plan | None
+    args: Mapping[str, Any]
 
     @property
     def siblings(self) -> "Mapping[str, DefinedView]":
@@ -98,7 +100,8 @@ class _Translator:
         assert statement.tree is not None  # noqa: S101 - it was bound
         if statement.columns:
             name_columns(statement.tree, statement.columns)
-        return translate_query(statement.tree, partial(self._find_table, {**self._views, **view.siblings})).sql
+        tree = fill_view(statement.tree, view.args)
+        return translate_query(tree, partial(self._find_table, {**self._views, **view.siblings})).sql
 
     def _find_table(self, views: Mapping[str, DefinedView], node: exp.Table) -> SourceTable:
         name = ".".join(part.name for part in node.parts)
