@@ -15,6 +15,7 @@ from streamrt.sql.reading import parse_query
 from tests.spark_sql import SparkSQL, SparkSQLError
 from tests.sql_expressions import Columns, list_cases, make_rows, make_table
 from tests.sql_trees import make_tree
+from tests.sql_types import COMMON_TYPES, cast_nulls
 from tests.support import LONG
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
@@ -191,6 +192,15 @@ def test_functions_and_operators(spark: SparkSQL) -> None:
     cases = list_cases() if LONG else list_cases()[::8]
     differences = [difference for batch in _batches(cases) for difference in find_differences(spark, batch)]
     assert differences == []
+
+
+def test_common_types(spark: SparkSQL) -> None:
+    known = {types: common for types, common in COMMON_TYPES.items() if common is not None}
+    selected = ", ".join(f"typeof({cast_nulls(types)}) AS r{number}" for number, types in enumerate(known))
+    assert list(spark.query(f"SELECT {selected}").to_pylist()[0].values()) == list(known.values())
+    for types_ in COMMON_TYPES.keys() - known.keys():
+        with pytest.raises(SparkSQLError, match="DATATYPE_MISMATCH"):
+            spark.query(f"SELECT {cast_nulls(types_)} AS r")
 
 
 def test_what_fails(spark: SparkSQL) -> None:

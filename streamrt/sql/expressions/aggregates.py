@@ -18,11 +18,12 @@ from streamrt.sql.expressions.coercion import (
     FLOAT,
     NULL,
     STRING,
-    bound_decimal,
+    average_type,
     describe_type,
     is_binary,
     is_integral,
     is_numeric,
+    sum_type,
 )
 from streamrt.sql.expressions.failures import make_analysis_error, make_refusal
 from streamrt.sql.expressions.functions.refused import reason_of
@@ -323,25 +324,21 @@ def _number(call: Call) -> TypedExpression:
 def _bind_sum(call: Call, distinct: bool) -> _Parts:
     argument = _number(call)
     dtype: pa.DataType = argument.dtype
+    result = sum_type(dtype)
+    fit: FitBigint | FitDecimal | AsFloat = AsFloat()
     if is_integral(dtype):
-        result, fit = BIGINT, FitBigint(call.name)
+        fit = FitBigint(call.name)
     elif types.is_decimal128(dtype):
-        result = bound_decimal(min(dtype.precision + 10, 38), dtype.scale)
-        fit = FitDecimal(call.name, result.precision, result.scale)  # type: ignore[assignment]  # another one
-    else:
-        result, fit = DOUBLE, AsFloat()  # type: ignore[assignment]  # another one
+        fit = FitDecimal(call.name, result.precision, result.scale)
     return _Parts((argument,), result, _total(SumOfList(), Total, fit, distinct))
 
 
 def _bind_avg(call: Call, distinct: bool) -> _Parts:
     argument = _number(call)
-    dtype: pa.DataType = argument.dtype
-    if types.is_decimal128(dtype):
-        result = bound_decimal(min(dtype.precision + 4, 38), min(dtype.scale + 4, 38))
-        return _Parts(
-            (argument,), result, _total(AsMean(), Mean, FitDecimal(call.name, result.precision, result.scale), distinct)
-        )
-    return _Parts((argument,), DOUBLE, _total(AsMean(), Mean, AsFloat(), distinct))
+    result = average_type(argument.dtype)
+    is_decimal = types.is_decimal128(result)
+    fit = FitDecimal(call.name, result.precision, result.scale) if is_decimal else AsFloat()
+    return _Parts((argument,), result, _total(AsMean(), Mean, fit, distinct))
 
 
 def _total(of_list: Any, kind: Callable[[str], Aggregator], fit: Any, distinct: bool) -> Make:

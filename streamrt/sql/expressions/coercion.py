@@ -2,14 +2,12 @@
 
 from collections.abc import Iterable, Sequence
 from functools import reduce
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
 from pyarrow import types
 
 from streamrt.schema.types import type_word
-from streamrt.sql.expressions.nodes import Constant
-from streamrt.sql.expressions.typed import TypedExpression
 
 __all__ = [
     "BIGINT",
@@ -27,17 +25,22 @@ __all__ = [
     "TIMESTAMP",
     "TIMESTAMP_LTZ",
     "all_comparable",
+    "average_type",
     "bound_decimal",
+    "can_store",
     "common_type",
     "common_type_of_all",
     "decimal_of",
+    "decimal_result",
     "describe_type",
     "is_binary",
     "is_integral",
     "is_interval",
+    "is_moment",
     "is_numeric",
     "is_timestamp",
     "may_cast_silently",
+    "sum_type",
 ]
 
 NULL: Final = pa.null()
@@ -87,6 +90,11 @@ def is_timestamp(dtype: pa.DataType) -> bool:
     return dtype in (TIMESTAMP, TIMESTAMP_LTZ)
 
 
+def is_moment(dtype: pa.DataType) -> bool:
+    """Return whether values are dates or timestamps."""
+    return is_timestamp(dtype) or bool(dtype == DATE)
+
+
 def is_interval(dtype: pa.DataType) -> bool:
     """Return whether values are intervals."""
     return dtype in _INTERVAL_WORDS
@@ -97,14 +105,20 @@ def is_binary(dtype: pa.DataType) -> bool:
     return bool(dtype == BINARY or types.is_fixed_size_binary(dtype))
 
 
-def decimal_of(node: TypedExpression) -> pa.DataType:
-    """Return the DECIMAL that holds what an integer or a decimal holds; for an integer constant, that of its digits."""
-    dtype = node.dtype
+def decimal_of(dtype: pa.DataType, constant: Any = None) -> pa.DataType:
+    """Return the DECIMAL that holds what an integer or a decimal holds.
+
+    Args:
+        dtype: the type.
+        constant: the value, if it is known: an integer then has its own digits, and not all of its type.
+
+    Example:
+        >>> decimal_of(pa.int32()), decimal_of(pa.int32(), 25)
+        (Decimal128Type(decimal128(10, 0)), Decimal128Type(decimal128(2, 0)))
+    """
     if types.is_decimal128(dtype):
         return dtype
-    if isinstance(node, Constant) and node.value is not None:
-        return pa.decimal128(len(str(abs(node.value))), 0)
-    return pa.decimal128(_DIGITS[dtype], 0)
+    return pa.decimal128(_DIGITS[dtype] if constant is None else len(str(abs(constant))), 0)
 
 
 def bound_decimal(precision: int, scale: int) -> pa.DataType:
@@ -113,6 +127,34 @@ def bound_decimal(precision: int, scale: int) -> pa.DataType:
         return pa.decimal128(max(precision, 1), scale)
     before = precision - scale
     return pa.decimal128(_MOST_DIGITS, max(_MOST_DIGITS - before, min(scale, _LEAST_SCALE)))
+
+
+def decimal_result(symbol: str, left: pa.DataType, right: pa.DataType) -> pa.DataType:
+    """Return the type of two decimals combined by `+`, `-`, `*`, `/` or `%`."""
+    before = left.precision - left.scale, right.precision - right.scale
+    scale = max(left.scale, right.scale)
+    if symbol in ("+", "-"):
+        return bound_decimal(max(before) + scale + 1, scale)
+    if symbol == "*":
+        return bound_decimal(left.precision + right.precision + 1, left.scale + right.scale)
+    if symbol == "%":
+        return bound_decimal(min(before) + scale, scale)
+    scale = max(6, left.scale + right.precision + 1)
+    return bound_decimal(before[0] + right.scale + scale, scale)
+
+
+def sum_type(dtype: pa.DataType) -> pa.DataType:
+    """Return the type of the sum of numbers of a type."""
+    if types.is_decimal128(dtype):
+        return bound_decimal(min(dtype.precision + 10, _MOST_DIGITS), dtype.scale)
+    return BIGINT if is_integral(dtype) else DOUBLE
+
+
+def average_type(dtype: pa.DataType) -> pa.DataType:
+    """Return the type of the mean of numbers of a type."""
+    if types.is_decimal128(dtype):
+        return bound_decimal(min(dtype.precision + 4, _MOST_DIGITS), min(dtype.scale + 4, _MOST_DIGITS))
+    return DOUBLE
 
 
 def common_type(a: pa.DataType, b: pa.DataType) -> pa.DataType | None:
@@ -137,23 +179,30 @@ def common_type(a: pa.DataType, b: pa.DataType) -> pa.DataType | None:
         return BINARY
     if a in (DAYS, INTERVAL) and b in (DAYS, INTERVAL):
         return INTERVAL
-    if (is_timestamp(a) or a == DATE) and (is_timestamp(b) or b == DATE):
+    if is_moment(a) and is_moment(b):
         return TIMESTAMP_LTZ if TIMESTAMP_LTZ in (a, b) else TIMESTAMP
     return _common_nested(a, b)
 
 
 def common_type_of_all(dtypes: Iterable[pa.DataType]) -> pa.DataType | None:
-    """Return the type that values of all types have in common; None if there is none."""
-    # Strings come last, as Spark has them: with a number and a date among the others, there is no type anyway.
-    ordered = sorted(dtypes, key=lambda dtype: dtype == STRING)
-    return reduce(lambda a, b: None if a is None else common_type(a, b), ordered, NULL)
+    """Return the type that values of all types have in common; None if there is none.
+
+    As in Spark, the order counts next to STRING, which takes the type of its neighbour.
+
+    Example:
+        >>> common_type_of_all([pa.int32(), pa.string(), pa.decimal128(10, 2)])
+        Decimal128Type(decimal128(22, 2))
+        >>> common_type_of_all([pa.int32(), pa.decimal128(10, 2), pa.string()])
+        DataType(double)
+    """
+    return reduce(lambda a, b: None if a is None else common_type(a, b), dtypes, NULL)
 
 
 def _common_number(a: pa.DataType, b: pa.DataType) -> pa.DataType:
     if types.is_decimal128(a) or types.is_decimal128(b):
         if a in (FLOAT, DOUBLE) or b in (FLOAT, DOUBLE):
             return DOUBLE
-        one, other = (each if types.is_decimal128(each) else pa.decimal128(_DIGITS[each], 0) for each in (a, b))
+        one, other = decimal_of(a), decimal_of(b)
         scale = max(one.scale, other.scale)
         precision = max(one.precision - one.scale, other.precision - other.scale) + scale
         beyond = max(precision - _MOST_DIGITS, 0)
@@ -177,12 +226,18 @@ def _common_nested(a: pa.DataType, b: pa.DataType) -> pa.DataType | None:
         item = _common_field(a.value_field, b.value_field)
         return None if item is None else pa.list_(item)
     if types.is_map(a) and types.is_map(b):
-        key, item = common_type(a.key_type, b.key_type), _common_field(a.item_field, b.item_field)
+        key, item = _common_key(a.key_type, b.key_type), _common_field(a.item_field, b.item_field)
         return None if key is None or item is None else pa.map_(key, item)
     if types.is_struct(a) and types.is_struct(b) and _field_names(a) == _field_names(b):
         fields = [_common_field(one, other) for one, other in zip(a, b, strict=True)]
-        return None if None in fields else pa.struct(fields)
+        return pa.struct(fields) if all(fields) else None
     return None
+
+
+def _common_key(a: pa.DataType, b: pa.DataType) -> pa.DataType | None:
+    """Return the type of keys: a string that is cast to it might be NULL, which keys cannot be."""
+    key = common_type(a, b)
+    return None if STRING in (a, b) and key not in (STRING, BINARY) else key
 
 
 def _common_field(a: pa.Field, b: pa.Field) -> pa.Field | None:
@@ -216,6 +271,26 @@ def may_cast_silently(source: pa.DataType, target: pa.DataType) -> bool:
         return True
     if source == STRING:
         return not types.is_nested(target) and not is_interval(target)
-    if (is_timestamp(source) or source == DATE) and (is_timestamp(target) or target == DATE):
+    if is_moment(source) and is_moment(target):
         return True
     return is_binary(source) and is_binary(target)
+
+
+def can_store(source: pa.DataType, target: pa.DataType) -> bool:
+    """Return whether values of a type go to a column of another one without a cast in the text, as Spark stores them.
+
+    Example:
+        >>> can_store(pa.int64(), pa.int32()), can_store(pa.string(), pa.int32())
+        (True, False)
+    """
+    if source in (target, NULL) or (is_numeric(source) and is_numeric(target)):
+        return True
+    if types.is_list(source) and types.is_list(target):
+        return can_store(source.value_type, target.value_type)
+    if types.is_map(source) and types.is_map(target):
+        return can_store(source.key_type, target.key_type) and can_store(source.item_type, target.item_type)
+    if types.is_struct(source) and types.is_struct(target) and source.num_fields == target.num_fields:
+        return all(can_store(one.type, other.type) for one, other in zip(source, target, strict=True))
+    if target == STRING:
+        return not types.is_nested(source) and not is_interval(source)
+    return is_moment(source) and is_moment(target)

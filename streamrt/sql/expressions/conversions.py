@@ -21,6 +21,7 @@ from streamrt.sql.expressions.coercion import (
     DATE,
     DOUBLE,
     FLOAT,
+    MONTHS,
     NULL,
     STRING,
     TIMESTAMP_LTZ,
@@ -28,6 +29,7 @@ from streamrt.sql.expressions.coercion import (
     is_binary,
     is_integral,
     is_interval,
+    is_moment,
     is_numeric,
     is_timestamp,
 )
@@ -81,15 +83,15 @@ def can_cast(source: pa.DataType, target: pa.DataType) -> bool:
     if types.is_nested(source) or types.is_nested(target):
         return target == STRING or _can_cast_nested(source, target)
     if is_interval(source) or is_interval(target):
-        return is_interval(source) and is_interval(target)
+        return is_interval(source) and is_interval(target) and MONTHS not in (source, target)
     if target == STRING or source == STRING:
         return not types.is_time(source) or target == STRING
     if is_numeric(source) or source == BOOLEAN:
         return is_numeric(target) or target in (BOOLEAN, TIMESTAMP_LTZ)
-    if is_timestamp(source) or source == DATE:
+    if is_moment(source):
         if is_numeric(target):
             return bool(source == TIMESTAMP_LTZ)
-        return is_timestamp(target) or target == DATE
+        return is_moment(target)
     return is_binary(source) and is_binary(target)
 
 
@@ -109,7 +111,11 @@ def converter_of(source: pa.DataType, target: pa.DataType) -> Conversion | None:
         source: type of values.
         target: type that they get; `can_cast` knows a way to it.
     """
-    if source in (target, NULL) or (is_integral(source) and is_integral(target) and _is_wider(source, target)):
+    if (
+        source in (target, NULL)
+        or is_interval(source)
+        or (is_integral(source) and is_integral(target) and _is_wider(source, target))
+    ):
         return None
     if target == STRING:
         return _text_writer(source)

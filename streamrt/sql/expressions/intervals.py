@@ -11,7 +11,6 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any, Final
 
-import pyarrow as pa
 from sqlglot import exp
 
 from streamrt.sql.expressions.arithmetic import round_decimal
@@ -27,14 +26,24 @@ from streamrt.sql.expressions.coercion import (
     TIMESTAMP_LTZ,
     is_integral,
     is_interval,
+    is_moment,
     is_numeric,
-    is_timestamp,
 )
 from streamrt.sql.expressions.failures import make_analysis_error, make_refusal
 from streamrt.sql.expressions.nodes import Constant, fold_constants
 from streamrt.sql.expressions.typed import TypedExpression
 
-__all__ = ["UNITS", "add_months", "bind_interval", "bind_interval_arithmetic", "shift_date", "shift_timestamp"]
+__all__ = [
+    "UNITS",
+    "UNITS_OF_MONTHS",
+    "add_months",
+    "bind_interval",
+    "bind_interval_arithmetic",
+    "is_constant_interval",
+    "name_unit",
+    "shift_date",
+    "shift_timestamp",
+]
 
 UNITS: Final = {
     "MICROSECOND": datetime.timedelta(microseconds=1),
@@ -46,7 +55,8 @@ UNITS: Final = {
     "WEEK": datetime.timedelta(weeks=1),
 }
 """The length of units that have a fixed one."""
-_MONTHS: Final = {"MONTH": 1, "QUARTER": 3, "YEAR": 12}
+UNITS_OF_MONTHS: Final = {"MONTH": 1, "QUARTER": 3, "YEAR": 12}
+"""How many months units have that have no fixed length."""
 _PART: Final = re.compile(r"\s*([+-]?)\s*([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*([a-zA-Z]+)\s*")
 _YEAR_MONTH: Final = re.compile(r"\s*([+-]?)([0-9]+)-([0-9]{1,2})\s*")
 _SPANS: Final = ("DAY", "HOUR", "MINUTE", "SECOND")
@@ -59,32 +69,45 @@ def bind_interval(node: exp.Interval) -> Constant:
         SQLAnalysisError: if its text is none.
         SQLNotSupportedError: if it depends on a column, or has both months and days.
     """
-    value, unit = node.this, node.args.get("unit")
-    negative = False
-    while isinstance(value, exp.Neg | exp.Paren):
-        negative ^= isinstance(value, exp.Neg)
-        value = value.this
+    value, negative = _amount_of(node)
     if not isinstance(value, exp.Literal):
         raise make_refusal(
             "an INTERVAL is a constant here: write a * INTERVAL 1 DAY for one that depends on a column", node
         )
     text = str(value.this)
     try:
-        interval = _read_interval(text, unit)
+        interval = _read_interval(text, node.args.get("unit"))
     except (ValueError, OverflowError):
         interval = None
     if interval is None:
-        raise make_analysis_error("this is not an INTERVAL: write INTERVAL '3' DAY, or INTERVAL '1 day 2 hours'", node)
+        raise make_analysis_error(
+            "this is not an INTERVAL: write INTERVAL '3' DAY, or INTERVAL '1 day 2 hours'; months and days do not mix",
+            node,
+        )
     if not negative:
         return interval
     return Constant(-interval.value, interval.type)
 
 
+def is_constant_interval(node: exp.Interval) -> bool:
+    """Return whether an interval has its number in the text."""
+    return isinstance(_amount_of(node)[0], exp.Literal)
+
+
+def _amount_of(node: exp.Interval) -> tuple[exp.Expr, bool]:
+    """Return the amount without minus signs and parentheses, and whether it is negative."""
+    value, negative = node.this, False
+    while isinstance(value, exp.Neg | exp.Paren):
+        negative ^= isinstance(value, exp.Neg)
+        value = value.this
+    return value, negative
+
+
 def _read_interval(text: str, unit: exp.Expr | None) -> Constant | None:
     if isinstance(unit, exp.IntervalSpan):
-        return _read_span(text, _unit_name(unit.this), _unit_name(unit.expression))
+        return _read_span(text, name_unit(unit.this), name_unit(unit.expression))
     if unit is not None:
-        return _sum_parts([(Fraction(text.strip()), _unit_name(unit))])
+        return _sum_parts([(Fraction(text.strip()), name_unit(unit))])
     rest, parts = text, []
     while rest:
         found = _PART.match(rest)
@@ -96,7 +119,8 @@ def _read_interval(text: str, unit: exp.Expr | None) -> Constant | None:
     return _sum_parts(parts) if parts else None
 
 
-def _unit_name(unit: exp.Expr) -> str:
+def name_unit(unit: exp.Expr) -> str:
+    """Return the name of a unit, in capital letters and without the S of the plural."""
     return _singular(str(unit.name))
 
 
@@ -105,8 +129,8 @@ def _singular(word: str) -> str:
 
 
 def _sum_parts(parts: list[tuple[Fraction, str]]) -> Constant | None:
-    if all(unit in _MONTHS for _, unit in parts):
-        months = sum(number * _MONTHS[unit] for number, unit in parts)
+    if all(unit in UNITS_OF_MONTHS for _, unit in parts):
+        months = sum(number * UNITS_OF_MONTHS[unit] for number, unit in parts)
         return Constant(int(months), MONTHS) if months == int(months) else None
     if not all(unit in UNITS for _, unit in parts):
         return None
@@ -143,12 +167,12 @@ def bind_interval_arithmetic(
     Raises:
         SQLAnalysisError: if the types do not go together.
     """
-    is_moment = [_is_moment(operand.dtype) for operand in (left, right)]
+    are_moments = [is_moment(operand.dtype) for operand in (left, right)]
     if any(is_interval(operand.dtype) for operand in (left, right)):
         bound = _bind_with_interval(symbol, left, right)
-    elif symbol == "-" and all(is_moment):
+    elif symbol == "-" and all(are_moments):
         bound = _subtract_moments(left, right)
-    elif any(is_moment):
+    elif any(are_moments):
         bound = _add_days(symbol, left, right)
     else:
         return None
@@ -157,19 +181,15 @@ def bind_interval_arithmetic(
     return fold_constants(bound)
 
 
-def _is_moment(dtype: pa.DataType) -> bool:
-    return bool(dtype == DATE) or is_timestamp(dtype)
-
-
 def _bind_with_interval(symbol: str, left: TypedExpression, right: TypedExpression) -> TypedExpression | None:
     if symbol in ("+", "-") and is_interval(left.dtype) and is_interval(right.dtype):
         if MONTHS in (left.dtype, right.dtype) and left.dtype != right.dtype:
             return None
         dtype = left.dtype if left.dtype == right.dtype else INTERVAL
         return FunctionCall(symbol, _add if symbol == "+" else _subtract, (left, right), dtype)
-    if symbol == "+" and is_interval(left.dtype) and _is_moment(right.dtype):
+    if symbol == "+" and is_interval(left.dtype) and is_moment(right.dtype):
         left, right = right, left
-    if symbol in ("+", "-") and _is_moment(left.dtype) and is_interval(right.dtype):
+    if symbol in ("+", "-") and is_moment(left.dtype) and is_interval(right.dtype):
         return _shift(symbol, left, right)
     if symbol == "*" and is_interval(right.dtype):
         left, right = right, left

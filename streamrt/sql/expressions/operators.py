@@ -1,6 +1,7 @@
 """Operators of numbers, comparisons and strings: which types they take, and what they give."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import pyarrow as pa
 from pyarrow import types
@@ -15,10 +16,10 @@ from streamrt.sql.expressions.coercion import (
     NULL,
     STRING,
     all_comparable,
-    bound_decimal,
     common_type,
     common_type_of_all,
     decimal_of,
+    decimal_result,
     describe_type,
     is_integral,
     is_interval,
@@ -77,8 +78,8 @@ def prepare_numbers(
     has_decimal = types.is_decimal128(left.dtype) or types.is_decimal128(right.dtype)
     has_float = any(types.is_floating(operand.dtype) for operand in (left, right))
     if has_decimal and not has_float:
-        one, other = decimal_of(left), decimal_of(right)
-        dtype = BIGINT if symbol == "div" else _decimal_result(symbol, one, other)
+        one, other = (decimal_of(each.dtype, _known_value(each)) for each in (left, right))
+        dtype = BIGINT if symbol == "div" else decimal_result(symbol, one, other)
         return cast_to(left, one), cast_to(right, other), dtype
     common = common_type(left.dtype, right.dtype) or DOUBLE
     if symbol == "/":
@@ -90,26 +91,16 @@ def prepare_numbers(
     return cast_to(left, common), cast_to(right, common), common
 
 
+def _known_value(operand: TypedExpression) -> Any:
+    return operand.value if isinstance(operand, Constant) else None
+
+
 def _as_number(operand: TypedExpression, other: pa.DataType) -> TypedExpression:
     if operand.dtype == NULL:
         return Constant(None, other if is_numeric(other) else DOUBLE)
     if operand.dtype == STRING:
         return cast_to(operand, BIGINT if is_integral(other) else DOUBLE)
     return operand
-
-
-def _decimal_result(symbol: str, left: pa.DataType, right: pa.DataType) -> pa.DataType:
-    # https://spark.apache.org/docs/latest/sql-ref-ansi-compliance.html: the digits of results.
-    before = left.precision - left.scale, right.precision - right.scale
-    scale = max(left.scale, right.scale)
-    if symbol in ("+", "-"):
-        return bound_decimal(max(before) + scale + 1, scale)
-    if symbol == "*":
-        return bound_decimal(left.precision + right.precision + 1, left.scale + right.scale)
-    if symbol == "%":
-        return bound_decimal(min(before) + scale, scale)
-    scale = max(6, left.scale + right.precision + 1)
-    return bound_decimal(before[0] + right.scale + scale, scale)
 
 
 def bind_negation(operand: TypedExpression, node: exp.Expr) -> TypedExpression:

@@ -1,7 +1,6 @@
 """`bind_scalar`: from the tree of sqlglot to a typed expression."""
 
 from collections.abc import Callable, Sequence
-from decimal import Decimal
 from typing import Any, Final
 
 import pyarrow as pa
@@ -9,13 +8,14 @@ from sqlglot import exp
 
 from streamrt.sql.expressions.calls import Call, ScalarFunction, describe_function
 from streamrt.sql.expressions.casts import bind_cast, unify
-from streamrt.sql.expressions.coercion import BIGINT, BINARY, BOOLEAN, DOUBLE, INT, NULL, STRING
+from streamrt.sql.expressions.coercion import BINARY, BOOLEAN, NULL, STRING
 from streamrt.sql.expressions.failures import make_analysis_error, make_refusal, suggest_name
 from streamrt.sql.expressions.functions.dates import bind_extract, bind_with_unit
 from streamrt.sql.expressions.functions.patterns import bind_like
 from streamrt.sql.expressions.functions.refused import reason_of
 from streamrt.sql.expressions.functions.registry import find_function, known_names
 from streamrt.sql.expressions.intervals import bind_interval
+from streamrt.sql.expressions.literals import read_number
 from streamrt.sql.expressions.logic import And, Case, Coalesce, Condition, IsNull, IsTruth, Not, Or, join_all
 from streamrt.sql.expressions.nested import bind_item, make_array, make_map, make_struct, select_field
 from streamrt.sql.expressions.nodes import Constant, fold_constants
@@ -110,18 +110,9 @@ class _Binder:
         return self._scope.resolve_column(node)
 
     def literal(self, node: exp.Literal) -> TypedExpression:
-        text = str(node.this)
         if node.is_string:
-            return Constant(text, STRING)
-        if not text.isdigit():
-            return _number_constant(text, node)
-        number = int(text) if len(text) < 60 else None
-        # The lowest integer is the highest one and one more, with a minus sign.
-        most = 1 if isinstance(node.parent, exp.Neg) else 0
-        for dtype in (INT, BIGINT):
-            if number is not None and number < (1 << (dtype.bit_width - 1)) + most:
-                return Constant(number, dtype)
-        return _number_constant(text, node)
+            return Constant(str(node.this), STRING)
+        return read_number(node)
 
     def boolean(self, node: exp.Boolean) -> TypedExpression:
         return Constant(bool(node.this), BOOLEAN)
@@ -379,17 +370,6 @@ class _Binder:
 
     def _call(self, name: str, node: exp.Expr, nodes: Sequence[exp.Expr]) -> Call:
         return Call(name, node, tuple(self._bind_all(nodes)), tuple(nodes))
-
-
-def _number_constant(text: str, node: exp.Expr) -> Constant:
-    if "e" in text.lower():
-        return Constant(float(text), DOUBLE)
-    number = Decimal(text)
-    digits, exponent = number.as_tuple().digits, int(number.as_tuple().exponent)
-    precision = max(len(digits), -exponent)
-    if precision > 38:
-        raise make_analysis_error("a number has at most 38 digits; write it with an exponent for a DOUBLE", node)
-    return Constant(number, pa.decimal128(max(precision, 1), max(-exponent, 0)))
 
 
 def _is_between(

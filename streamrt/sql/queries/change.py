@@ -7,11 +7,11 @@ import pyarrow as pa
 from sqlglot import exp
 
 from streamrt.errors import InvalidOperationError, SQLNotSupportedError
-from streamrt.sql.expressions.coercion import is_timestamp
+from streamrt.sql.expressions.coercion import can_store, describe_type
 from streamrt.sql.queries.arguments import bind_arguments
 from streamrt.sql.queries.ask import check_limits, read_statement
 from streamrt.sql.queries.duckdb_casts import cast_text
-from streamrt.sql.queries.duckdb_types import TypedText, describe_type, is_number, is_text
+from streamrt.sql.queries.duckdb_types import TypedText
 from streamrt.sql.queries.fixed_keys import fixed_keys_of
 from streamrt.sql.queries.from_clause import QueryOutput
 from streamrt.sql.queries.query_run import PreparedQuery, QueryLimits
@@ -180,7 +180,7 @@ def _read_rows(
         cells, columns = [], []
         for given, (name, dtype) in zip(made.columns, types, strict=True):
             value = TypedText(f"given.{given.sql}", given.dtype)
-            if not _can_store(given.dtype, dtype):
+            if not can_store(given.dtype, dtype):
                 raise fail(
                     f"{word}: the column {name!r} is {describe_type(dtype)}, and gets {describe_type(given.dtype)}: cast it",
                     query,
@@ -190,16 +190,6 @@ def _read_rows(
         return QueryOutput(f"SELECT {', '.join(cells)} FROM ({made.sql}) AS given", columns)
 
     return QueryResult(PreparedQuery(home, query, limits, None, reshape)).to_arrow()
-
-
-def _can_store(source: pa.DataType, target: pa.DataType) -> bool:
-    """Return whether Spark stores values of a type in a column of another one, without a cast in the text."""
-    if source in (target, pa.null()):
-        return True
-    if is_number(source) and is_number(target):
-        return True
-    times = (source == pa.date32() or is_timestamp(source)) and (target == pa.date32() or is_timestamp(target))
-    return times or (is_text(target) and not pa.types.is_nested(source))
 
 
 def _write(table: Table, word: str, rows: pa.Table, columns: Sequence[str] | None) -> Execution:

@@ -5,15 +5,10 @@ from collections.abc import Callable
 import pyarrow as pa
 from sqlglot import exp
 
+from streamrt.sql.expressions.coercion import STRING, average_type, describe_type, is_numeric, sum_type
 from streamrt.sql.queries.duckdb_casts import convert_implicitly
 from streamrt.sql.queries.duckdb_operators import divide_exactly, unify
-from streamrt.sql.queries.duckdb_types import (
-    TypedText,
-    describe_type,
-    duckdb_type,
-    is_number,
-    is_text,
-)
+from streamrt.sql.queries.duckdb_types import TypedText, duckdb_type
 from streamrt.sql.queries.scopes import fail
 from streamrt.sql.queries.translation import Translation, as_double, as_text, literal_integer, refuse
 
@@ -149,19 +144,16 @@ def _boolean(c: Translation, node: exp.Expr, what: str) -> TypedText:
 
 
 def _as_summand(value: TypedText, node: exp.Expr) -> TypedText:
-    if is_text(value.dtype) or value.dtype == pa.null():
+    if value.dtype == STRING or value.dtype == pa.null():
         return convert_implicitly(value, pa.float64())
-    if not is_number(value.dtype):
+    if not is_numeric(value.dtype):
         raise fail(f"sum() and avg() take numbers, and this is a {describe_type(value.dtype)}", node)
     return value
 
 
 def _sum(value: TypedText, distinct: str, finish: Finish, node: exp.Expr) -> TypedText:
     value = _as_summand(value, node)
-    if pa.types.is_decimal(value.dtype):
-        dtype = pa.decimal128(min(value.dtype.precision + 10, 38), value.dtype.scale)
-    else:
-        dtype = pa.int64() if pa.types.is_integer(value.dtype) else pa.float64()
+    dtype = sum_type(value.dtype)
     summed = value.sql if not pa.types.is_floating(value.dtype) else f"{value.sql}::DOUBLE"
     return TypedText(f"CAST({finish(f'sum({distinct}{summed})')} AS {duckdb_type(dtype)})", dtype)
 
@@ -172,10 +164,9 @@ def _average(value: TypedText, distinct: str, finish: Finish, node: exp.Expr) ->
         return TypedText(finish(f"avg({distinct}{value.sql}::DOUBLE)"), pa.float64())
     total = _sum(value, distinct, finish, node)
     counted = finish(f"count({distinct}{value.sql})")
-    dtype = pa.decimal128(min(value.dtype.precision + 4, 38), min(value.dtype.scale + 4, 38))
     # NULL, and not a division by zero, of no rows.
     count = TypedText(f"nullif({counted}, 0)", pa.int64())
-    return divide_exactly(total, count, total.dtype, pa.decimal128(20, 0), dtype)
+    return divide_exactly(total, count, total.dtype, pa.decimal128(20, 0), average_type(value.dtype))
 
 
 def window_function(c: Translation, node: exp.Expr, over: str) -> TypedText:

@@ -5,8 +5,17 @@ from collections.abc import Callable
 import pyarrow as pa
 
 from streamrt.errors import SQLNotSupportedError
-from streamrt.sql.expressions.coercion import is_timestamp
-from streamrt.sql.queries.duckdb_types import TypedText, describe_type, duckdb_type, is_interval, is_number, is_text
+from streamrt.sql.expressions.coercion import (
+    DAYS,
+    INTERVAL,
+    STRING,
+    describe_type,
+    is_interval,
+    is_numeric,
+    is_timestamp,
+)
+from streamrt.sql.queries.duckdb_types import TypedText, duckdb_type
+from streamrt.sql.queries.scopes import quote
 
 __all__ = ["cast_text", "convert_implicitly", "raise_unless", "with_name"]
 
@@ -44,7 +53,7 @@ def raise_unless(condition: str, value: str, message: str, *, safe: bool = False
 
 
 def convert_implicitly(value: TypedText, target: pa.DataType) -> TypedText:
-    """Return a value as the type that an operation or a branch has; the type comes from `find_common_type`."""
+    """Return a value as the type that an operation or a branch has; the type comes from `common_type`."""
     if value.dtype == target:
         return value
     if value.dtype == pa.null():
@@ -77,29 +86,29 @@ def cast_text(value: TypedText, target: pa.DataType, *, safe: bool = False) -> T
 
 
 def _advise(source: pa.DataType, target: pa.DataType) -> str:
-    if pa.types.is_floating(source) and is_text(target):
+    if pa.types.is_floating(source) and target == STRING:
         return ": DuckDB writes such numbers in another way than Spark; cast to a DECIMAL first"
     return ""
 
 
 def _find_cast(sql: str, source: pa.DataType, target: pa.DataType, safe: bool) -> str | None:
-    if is_text(source):
+    if source == STRING:
         return _cast_text(sql, target, safe)
-    if is_text(target):
+    if target == STRING:
         return _write_text(sql, source)
     if pa.types.is_integer(target):
         return _cast_to_integer(sql, source, target, safe)
-    if is_number(target):
+    if is_numeric(target):
         return _cast_to_number(sql, source, target, safe)
     if target == pa.bool_():
-        return f"({sql} <> 0)" if is_number(source) else None
+        return f"({sql} <> 0)" if is_numeric(source) else None
     if target == pa.date32():
         return f"CAST({sql} AS DATE)" if is_timestamp(source) else None
     if is_timestamp(target):
         return f"CAST({sql} AS TIMESTAMP)" if source == pa.date32() or is_timestamp(source) else None
-    if pa.types.is_list(source) and pa.types.is_list(target):
-        return _cast_list(sql, source, target, safe)
-    return None
+    if is_interval(source):
+        return sql if target == INTERVAL and source == DAYS else None
+    return _cast_nested(sql, source, target, safe)
 
 
 def _do_cast(sql: str, target: pa.DataType, safe: bool) -> str:
@@ -163,7 +172,7 @@ def _write_text(sql: str, source: pa.DataType) -> str | None:
 def _cast_to_integer(sql: str, source: pa.DataType, target: pa.DataType, safe: bool) -> str | None:
     if source == pa.bool_() or pa.types.is_integer(source):
         return _do_cast(sql, target, safe)
-    if is_number(source):
+    if is_numeric(source):
         return _do_cast(f"trunc({sql})", target, safe)
     if is_timestamp(source) and target == pa.int64():
         return f"CAST(floor(epoch_us({sql}) / 1000000) AS BIGINT)"
@@ -172,22 +181,63 @@ def _cast_to_integer(sql: str, source: pa.DataType, target: pa.DataType, safe: b
 
 def _cast_to_number(sql: str, source: pa.DataType, target: pa.DataType, safe: bool) -> str | None:
     if pa.types.is_floating(target):
-        return _do_cast(sql, target, safe) if source == pa.bool_() or is_number(source) else None
+        return _do_cast(sql, target, safe) if source == pa.bool_() or is_numeric(source) else None
     if pa.types.is_floating(source):
         # By the shortest digits, as Spark does: others are those of the binary fraction.
         made = _do_cast(f"CAST({sql} AS VARCHAR)", target, safe)
         return raise_unless(f"isfinite({sql})", made, f"NaN and infinity are not {describe_type(target)}", safe=safe)
     if source == pa.bool_():
         return _do_cast(f"CAST({sql} AS INTEGER)", target, safe)
-    return _do_cast(sql, target, safe) if is_number(source) else None
+    return _do_cast(sql, target, safe) if is_numeric(source) else None
+
+
+def _cast_nested(sql: str, source: pa.DataType, target: pa.DataType, safe: bool) -> str | None:
+    if pa.types.is_list(source) and pa.types.is_list(target):
+        return _cast_list(sql, source, target, safe)
+    if pa.types.is_map(source) and pa.types.is_map(target):
+        return _cast_map(sql, source, target, safe)
+    if pa.types.is_struct(source) and pa.types.is_struct(target):
+        return _cast_struct(sql, source, target, safe)
+    return None
 
 
 def _cast_list(sql: str, source: pa.DataType, target: pa.DataType, safe: bool) -> str | None:
-    probe = _find_cast("", source.value_type, target.value_type, safe)
-    if probe is None or is_interval(target.value_type):
+    probe = _cast_part("", source.value_type, target.value_type, safe)
+    if probe is None:
         return None
     name = _find_free_name("e", sql + probe)
-    return f"list_transform({sql}, lambda {name}: {_find_cast(name, source.value_type, target.value_type, safe)})"
+    return f"list_transform({sql}, lambda {name}: {_cast_part(name, source.value_type, target.value_type, safe)})"
+
+
+def _cast_map(sql: str, source: pa.DataType, target: pa.DataType, safe: bool) -> str | None:
+    entries = [pa.struct([("key", each.key_type), ("value", each.item_type)]) for each in (source, target)]
+    made = _cast_list(f"map_entries({sql})", pa.list_(entries[0]), pa.list_(entries[1]), safe)
+    return None if made is None else f"map_from_entries({made})"
+
+
+def _cast_struct(sql: str, source: pa.DataType, target: pa.DataType, safe: bool) -> str | None:
+    if source.num_fields != target.num_fields:
+        return None
+
+    def make(name: str) -> str:
+        parts = [
+            (new.name, _cast_part(f"{name}.{quote(old.name)}", old.type, new.type, safe))
+            for old, new in zip(source, target, strict=True)
+        ]
+        if any(part is None for _, part in parts):
+            return ""
+        fields = ", ".join(f"{quote(field)}: {part}" for field, part in parts)
+        return f"CASE WHEN {name} IS NULL THEN NULL ELSE {{{fields}}} END"
+
+    return with_name(sql, make) if make("") else None
+
+
+def _cast_part(sql: str, source: pa.DataType, target: pa.DataType, safe: bool) -> str | None:
+    if source == target:
+        return sql
+    if source == pa.null():
+        return _do_cast("NULL", target, safe)
+    return _find_cast(sql, source, target, safe)
 
 
 def _find_free_name(letter: str, text: str) -> str:

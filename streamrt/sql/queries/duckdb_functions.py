@@ -3,10 +3,10 @@
 import pyarrow as pa
 from sqlglot import exp
 
-from streamrt.sql.expressions.coercion import TIMESTAMP_LTZ, bound_decimal
+from streamrt.sql.expressions.coercion import STRING, TIMESTAMP_LTZ, bound_decimal, describe_type, is_numeric
 from streamrt.sql.queries.duckdb_casts import cast_text, convert_implicitly, raise_unless, with_name
 from streamrt.sql.queries.duckdb_operators import compare, compute, unify
-from streamrt.sql.queries.duckdb_types import TypedText, describe_type, duckdb_type, is_number, is_text
+from streamrt.sql.queries.duckdb_types import TypedText, duckdb_type
 from streamrt.sql.queries.scopes import fail, quote
 from streamrt.sql.queries.translation import (
     Translation,
@@ -27,11 +27,11 @@ _EXACT_DOUBLE = 4503599627370496
 
 def _number(c: Translation, node: exp.Expr) -> TypedText:
     value = c.scalar(node)
-    if is_text(value.dtype):
+    if value.dtype == STRING:
         return convert_implicitly(value, pa.float64())
     if value.dtype == pa.null():
         return convert_implicitly(value, pa.float64())
-    if not is_number(value.dtype):
+    if not is_numeric(value.dtype):
         raise fail(f"a number was expected, and this is a {describe_type(value.dtype)}", node)
     return value
 
@@ -49,7 +49,7 @@ def _negate(c: Translation, node: exp.Neg) -> TypedText:
         negative = c.scalar(exp.Literal(this=f"-{node.this.name}", is_string=False))
         return TypedText(f"({negative.sql})", negative.dtype, negative.literal)
     value = c.scalar(node.this)
-    if not is_number(value.dtype):
+    if not is_numeric(value.dtype):
         value = _number(c, node.this)
     return TypedText(f"(-{value.sql})", value.dtype)
 
@@ -357,7 +357,7 @@ def _array_max(c: Translation, node: exp.ArrayMax | exp.ArrayMin) -> TypedText:
 @translates(exp.ArrayToString)
 def _array_join(c: Translation, node: exp.ArrayToString) -> TypedText:
     value = _list(c, node.this, "array_join()")
-    if not is_text(value.dtype.value_type) or node.args.get("null") is not None:
+    if value.dtype.value_type != STRING or node.args.get("null") is not None:
         raise refuse("array_join() takes an ARRAY<STRING> and a separator in a query", node)
     separator = c.scalar(node.expression)
     return TypedText(f"array_to_string({value.sql}, {separator.sql})", pa.string())

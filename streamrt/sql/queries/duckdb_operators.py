@@ -1,38 +1,42 @@
 """Operators of Spark's ANSI mode in DuckDB's SQL: arithmetic, comparisons, dates and intervals."""
 
-import re
 from collections.abc import Callable
 
 import pyarrow as pa
 from sqlglot import exp
 
 from streamrt.errors import SQLNotSupportedError
-from streamrt.sql.expressions.coercion import TIMESTAMP, bound_decimal, is_timestamp
-from streamrt.sql.queries.duckdb_casts import convert_implicitly, raise_unless, with_name
-from streamrt.sql.queries.duckdb_types import (
-    INTERVAL_DAYS,
-    INTERVAL_MONTHS,
-    TypedText,
-    as_decimal,
+from streamrt.sql.expressions.coercion import (
+    DATE,
+    DAYS,
+    INTERVAL,
+    MONTHS,
+    STRING,
+    TIMESTAMP,
+    all_comparable,
+    bound_decimal,
+    common_type_of_all,
+    decimal_of,
+    decimal_result,
     describe_type,
-    duckdb_type,
-    find_common_type,
+    is_integral,
     is_interval,
-    is_number,
-    is_text,
+    is_moment,
+    is_numeric,
+    is_timestamp,
 )
+from streamrt.sql.expressions.intervals import UNITS, UNITS_OF_MONTHS, name_unit
+from streamrt.sql.expressions.nodes import Constant
+from streamrt.sql.queries.duckdb_casts import convert_implicitly, raise_unless, with_name
+from streamrt.sql.queries.duckdb_types import TypedText, duckdb_type
 from streamrt.sql.queries.scopes import fail
 from streamrt.sql.reading import position_of
 
-__all__ = ["compare", "compute", "divide_exactly", "find_interval", "unify"]
+__all__ = ["compare", "compute", "count_units", "divide_exactly", "unify", "write_interval"]
 
 _SHORT = 400
 """Characters up to which an expression may stand several times in a text."""
 _ZERO = "division by zero: use try_divide(), or CASE WHEN"
-_UNITS_OF_DAYS = {"MICROSECOND": 1, "MILLISECOND": 10**3, "SECOND": 10**6, "MINUTE": 60 * 10**6}
-_UNITS_OF_DAYS |= {"HOUR": 3_600 * 10**6, "DAY": 86_400 * 10**6, "WEEK": 7 * 86_400 * 10**6}
-_UNITS_OF_MONTHS = {"MONTH": 1, "QUARTER": 3, "YEAR": 12}
-_AMOUNT = re.compile(r"([+-]?\d+(?:\.\d+)?)\s*([A-Za-z]+)")
 _COMPARISONS = {exp.EQ: "=", exp.NEQ: "<>", exp.LT: "<", exp.LTE: "<=", exp.GT: ">", exp.GTE: ">="}
 _COMPARISONS |= {exp.NullSafeEQ: "IS NOT DISTINCT FROM", exp.NullSafeNEQ: "IS DISTINCT FROM"}
 
@@ -48,7 +52,7 @@ def unify(values: list[TypedText], node: exp.Expr, what: str) -> tuple[list[Type
     Raises:
         SQLAnalysisError: if there is no such type.
     """
-    common = find_common_type(value.dtype for value in values)
+    common = common_type_of_all(value.dtype for value in values)
     if common is None:
         types = ", ".join(dict.fromkeys(describe_type(value.dtype) for value in values))
         raise fail(f"{what} have types that do not fit each other: {types}; cast them", node)
@@ -57,10 +61,9 @@ def unify(values: list[TypedText], node: exp.Expr, what: str) -> tuple[list[Type
 
 def compare(node: exp.Binary, left: TypedText, right: TypedText) -> TypedText:
     """Return a comparison."""
-    if not (is_interval(left.dtype) and left.dtype == right.dtype):
-        (left, right), dtype = unify([left, right], node, "the sides of this comparison")
-        if pa.types.is_map(dtype):
-            raise fail("maps cannot be compared", node)
+    (left, right), dtype = unify([left, right], node, "the sides of this comparison")
+    if not all_comparable([dtype]):
+        raise fail("maps cannot be compared", node)
     return TypedText(f"({left.sql} {_COMPARISONS[type(node)]} {right.sql})", pa.bool_())
 
 
@@ -78,7 +81,7 @@ def compute(node: exp.Binary, left: TypedText, right: TypedText) -> TypedText:
         return _compute_plain(node, convert_implicitly(left, dtype), convert_implicitly(right, dtype), dtype)
     if pa.types.is_decimal(left.dtype) or pa.types.is_decimal(right.dtype):
         return _compute_decimals(node, left, right)
-    dtype = pa.float64() if isinstance(node, exp.Div) else find_common_type([left.dtype, right.dtype])
+    dtype = pa.float64() if isinstance(node, exp.Div) else common_type_of_all([left.dtype, right.dtype])
     return _compute_plain(node, convert_implicitly(left, dtype), convert_implicitly(right, dtype), dtype)
 
 
@@ -89,12 +92,12 @@ def _as_numbers(node: exp.Binary, left: TypedText, right: TypedText) -> tuple[Ty
     sides = [left, right]
     for number, side in enumerate(sides):
         other = sides[1 - number].dtype
-        if is_text(side.dtype) and is_number(other):
-            wider = find_common_type([side.dtype, other])
+        if side.dtype == STRING and is_numeric(other):
+            wider = common_type_of_all([side.dtype, other])
             sides[number] = convert_implicitly(side, wider)
         elif side.dtype == pa.null():
-            sides[number] = convert_implicitly(side, other if is_number(other) else pa.int32())
-        elif not is_number(side.dtype):
+            sides[number] = convert_implicitly(side, other if is_numeric(other) else pa.int32())
+        elif not is_numeric(side.dtype):
             raise fail(
                 f"{_name_operator(node)} takes numbers, and this is a {describe_type(side.dtype)}: cast it",
                 node.left if number == 0 else node.right,
@@ -136,39 +139,25 @@ def _divide_integers(node: exp.Binary, left: TypedText, right: TypedText) -> Typ
 
 
 def _compute_decimals(node: exp.Binary, left: TypedText, right: TypedText) -> TypedText:
-    a, b = _literal_decimal(left), _literal_decimal(right)
-    whole = max(a.precision - a.scale, b.precision - b.scale)
-    if isinstance(node, exp.Add | exp.Sub):
-        scale = max(a.scale, b.scale)
-        dtype = bound_decimal(whole + scale + 1, scale)
-        _require_digits(node, dtype, scale)
-        sides = [f"CAST({side.sql} AS {duckdb_type(dtype)})" for side in (left, right)]
-        return TypedText(f"CAST(({sides[0]} {_SIGNS[type(node)]} {sides[1]}) AS {duckdb_type(dtype)})", dtype)
-    if isinstance(node, exp.Mul):
-        dtype = bound_decimal(a.precision + b.precision + 1, a.scale + b.scale)
+    a, b = decimal_of(left.dtype, left.literal), decimal_of(right.dtype, right.literal)
+    symbol = _SIGNS[type(node)]
+    dtype = decimal_result(symbol, a, b)
+    if symbol == "/":
+        return divide_exactly(left, right, a, b, dtype)
+    if symbol == "*":
         _require_digits(node, dtype, a.scale + b.scale)
-        sides = [f"CAST({side.sql} AS {duckdb_type(own)})" for side, own in ((left, a), (right, b))]
-        return TypedText(f"CAST(({sides[0]} * {sides[1]}) AS {duckdb_type(dtype)})", dtype)
-    if isinstance(node, exp.Mod):
+        operands = (a, b)
+    else:
         scale = max(a.scale, b.scale)
-        common = bound_decimal(whole + scale, scale)
-        dtype = bound_decimal(min(a.precision - a.scale, b.precision - b.scale) + scale, scale)
-        _require_digits(node, common, scale)
-        sides = [f"CAST({side.sql} AS {duckdb_type(common)})" for side in (left, right)]
-        divisor = TypedText(sides[1], common, right.literal)
-        dividend = TypedText(sides[0], common)
-        made = _guard_zero(dividend, divisor, lambda one, other: f"CAST(({one} % {other}) AS {duckdb_type(dtype)})")
-        return TypedText(made, dtype)
-    scale = max(6, a.scale + b.precision + 1)
-    dtype = bound_decimal(a.precision - a.scale + b.scale + scale, scale)
-    return divide_exactly(TypedText(left.sql, left.dtype), TypedText(right.sql, right.dtype), a, b, dtype)
-
-
-def _literal_decimal(side: TypedText) -> pa.DataType:
-    """Return the decimal type of an operand; of a literal that is an integer, that of its digits."""
-    if isinstance(side.literal, int) and pa.types.is_integer(side.dtype):
-        return pa.decimal128(max(1, len(str(abs(side.literal)))), 0)
-    return as_decimal(side.dtype)
+        whole = bound_decimal(max(a.precision - a.scale, b.precision - b.scale) + scale, scale)
+        operands = (whole, whole) if symbol == "%" else (dtype, dtype)
+        _require_digits(node, operands[0], scale)
+    sides = [f"CAST({side.sql} AS {duckdb_type(own)})" for side, own in zip((left, right), operands, strict=True)]
+    word = duckdb_type(dtype)
+    if symbol != "%":
+        return TypedText(f"CAST(({sides[0]} {symbol} {sides[1]}) AS {word})", dtype)
+    dividend, divisor = TypedText(sides[0], operands[0]), TypedText(sides[1], operands[1], right.literal)
+    return TypedText(_guard_zero(dividend, divisor, lambda one, other: f"CAST(({one} % {other}) AS {word})"), dtype)
 
 
 def _require_digits(node: exp.Expr, dtype: pa.DataType, scale: int) -> None:
@@ -228,8 +217,7 @@ def _unscaled(sql: str, dtype: pa.DataType) -> str:
 def _compute_times(node: exp.Binary, left: TypedText, right: TypedText) -> TypedText | None:
     """Return the result of an operation on dates, times and intervals; None if no side is one."""
     a, b = left.dtype, right.dtype
-    dates = (pa.date32(),)
-    if not any(each in dates or is_timestamp(each) or is_interval(each) for each in (a, b)):
+    if not any(is_moment(each) or is_interval(each) for each in (a, b)):
         return None
     if isinstance(node, exp.Add) and is_interval(a) and not is_interval(b):
         left, right, a, b = right, left, b, a
@@ -237,17 +225,18 @@ def _compute_times(node: exp.Binary, left: TypedText, right: TypedText) -> Typed
         sign = _SIGNS[type(node)]
         if is_timestamp(a) and is_interval(b):
             return TypedText(f"({left.sql} {sign} {right.sql})", a)
-        if a in dates and is_interval(b):
+        if a == DATE and is_interval(b):
             moved = f"({left.sql} {sign} {right.sql})"
             # Only whole days and months leave a date a date.
-            keeps = b == INTERVAL_MONTHS or right.literal == "days"
-            return TypedText(f"CAST({moved} AS DATE)", a) if keeps else TypedText(moved, TIMESTAMP)
-        if a in dates and pa.types.is_integer(b):
+            return TypedText(moved, TIMESTAMP) if b == INTERVAL else TypedText(f"CAST({moved} AS DATE)", a)
+        if a == DATE and is_integral(b):
             return TypedText(f"CAST(({left.sql} {sign} CAST({right.sql} AS INTEGER)) AS DATE)", a)
-        if is_timestamp(a) and is_timestamp(b) and isinstance(node, exp.Sub):
-            return TypedText(f"({left.sql} - {right.sql})", INTERVAL_DAYS)
-        if is_interval(a) and a == b:
-            return TypedText(f"({left.sql} {sign} {right.sql})", a)
+        if is_moment(a) and is_moment(b) and isinstance(node, exp.Sub):
+            dtype = DAYS if a == b == DATE else INTERVAL
+            return TypedText(f"(CAST({left.sql} AS TIMESTAMP) - CAST({right.sql} AS TIMESTAMP))", dtype)
+        common = common_type_of_all([a, b])
+        if is_interval(a) and common is not None:
+            return TypedText(f"({left.sql} {sign} {right.sql})", common)
     raise fail(
         f"{_name_operator(node)} does not take {describe_type(left.dtype)} and {describe_type(right.dtype)}; for days "
         "between dates there is datediff(end, start)",
@@ -255,55 +244,29 @@ def _compute_times(node: exp.Binary, left: TypedText, right: TypedText) -> Typed
     )
 
 
-def find_interval(node: exp.Interval, amount: TypedText | None) -> TypedText:
-    """Return an interval.
+def write_interval(interval: Constant) -> TypedText:
+    """Return an interval that is a constant."""
+    if interval.type == MONTHS:
+        return TypedText(f"to_months({interval.value})", MONTHS)
+    return TypedText(f"to_microseconds({interval.value // UNITS['MICROSECOND']})", interval.type)
+
+
+def count_units(node: exp.Interval, amount: TypedText) -> TypedText:
+    """Return an interval of as many units as an expression says.
 
     Args:
         node: the interval.
-        amount: the number of its units, if it is not a literal.
+        amount: the number of its units.
 
     Raises:
-        SQLAnalysisError: if a unit is not known, or units of months and of days are mixed.
+        SQLAnalysisError: if its unit is not known.
     """
     unit = node.args.get("unit")
-    if isinstance(unit, exp.IntervalSpan):
-        raise SQLNotSupportedError(
-            "a query has no intervals such as DAY TO SECOND: add those of one unit, as in INTERVAL 1 DAY + INTERVAL 2 HOURS",
-            *position_of(node),
-        )
-    if amount is not None and unit is not None:
-        word = _name_unit(unit.name, node)
-        count = f"CAST({amount.sql} AS BIGINT)"
-        if word in _UNITS_OF_MONTHS:
-            return TypedText(f"to_months(CAST({count} * {_UNITS_OF_MONTHS[word]} AS INTEGER))", INTERVAL_MONTHS)
-        whole = "days" if word in ("DAY", "WEEK") else None
-        return TypedText(f"to_microseconds({count} * {_UNITS_OF_DAYS[word]})", INTERVAL_DAYS, whole)
-    text = f"{node.name} {unit.name}" if unit is not None else node.name
-    parts = _AMOUNT.findall(text)
-    if not parts or _AMOUNT.sub("", text).strip():
-        raise fail(f"{text!r} is not an interval; write, for example, INTERVAL 5 MINUTES", node)
-    months = micros = 0
-    words = []
-    for number, each in parts:
-        word = _name_unit(each, node)
-        words.append(word)
-        if word in _UNITS_OF_MONTHS:
-            months += int(number) * _UNITS_OF_MONTHS[word]
-        else:
-            whole_part, _, fraction = number.lstrip("+-").partition(".")
-            units = int(whole_part) * 10**6 + int((fraction + "000000")[:6])
-            micros += (-1 if number.startswith("-") else 1) * units * _UNITS_OF_DAYS[word] // 10**6
-    if months and micros:
-        raise fail("an interval has units of months or of days and times, not both: add two of them", node)
-    if all(word in _UNITS_OF_MONTHS for word in words):
-        return TypedText(f"to_months({months})", INTERVAL_MONTHS)
-    return TypedText(
-        f"to_microseconds({micros})", INTERVAL_DAYS, "days" if all(word in ("DAY", "WEEK") for word in words) else None
-    )
-
-
-def _name_unit(text: str, node: exp.Expr) -> str:
-    word = text.upper().rstrip("S")
-    if word in _UNITS_OF_DAYS or word in _UNITS_OF_MONTHS:
-        return word
-    raise fail(f"{text!r} is not a unit of intervals", node)
+    word = "" if unit is None else name_unit(unit)
+    count = f"CAST({amount.sql} AS BIGINT)"
+    if word in UNITS_OF_MONTHS:
+        return TypedText(f"to_months(CAST({count} * {UNITS_OF_MONTHS[word]} AS INTEGER))", MONTHS)
+    if word not in UNITS:
+        raise fail(f"{word.lower()!r} is not a unit of intervals: write, for example, INTERVAL n HOURS", node)
+    dtype = DAYS if word in ("DAY", "WEEK") else INTERVAL
+    return TypedText(f"to_microseconds({count} * {UNITS[word] // UNITS['MICROSECOND']})", dtype)

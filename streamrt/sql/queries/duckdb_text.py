@@ -13,10 +13,11 @@ import pyarrow as pa
 from sqlglot import exp
 
 from streamrt.errors import SQLNotSupportedError, TableNotFoundError
+from streamrt.sql.expressions.coercion import common_type_of_all, describe_type
 from streamrt.sql.queries.duckdb_aggregates import AGGREGATES, WINDOW_FUNCTIONS, aggregate, window_function
 from streamrt.sql.queries.duckdb_casts import convert_implicitly
 from streamrt.sql.queries.duckdb_operators import unify
-from streamrt.sql.queries.duckdb_types import TypedText, describe_type, find_common_type, without_negative_zero
+from streamrt.sql.queries.duckdb_types import TypedText, without_negative_zero
 from streamrt.sql.queries.from_clause import FromClause, QueryOutput, SourceTable, output_columns
 from streamrt.sql.queries.scalar_text import ScalarText
 from streamrt.sql.queries.scopes import OutputColumn, Relation, Scope, fail, quote
@@ -233,7 +234,7 @@ class QueryText:
             )
         columns = []
         for left, right in zip(sides[0].columns, sides[1].columns, strict=True):
-            dtype = find_common_type([left.dtype, right.dtype])
+            dtype = common_type_of_all([left.dtype, right.dtype])
             if dtype is None:
                 types = f"{describe_type(left.dtype)} and {describe_type(right.dtype)}"
                 raise fail(f"the column {left.name!r} is {types} in the sides of this operation: cast it", node)

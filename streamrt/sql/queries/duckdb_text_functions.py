@@ -5,8 +5,9 @@ import re
 import pyarrow as pa
 from sqlglot import exp
 
+from streamrt.sql.expressions.coercion import STRING, describe_type
 from streamrt.sql.queries.duckdb_casts import with_name
-from streamrt.sql.queries.duckdb_types import TypedText, describe_type, is_text
+from streamrt.sql.queries.duckdb_types import TypedText
 from streamrt.sql.queries.scopes import fail
 from streamrt.sql.queries.translation import (
     Translation,
@@ -365,7 +366,7 @@ def _hex(c: Translation, node: exp.Hex) -> TypedText:
     value = c.scalar(node.this)
     if pa.types.is_integer(value.dtype):
         return TypedText(f"to_hex(CAST({value.sql} AS BIGINT))", pa.string())
-    if not (is_text(value.dtype) or value.dtype == pa.binary()):
+    if not (value.dtype == STRING or value.dtype == pa.binary()):
         raise fail(f"hex() takes a text, bytes or an integer, and this is a {describe_type(value.dtype)}", node)
     return TypedText(f"hex({value.sql})", pa.string())
 

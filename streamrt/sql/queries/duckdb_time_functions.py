@@ -5,10 +5,10 @@ import re
 import pyarrow as pa
 from sqlglot import exp
 
-from streamrt.sql.expressions.coercion import TIMESTAMP, TIMESTAMP_LTZ
+from streamrt.sql.expressions.coercion import STRING, TIMESTAMP, TIMESTAMP_LTZ, describe_type, is_numeric
 from streamrt.sql.queries.duckdb_casts import cast_text, convert_implicitly, raise_unless, with_name
 from streamrt.sql.queries.duckdb_text_functions import quote_text
-from streamrt.sql.queries.duckdb_types import TypedText, describe_type, is_number, is_text
+from streamrt.sql.queries.duckdb_types import TypedText
 from streamrt.sql.queries.scopes import fail
 from streamrt.sql.queries.translation import (
     Translation,
@@ -162,7 +162,7 @@ def _to_date(c: Translation, node: exp.TsOrDsToDate) -> TypedText:
     if pattern is None:
         return _date(c, node.this)
     value = c.scalar(node.this)
-    if not is_text(value.dtype):
+    if value.dtype != STRING:
         return as_date(value, node.this)
     return TypedText(f"CAST({_parse_time(value, pattern, node)} AS DATE)", pa.date32())
 
@@ -170,7 +170,7 @@ def _to_date(c: Translation, node: exp.TsOrDsToDate) -> TypedText:
 @translates(exp.StrToTime)
 def _to_timestamp(c: Translation, node: exp.StrToTime) -> TypedText:
     value = c.scalar(node.this)
-    if not is_text(value.dtype):
+    if value.dtype != STRING:
         return as_timestamp(value, node.this)
     return TypedText(_parse_time(value, node.args["format"], node), TIMESTAMP)
 
@@ -235,7 +235,7 @@ for _name, _factor in (("timestamp_millis", 1_000), ("timestamp_seconds", 1_000_
     ) -> TypedText:
         value = values[0]
         if not pa.types.is_integer(value.dtype):
-            if name != "timestamp_seconds" or not is_number(value.dtype):
+            if name != "timestamp_seconds" or not is_numeric(value.dtype):
                 raise fail(f"{name}() takes an integer, and this is a {describe_type(value.dtype)}", node)
             micros = f"CAST(trunc(CAST({value.sql} AS DOUBLE) * {factor}) AS BIGINT)"
         else:

@@ -8,8 +8,9 @@ import pyarrow as pa
 from sqlglot import exp
 
 from streamrt.sql.binding.windows import read_window_function
+from streamrt.sql.expressions.coercion import describe_type
 from streamrt.sql.queries.duckdb_operators import unify
-from streamrt.sql.queries.duckdb_types import TypedText, describe_type
+from streamrt.sql.queries.duckdb_types import TypedText
 from streamrt.sql.queries.scopes import OutputColumn, Relation, Scope, fail, quote
 from streamrt.sql.queries.translation import Translation, refuse
 from streamrt.sql.queries.window_text import expand_table

@@ -14,56 +14,26 @@ from sqlglot.parsers.spark import SparkParser
 
 from streamrt.errors import SQLError, SQLNotSupportedError
 from streamrt.schema.quiet import quiet_sqlglot
-from streamrt.schema.types import SCALARS
-from streamrt.sql.expressions.coercion import TIMESTAMP, TIMESTAMP_LTZ
+from streamrt.sql.expressions.coercion import INT, describe_type
+from streamrt.sql.expressions.intervals import bind_interval, is_constant_interval
+from streamrt.sql.expressions.literals import read_number
+from streamrt.sql.expressions.type_names import read_type
 from streamrt.sql.queries import duckdb_time_functions as _time_functions
 from streamrt.sql.queries.duckdb_aggregates import AGGREGATES, WINDOW_FUNCTIONS
-from streamrt.sql.queries.duckdb_casts import cast_text, convert_implicitly
+from streamrt.sql.queries.duckdb_casts import cast_text
 from streamrt.sql.queries.duckdb_functions import pick_field
-from streamrt.sql.queries.duckdb_operators import compare, compute, find_interval, unify
+from streamrt.sql.queries.duckdb_operators import compare, compute, count_units, unify, write_interval
 from streamrt.sql.queries.duckdb_text_functions import quote_text
-from streamrt.sql.queries.duckdb_types import TypedText, describe_type, duckdb_type, find_common_type
+from streamrt.sql.queries.duckdb_types import TypedText, duckdb_type
 from streamrt.sql.queries.scopes import Scope, fail
 from streamrt.sql.queries.translation import FUNCTIONS, NAMED, refuse
 
-__all__ = ["ScalarText", "column_type_of"]
+__all__ = ["ScalarText"]
 
 # Importing the modules of functions registers them.
 _REGISTERED = (_time_functions,)
 _LONGEST = 1_000_000
 """Characters of an expression in DuckDB's SQL: some functions have their arguments in it several times."""
-_INT_END, _BIGINT_END = 2**31, 2**63
-_TYPES: dict[str, pa.DataType] = {
-    **{name: SCALARS[name] for name in ("BOOLEAN", "TINYINT", "SMALLINT", "INT", "BIGINT", "FLOAT", "DOUBLE", "DATE")},
-    "TEXT": pa.string(),
-    "VARCHAR": pa.string(),
-    "CHAR": pa.string(),
-    "BINARY": pa.binary(),
-    "VARBINARY": pa.binary(),
-    # TIMESTAMP has no zone in StreamRT; the session is in UTC, so that Spark's times are the same.
-    **dict.fromkeys(("TIMESTAMP", "TIMESTAMPTZ", "TIMESTAMPNTZ", "DATETIME"), TIMESTAMP),
-    "TIMESTAMPLTZ": TIMESTAMP_LTZ,
-}
-
-
-def column_type_of(node: exp.DataType) -> pa.DataType:
-    """Return the type that a cast names.
-
-    Raises:
-        SQLNotSupportedError: if columns cannot have it.
-    """
-    name = node.this.name if hasattr(node.this, "name") else str(node.this)
-    if name == "DECIMAL":
-        numbers = [int(each.this.name) for each in node.expressions]
-        precision, scale = (*numbers, *((10, 0)[len(numbers) :]))
-        if not 0 <= scale <= precision <= 38 or not precision:
-            raise refuse("DECIMAL(p, s) has 38 digits at most, and not more of them behind the point", node)
-        return pa.decimal128(precision, scale)
-    if name == "ARRAY" and len(node.expressions) == 1:
-        return pa.list_(column_type_of(node.expressions[0]))
-    if name not in _TYPES or node.expressions:
-        raise refuse(f"a query casts to no {node.sql(dialect='spark')}", node)
-    return _TYPES[name]
 
 
 class ScalarText:
@@ -190,33 +160,17 @@ class ScalarText:
     def _literal(self, node: exp.Literal) -> TypedText:
         if node.is_string:
             return TypedText(quote_text(node.name), pa.string(), node.name)
-        text = node.name
-        if re.fullmatch(r"-?\d+", text):
-            number = int(text)
-            if -_INT_END <= number < _INT_END:
-                return TypedText(f"{number}::INTEGER" if number >= 0 else f"({number}::INTEGER)", pa.int32(), number)
-            if -_BIGINT_END <= number < _BIGINT_END:
-                return TypedText(f"CAST('{number}' AS BIGINT)", pa.int64(), number)
-        if re.fullmatch(r"-?\d*\.?\d*", text):
-            value = Decimal(text)
-            digits = value.as_tuple()
-            scale = max(0, -int(digits.exponent))
-            precision = max(len(digits.digits), scale)
-            if precision > 38:
-                raise fail("a number has 38 digits at most", node)
-            dtype = pa.decimal128(precision, scale)
-            return TypedText(f"CAST('{value:f}' AS {duckdb_type(dtype)})", dtype, value)
-        number_text = text.rstrip("dDfF")
-        try:
-            float(number_text)
-        except ValueError:
-            raise fail(f"{text!r} is not a number", node) from None
-        return TypedText(f"CAST('{float(number_text)!r}' AS DOUBLE)", pa.float64(), float(number_text))
+        constant = read_number(node)
+        value, dtype = constant.value, constant.type
+        if dtype == INT:
+            return TypedText(f"{value}::INTEGER" if value >= 0 else f"CAST({value} AS INTEGER)", INT, value)
+        shown = f"{value:f}" if isinstance(value, Decimal) else str(value)
+        return TypedText(f"CAST('{shown}' AS {duckdb_type(dtype)})", dtype, value)
 
     def _cast(self, node: exp.Cast | exp.TryCast) -> TypedText:
         inner = node.this
         value = self.scalar(inner)
-        return cast_text(value, column_type_of(node.to), safe=node.args.get("safe") is True)
+        return cast_text(value, read_type(node.to), safe=node.args.get("safe") is True)
 
     def _junction(self, node: exp.And | exp.Or) -> TypedText:
         word = "AND" if isinstance(node, exp.And) else "OR"
@@ -288,19 +242,15 @@ class ScalarText:
         self, conditions: list[str], branches: list[exp.Expr], default: exp.Expr | None, node: exp.Expr
     ) -> TypedText:
         values = [self.scalar(each) for each in [*branches, *([] if default is None else [default])]]
-        common = find_common_type(each.dtype for each in values)
-        if common is None:
-            types = ", ".join(dict.fromkeys(describe_type(each.dtype) for each in values))
-            raise fail(f"the branches have types that do not fit each other: {types}; cast them", node)
-        fitted = [convert_implicitly(each, common).sql for each in values]
-        whens = " ".join(f"WHEN {when} THEN {then}" for when, then in zip(conditions, fitted, strict=False))
-        otherwise = f" ELSE {fitted[-1]}" if default is not None else ""
+        fitted, common = unify(values, node, "the branches")
+        whens = " ".join(f"WHEN {when} THEN {then.sql}" for when, then in zip(conditions, fitted, strict=False))
+        otherwise = f" ELSE {fitted[-1].sql}" if default is not None else ""
         return TypedText(f"CASE {whens}{otherwise} END", common)
 
     def _interval(self, node: exp.Interval) -> TypedText:
-        amount = node.this
-        is_fixed = isinstance(amount, exp.Literal)
-        return find_interval(node, None if is_fixed else self.scalar(amount))
+        if is_constant_interval(node):
+            return write_interval(bind_interval(node))
+        return count_units(node, self.scalar(node.this))
 
     def _bits(self, node: exp.Binary) -> TypedText:
         (left, right), dtype = unify([self.scalar(node.left), self.scalar(node.right)], node, "the sides")

@@ -7,9 +7,9 @@ import pyarrow as pa
 from sqlglot import exp
 
 from streamrt.errors import SQLNotSupportedError
-from streamrt.sql.expressions.coercion import is_timestamp
+from streamrt.sql.expressions.coercion import STRING, describe_type, is_numeric, is_timestamp
 from streamrt.sql.queries.duckdb_casts import convert_implicitly
-from streamrt.sql.queries.duckdb_types import TypedText, describe_type, is_number, is_text
+from streamrt.sql.queries.duckdb_types import TypedText
 from streamrt.sql.queries.scopes import fail
 from streamrt.sql.reading import position_of
 
@@ -85,21 +85,21 @@ def as_text(value: TypedText, node: exp.Expr) -> TypedText:
 
 def as_double(value: TypedText, node: exp.Expr) -> TypedText:
     """Return an argument as DOUBLE."""
-    if not (is_number(value.dtype) or is_text(value.dtype) or value.dtype == pa.null()):
+    if not (is_numeric(value.dtype) or value.dtype == STRING or value.dtype == pa.null()):
         raise fail(f"a number was expected, and this is a {describe_type(value.dtype)}", node)
     return convert_implicitly(value, pa.float64())
 
 
 def as_integer(value: TypedText, node: exp.Expr) -> TypedText:
     """Return an argument as INT."""
-    if not (pa.types.is_integer(value.dtype) or is_text(value.dtype) or value.dtype == pa.null()):
+    if not (pa.types.is_integer(value.dtype) or value.dtype == STRING or value.dtype == pa.null()):
         raise fail(f"an integer was expected, and this is a {describe_type(value.dtype)}: cast it", node)
     return convert_implicitly(value, pa.int32())
 
 
 def as_date(value: TypedText, node: exp.Expr) -> TypedText:
     """Return an argument as DATE."""
-    if not (value.dtype in (pa.date32(), pa.null()) or is_timestamp(value.dtype) or is_text(value.dtype)):
+    if not (value.dtype in (pa.date32(), pa.null()) or is_timestamp(value.dtype) or value.dtype == STRING):
         raise fail(f"a DATE or a TIMESTAMP was expected, and this is a {describe_type(value.dtype)}", node)
     return convert_implicitly(value, pa.date32())
 
@@ -108,14 +108,14 @@ def as_timestamp(value: TypedText, node: exp.Expr) -> TypedText:
     """Return an argument as TIMESTAMP, or TIMESTAMP_LTZ if it is one."""
     if is_timestamp(value.dtype):
         return value
-    if not (value.dtype in (pa.date32(), pa.null()) or is_text(value.dtype)):
+    if not (value.dtype in (pa.date32(), pa.null()) or value.dtype == STRING):
         raise fail(f"a TIMESTAMP was expected, and this is a {describe_type(value.dtype)}", node)
     return convert_implicitly(value, pa.timestamp("us"))
 
 
 def literal_text(value: TypedText, node: exp.Expr, what: str) -> str:
     """Return the text of an argument that must be a literal."""
-    if not isinstance(value.literal, str) or not is_text(value.dtype):
+    if not isinstance(value.literal, str) or value.dtype != STRING:
         raise refuse(f"{what} must be a text in quotes in a query, and not another expression", node)
     return value.literal
 
