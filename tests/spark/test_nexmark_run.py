@@ -44,7 +44,7 @@ def test_rows_are_those_of_sql(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     expected = answers.rows(name)
-    app = kafka.app(spark_master=MASTERS[processing_mode], commit_interval=5.0)
+    app = kafka.app(spark_master=MASTERS[processing_mode], commit_interval=5.0, processing_guarantee="exactly-once")
     monkeypatch.setattr(nexmark, "FILES", tmp_path)
     nexmark.build(app, name, target := unique(name))
     if name == "q12":
