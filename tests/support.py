@@ -194,6 +194,25 @@ class Kafka:
         assert len(records) == count
         return records
 
+    def receive_committed(self, topic: str) -> list[Received]:
+        """Return the records of a topic that are committed now."""
+        ends = self.admin.offset_bounds(self._partitions(topic), isolation_level="read_committed")
+        waited = {place: end for place, (_, end) in ends.items() if end}
+        records: list[Received] = []
+        options = {"enable.partition.eof": True, "fetch.wait.max.ms": 5}
+        with Consumer(self.address, None, "earliest", extra_config=options) as consumer:
+            consumer.assign(partition_offsets(dict.fromkeys(waited, 0)))
+            while waited:
+                message = consumer.poll(30)
+                assert message is not None
+                place = TopicPartition(message.topic(), message.partition())
+                if message.error() is None:
+                    at = message.timestamp()[1]
+                    records.append(Received(message.key(), message.value(), at, message.headers(), place.partition))
+                elif (message.offset() or 0) >= waited.get(place, 0):
+                    waited.pop(place, None)
+        return records
+
     def values(self, topic: str, count: int) -> list[Any]:
         """Return the first values of a topic, read as JSON."""
         return [json.loads(record.value or b"null") for record in self.receive(topic, count)]

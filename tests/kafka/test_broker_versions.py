@@ -16,9 +16,8 @@ import pytest
 from streamrt.cli.diagnosis.findings import Status
 from streamrt.cli.diagnosis.findings_cluster import check_cluster
 from streamrt.errors import ConfigurationError, TransactionError
-from streamrt.kafka import ConnectionConfig, Consumer
+from streamrt.kafka import ConnectionConfig
 from streamrt.kafka.checks import REQUESTS, require_consumer_protocol
-from streamrt.kafka.client import partition_offsets
 from streamrt.kafka.cluster.committed import CommittedOffset
 from streamrt.kafka.membership.group_member import GroupMember
 from streamrt.kafka.writing.transactions import KafkaTransactionalWriter
@@ -89,22 +88,6 @@ def versioned(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
         yield Versioned(request.param, Kafka(broker.bootstrap_servers, state), broker.data_dir / "kafka.log")
 
 
-def read(kafka: Kafka, place: TopicPartition) -> list[tuple[bytes | None, bytes | None, int]]:
-    """Return keys, values and timestamps of the committed records of a partition."""
-    end = kafka.admin.offset_bounds([place], isolation_level="read_committed")[place][1]
-    records: list[tuple[bytes | None, bytes | None, int]] = []
-    with Consumer(kafka.address, None, "earliest", extra_config={"enable.partition.eof": True}) as consumer:
-        consumer.assign(partition_offsets({place: 0}))
-        while end:
-            message = consumer.poll(30)
-            assert message is not None
-            if message.error() is None:
-                records.append((message.key(), message.value(), message.timestamp()[1]))
-            elif (message.offset() or 0) >= end:
-                break
-    return records
-
-
 def test_topics_are_made_changed_and_told_apart(versioned: Versioned) -> None:
     admin = versioned.kafka.admin
     topic = versioned.kafka.topic("orders", 2, {"retention.ms": "3600000"})
@@ -126,7 +109,7 @@ def test_records_have_times_and_can_be_deleted(versioned: Versioned) -> None:
     place = TopicPartition(kafka.topic(), 0)
     kafka.produce(place.topic, [1, 2, 3], key=b"a", timestamp=1_000)
     kafka.produce(place.topic, [4], key=b"a", timestamp=5_000)
-    assert [time_ms for _, _, time_ms in read(kafka, place)] == [1_000, 1_000, 1_000, 5_000]
+    assert [record.timestamp for record in kafka.receive_committed(place.topic)] == [1_000, 1_000, 1_000, 5_000]
     assert kafka.admin.offsets_at([place], 2_000) == {place: 3}
     kafka.admin.delete_records({place: 2})
     assert kafka.admin.bounds(place) == (2, 4)
@@ -141,7 +124,7 @@ def test_topics_are_compacted(versioned: Versioned) -> None:
     def compacted() -> bool:
         kafka.produce(place.topic, [next(numbers)], key=b"a")
         time.sleep(0.3)
-        return len(read(kafka, place)) < kafka.end(place.topic) - 1
+        return len(kafka.receive_committed(place.topic)) < kafka.end(place.topic) - 1
 
     wait_until(compacted)
 
@@ -174,7 +157,7 @@ def test_transactions_are_whole_and_fence(versioned: Versioned) -> None:
         assert caught.value.fenced
         second.produce(target.topic, b"3", b"key", None, None)
         second.commit({source: 3})
-        wait_until(lambda: [value for _, value, _ in read(kafka, target)] == [b"1", b"2", b"3"])
+        wait_until(lambda: [record.value for record in kafka.receive_committed(target.topic)] == [b"1", b"2", b"3"])
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])

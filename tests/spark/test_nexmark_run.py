@@ -79,5 +79,5 @@ def sum_bids(rows: Iterable[dict[str, Any]]) -> "Counter[int]":
 
 
 def read(kafka: Kafka, topic: str) -> list[tuple[bytes | None, Any]]:
-    """Return keys and values of all records that are in a topic now."""
-    return [(one.key, orjson.loads(one.value or b"null")) for one in kafka.receive(topic, kafka.end(topic))]
+    """Return keys and values of all records that are committed in a topic now."""
+    return [(one.key, orjson.loads(one.value or b"null")) for one in kafka.receive_committed(topic)]
