@@ -5,7 +5,6 @@ import uuid
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from operator import itemgetter
 from typing import Any, NamedTuple
 
 from streamrt.context import current_provider
@@ -278,11 +277,13 @@ class MemoryClients:
         for topic, origins in (self._origins or {}).items():
             log = self._logs[topic]
             start = len(log.records) - len(origins)
-            ranked = sorted(zip(map(rank, origins), log.records[start:], strict=True), key=itemgetter(0))
-            moved: dict[int, int] = Counter(record.partition for _, record in ranked)
-            log.cut(start, {number: len(records) - moved.get(number, 0) for number, records in log.partitions.items()})
-            for _, record in ranked:
-                log.append(record)
+            records, ranks = log.records[start:], [*map(rank, origins)]
+            # Pairs of rank and record would be looked through for garbage, over and over again.
+            order = sorted(range(len(ranks)), key=ranks.__getitem__)
+            moved = Counter(record.partition for record in records)
+            log.cut(start, {number: len(own) - moved.get(number, 0) for number, own in log.partitions.items()})
+            for index in order:
+                log.append(records[index])
         self._origins = None
 
     @property
