@@ -228,6 +228,29 @@ class CountedValues:
             key=itemgetter(0),
         )
 
+    def items_before(self, prefix: bytes, number: int, before: bytes) -> Iterator[tuple[bytes, int, Cell]]:
+        """Yield what `items` does of the values before another one, the last one first.
+
+        Args:
+            prefix: result of `TimedTransaction.prefix` for the record key.
+            number: number of the set.
+            before: the other value, which need not be in the set.
+        """
+        each = self._find(prefix, number)
+        values, start = each.values, len(each.base)
+        ordered = each.order().irange(None, before, inclusive=(True, False), reverse=True)
+        cached = ((value, *values[value]) for value in ordered)  # type: ignore[misc]  # it is in the set
+        if each.complete:
+            yield from cached
+            return
+        scan = self._partition.scan(each.base, each.base + before, reverse=True)
+        yield from merge(
+            cached,
+            ((key[start:], *_decode(data)) for key, data in scan if key[start:] not in values),
+            key=itemgetter(0),
+            reverse=True,
+        )
+
     def merge(self, prefix: bytes, into: int, number: int) -> int:
         """Add the values of a set to another one of the same record key, and delete it.
 

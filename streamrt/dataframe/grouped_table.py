@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
 from typing import Any, Generic, TypeVar
 
 from streamrt.dataframe.branch import Branch
 from streamrt.dataframe.grouping import Nulls, add_null_group, make_grouping
 from streamrt.dataframe.ranking import make_ranking
+from streamrt.dataframe.table_over import Distance, TableOver, make_table_over
 from streamrt.errors import ArgumentTypeError
 from streamrt.operators.functions import require_name
 from streamrt.operators.group_by import ColumnKey, ColumnsKey, NullGroup
@@ -100,6 +102,50 @@ class GroupedTable(Generic[T]):
         ranking = make_ranking(n, by, descending, method, rank)
         branch = add_top(self._branch, ranking, name, len(self._columns), retracts=True)
         return self._make_table(branch, (*self._columns, *ranking.rank_columns))
+
+    def over(
+        self,
+        order_by: str | list[str] | None = None,
+        *,
+        descending: bool | list[bool] = False,
+        rows: int | tuple[int | None, int | None] | None = None,
+        range: int | float | timedelta | tuple[Distance, Distance] | None = None,  # noqa: A002
+        name: str | None = None,
+    ) -> TableOver[T]:
+        """Add functions of the rows around it in its group to each row: SQL's OVER (PARTITION BY ... ORDER BY ...).
+
+        As `StreamingDataFrame.over`, for rows that change: each change of a row also changes the results of other rows of
+        its group. The state holds all rows of a group, in their order, for ever. A change reads those on which results may
+        depend: with `rows`, so many around the row; otherwise all of its group.
+
+        The order of rows with equal values depends on the rows only, where SQL leaves it open.
+
+        Args:
+            order_by: the column by which rows are ordered, or a list of columns, the first one first. None comes last.
+                Without it, results are about all rows of the group.
+            descending: whether the highest values come first; for several columns, one for all or a list.
+            rows: the frame: the last so many rows, with the row itself; or a pair of the first and the last row, such as
+                `(-1, 1)` for the row before and the one behind. None in it stands for all.
+            range: the frame: rows whose value is at most so much before that of the row, as a number or a timedelta; or a
+                pair such as `(timedelta(hours=-1), None)`. 0 in it stands for rows with equal values. By default,
+                `(None, 0)`.
+            name: part of the name of the store; required for a second `over` of the same groups.
+
+        Returns:
+            What is computed: next, say it, by `agg`.
+
+        Raises:
+            InvalidOperationError: if an argument cannot be used.
+
+        Example:
+            ```python
+            closed = app.table("market.closed")
+            closed.group_by("seller").over("expires", rows=10).agg(average=Mean("price"), before=Lag("price"))
+            ```
+        """
+        return make_table_over(
+            self._branch, lambda branch: self._make_table(branch, ()), order_by, descending, rows, range, name
+        )
 
 
 def regroup(

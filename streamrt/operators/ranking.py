@@ -1,6 +1,6 @@
 """Ranks of rows: their order by columns, and which of them are the first ones."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
@@ -8,7 +8,7 @@ from streamrt.errors import ColumnTypeError, ConfigurationError
 from streamrt.operators.columns import column_of
 from streamrt.state.ordered_bytes import order_columns
 
-__all__ = ["RankMethod", "Ranking"]
+__all__ = ["RankMethod", "Ranking", "describe_order", "make_row_order"]
 
 RankMethod = Literal["row_number", "rank", "dense_rank"]
 """How rows are numbered, as in SQL: "row_number" gives each row another rank; "rank" gives equal rows one rank, and the next
@@ -58,8 +58,7 @@ class Ranking:
 
         It raises `MissingColumnError` if the row has not got a column.
         """
-        columns = tuple(zip(self.by, self.descending, strict=True))
-        return lambda row: order_columns((column_of(row, column), descending) for column, descending in columns)
+        return make_row_order(self.by, self.descending)
 
     def rank_rows(self, rows: Iterable[tuple[bytes, T]]) -> Iterator[tuple[int, int, T]]:
         """Yield the rows that have a rank: the rank, their number in it, and the item. No row after them is read, but one.
@@ -136,6 +135,27 @@ class Ranking:
 
     def describe(self) -> str:
         """Return the number of ranks and the order, in a few words."""
-        columns = zip(self.by, self.descending, strict=True)
-        order = ", ".join(f"{column} descending" if descending else column for column, descending in columns)
-        return f"{self.count} by {order}, {self.method}"
+        return f"{self.count} by {describe_order(self.by, self.descending)}, {self.method}"
+
+
+def make_row_order(by: Sequence[str], descending: Sequence[bool]) -> Callable[[Any], bytes]:
+    """Return the function from a row to bytes that are ordered as rows are. Equal rows have equal ones.
+
+    It raises `MissingColumnError` if the row has not got a column.
+
+    Args:
+        by: the columns by which rows are ordered.
+        descending: of each of them, whether the highest values come first.
+    """
+    columns = tuple(zip(by, descending, strict=True))
+    return lambda row: order_columns((column_of(row, column), falls) for column, falls in columns)
+
+
+def describe_order(by: Sequence[str], descending: Sequence[bool]) -> str:
+    """Return columns and their directions in a few words; the arguments are those of `make_row_order`.
+
+    Example:
+        >>> describe_order(("price", "time"), (True, False))
+        'price descending, time'
+    """
+    return ", ".join(f"{column} descending" if falls else column for column, falls in zip(by, descending, strict=True))

@@ -11,12 +11,13 @@ from streamrt.operators.functions import function_name
 from streamrt.operators.group_by import ColumnKey
 from streamrt.state.encoding import dumps_exact
 
-__all__ = ["ExactKey", "GroupKey", "KeyNulls", "make_digest", "normalize_value"]
+__all__ = ["DIGEST_BYTES", "ExactKey", "GroupKey", "KeyNulls", "digest_row", "make_digest", "normalize_value"]
 
 KeyNulls = Literal["skip", "apart", "equal"]
 """What rows with a null in their key get: no key, one that equals no other row's, or one in which null equals null."""
 
-_DIGEST_BYTES: Final = 16
+DIGEST_BYTES: Final = 16
+"""Length of the digest of a row."""
 # Of numbers with more digits, an equal int or float has another key.
 _EXACT: Final = Context(prec=1_000)
 _LONGEST: Final = 1_000
@@ -48,7 +49,12 @@ def make_digest(row: Any) -> str:
         >>> make_digest({"a": 1}) == make_digest({"a": 1}), len(make_digest({}))
         (True, 32)
     """
-    return blake2b(dumps_exact(row), digest_size=_DIGEST_BYTES).hexdigest()
+    return digest_row(row).hex()
+
+
+def digest_row(row: Any) -> bytes:
+    """Return a digest of a row as bytes; equal exact JSON has equal digests."""
+    return blake2b(dumps_exact(row), digest_size=DIGEST_BYTES).digest()
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,6 @@ that gets no rank is recognized without the others.
 """
 
 from dataclasses import dataclass
-from hashlib import blake2b
 from itertools import chain
 from typing import Any, ClassVar, Final, cast
 
@@ -19,8 +18,8 @@ from streamrt.joins.notes import Warnings
 from streamrt.operators.ranking import Ranking
 from streamrt.records import Headers
 from streamrt.relations.change import make_pass_on
+from streamrt.relations.exact_keys import DIGEST_BYTES, digest_row
 from streamrt.relations.group_aggregate import SKIPPED, is_null_group
-from streamrt.state.encoding import dumps_exact
 from streamrt.state.spec import StoreSpec
 from streamrt.state.transactions.timed import TimedTransaction
 from streamrt.topology import Node, Operator, OperatorContext, RecordHandler
@@ -28,7 +27,6 @@ from streamrt.topology import Node, Operator, OperatorContext, RecordHandler
 __all__ = ["TopRows"]
 
 _NUMBER_BYTES: Final = 8
-_DIGEST_BYTES: Final = 16
 
 Places = dict[tuple[int, int], tuple[bytes, Any]]
 """By rank and number in the rank, the bytes and the cell of the row."""
@@ -69,13 +67,13 @@ class TopRows(Operator):
     def build(self, child: RecordHandler, node: Node, context: OperatorContext) -> RecordHandler:  # noqa: D102
         store, ranking, retracts = context.store(self.store), self.ranking, self.retracts
         order_of, several, has_ties = ranking.make_order(), self.columns > 1, ranking.has_ties
-        tail = _DIGEST_BYTES if retracts else _NUMBER_BYTES
+        tail = DIGEST_BYTES if retracts else _NUMBER_BYTES
         pass_on = make_pass_on(child, context, node)
         keyless = Warnings(SKIPPED, node)
 
         def data_of(row: Any, number: int) -> bytes:
             """Return the bytes of a row."""
-            last = _digest(row) if retracts else number.to_bytes(_NUMBER_BYTES, "big")
+            last = digest_row(row) if retracts else number.to_bytes(_NUMBER_BYTES, "big")
             return order_of(row) + last
 
         def read_places(transaction: TimedTransaction, prefix: bytes, number: int) -> Places:
@@ -176,7 +174,3 @@ def _replace(
     if added is not None and sets.add(prefix, number, added, 1, transaction.pack(row)) > 1 and missing:
         sets.take(prefix, number, added)
     return missing
-
-
-def _digest(row: Any) -> bytes:
-    return blake2b(dumps_exact(row), digest_size=_DIGEST_BYTES).digest()

@@ -74,6 +74,9 @@ class QueryMaker:
         if is_last:
             # Elsewhere it would show that the row of such an aggregate appears with the first row that it counts.
             kinds += [self._group_all]
+        if depth > 1:
+            # Last, so that seeds that choose other ones still do.
+            kinds += [self._over, self._over]
         return self._random.choice(kinds)(depth, is_last)
 
     def _relation(self, depth: int) -> Relation:
@@ -208,6 +211,67 @@ class QueryMaker:
         )
         kept = ", ".join(column.name for column in columns)
         return f"SELECT {kept} FROM ({inner}) AS {name} WHERE {number} <= {self._random.choice('123')}", columns
+
+    def _over(self, depth: int, is_last: bool) -> tuple[str, tuple[Column, ...]]:
+        relation = self._relation(depth - 1)
+        key, kept = self._random.choice(relation.columns), relation.columns[:3]
+        group = f"PARTITION BY {key.name} " if self._random.random() < 0.8 else ""
+        order = [c.name + self._random.choice(("", " DESC", " NULLS LAST")) for c in relation.columns]
+        self._random.shuffle(order)
+        # Rows that are equal in all columns are the only ones whose order is open.
+        total = f"{group}ORDER BY {', '.join(order)}"
+        made = [
+            self._over_total_order(relation.columns, total),
+            self._over_some_order(relation.columns, group, is_last=is_last),
+        ]
+        columns = tuple(Column(self._name("c"), type_) for type_ in [c.type for c in kept] + [t for _, t in made])
+        texts = [c.name for c in kept] + [text for text, _ in made]
+        items = ", ".join(f"{text} AS {column.name}" for text, column in zip(texts, columns, strict=True))
+        return f"SELECT {items} FROM {relation.text}", columns
+
+    def _over_total_order(self, columns: Sequence[Column], total: str) -> tuple[str, str]:
+        """Return a function of rows whose order is that of all columns."""
+        column = self._random.choice(columns)
+        frame = self._random.choice(
+            (
+                "ROWS BETWEEN 1 PRECEDING AND CURRENT ROW",
+                "ROWS BETWEEN 1 PRECEDING AND 1 FOLLOWING",
+                "ROWS BETWEEN 2 PRECEDING AND 1 PRECEDING",
+                "ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW",
+                "ROWS BETWEEN CURRENT ROW AND UNBOUNDED FOLLOWING",
+            )
+        )
+        choices = [
+            (f"{name}({column.name}) OVER ({total} {frame})", column.type) for name in ("first_value", "last_value")
+        ]
+        choices += [(f"{name}({column.name}) OVER ({total})", column.type) for name in ("lag", "lead")]
+        choices += [(f"count({column.name}) OVER ({total} {frame})", "BIGINT"), (f"row_number() OVER ({total})", "INT")]
+        if column.type != "BOOLEAN":
+            choices += [(f"max({column.name}) OVER ({total} {frame})", column.type)]
+        if column.type in ("BIGINT", "INT"):
+            choices += [(f"sum({column.name}) OVER ({total} {frame})", "BIGINT")] * 3
+        return self._random.choice(choices)
+
+    def _over_some_order(self, columns: Sequence[Column], group: str, *, is_last: bool) -> tuple[str, str]:
+        """Return a function that is the same for rows with equal values of a column."""
+        column, by = self._random.choice(columns), self._random.choice(columns)
+        order = f"ORDER BY {by.name}{self._random.choice(('', ' DESC', ' NULLS LAST'))}"
+        ranges = ["", " RANGE BETWEEN CURRENT ROW AND UNBOUNDED FOLLOWING"]
+        if by.type in ("BIGINT", "INT"):
+            ranges += [" RANGE BETWEEN 1 PRECEDING AND CURRENT ROW", " RANGE BETWEEN 1 PRECEDING AND 1 FOLLOWING"] * 2
+        if by.type == "TIMESTAMP":
+            ranges += [" RANGE BETWEEN INTERVAL '3' SECONDS PRECEDING AND CURRENT ROW"] * 4
+        over = self._random.choice((f"{group}", f"{group}{order}{self._random.choice(ranges)}"))
+        choices = [(f"count({column.name}) OVER ({over})", "BIGINT"), (f"count(*) OVER ({over})", "BIGINT")]
+        choices += [(f"{name}() OVER ({group}{order})", "INT") for name in ("rank", "dense_rank")]
+        if column.type != "BOOLEAN":
+            choices += [(f"min({column.name}) OVER ({over})", column.type)]
+        if column.type in ("BIGINT", "INT"):
+            choices += [(f"sum({column.name}) OVER ({over})", "BIGINT")] * 2
+        if is_last and column.type in _NUMBERS:
+            choices += [(f"avg({column.name}) OVER ({over})", "DOUBLE")]
+            choices += [(f"{name}() OVER ({group}{order})", "DOUBLE") for name in ("percent_rank", "cume_dist")]
+        return self._random.choice(choices)
 
     def _semi(self, depth: int, is_last: bool) -> tuple[str, tuple[Column, ...]]:
         outer, inner = self._relation(depth - 1), self._relation(1)

@@ -7,8 +7,10 @@ import pytest
 
 from streamrt.relations import row_join
 from streamrt.relations.group_aggregate import GroupAggregate
+from streamrt.relations.over import OverChanges
 from streamrt.relations.row_bag import count_row, take_row
 from streamrt.relations.top import TopRows
+from streamrt.windows.frames import Frame, OrderedRows
 from tests.sql.random_cases import make_case, run_case
 from tests.support import LONG
 
@@ -79,6 +81,28 @@ def lose_top(monkeypatch: pytest.MonkeyPatch) -> None:
         TopRows,
         lambda value, key: None if isinstance(value, list | tuple) and value[1] is None else (value, key),
     )
+
+
+def keep_rows_of_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A row that changes stays in its group as it was."""
+    change_input(
+        monkeypatch, OverChanges, lambda value, key: ((None, value[1]) if value[1] is not None else value, key)
+    )
+
+
+def lose_peers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows with equal values are not in the frames of each other."""
+    monkeypatch.setattr(
+        OrderedRows,
+        "of",
+        classmethod(lambda cls, orders, rows, *args, **options: cls(rows, [(n, n + 1) for n in range(len(rows))])),
+    )
+
+
+def shift_frames(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Frames begin one row too late."""
+    bounds = Frame.bounds
+    monkeypatch.setattr(Frame, "bounds", lambda self, rows: [(first + 1, end) for first, end in bounds(self, rows)])
 
 
 def _parts(key: Any) -> tuple[Any, ...]:

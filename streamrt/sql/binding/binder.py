@@ -4,10 +4,9 @@ from sqlglot import exp
 
 from streamrt.errors import SQLSyntaxError
 from streamrt.sql.binding.blocks import bind_query
-from streamrt.sql.binding.ranking import find_open_rank
+from streamrt.sql.binding.ranking import close_ranks
 from streamrt.sql.binding.scopes import Bound
 from streamrt.sql.binding.session import Session, fill_parameters
-from streamrt.sql.expressions.failures import make_refusal
 from streamrt.sql.expressions.positions import position_of
 
 __all__ = ["bind_statement"]
@@ -28,12 +27,4 @@ def bind_statement(tree: exp.Expr, session: Session) -> Bound:
         bound = bind_query(tree, session, {})
     except RecursionError:
         raise SQLSyntaxError("expressions are nested too deeply", *position_of(tree)) from None
-    top = find_open_rank(bound.plan)
-    if top is not None:
-        window = tree.find(exp.Window)
-        raise make_refusal(
-            f"{top.method}() needs a bound: write WHERE {top.method} <= 10 in a query around it, or QUALIFY; without one, "
-            "each new row would change the numbers of all",
-            window,
-        )
-    return bound
+    return Bound(close_ranks(bound.plan), bound.columns)

@@ -6,6 +6,7 @@ from sqlglot import exp
 
 from streamrt.sql.binding.expanding import bind_laterals, bind_projected_explode
 from streamrt.sql.binding.grouping import bind_groups, find_aggregates, has_aggregates
+from streamrt.sql.binding.grouping_sets import Sets, read_sets
 from streamrt.sql.binding.join_plans import SetOperation, Union
 from streamrt.sql.binding.joins import bind_from
 from streamrt.sql.binding.keys import distinct_rows
@@ -217,12 +218,12 @@ class _Block:
         items = bind_projected_explode(stage, items)
         order = self._read_order(items)
         having, qualify = select.args.get("having"), select.args.get("qualify")
-        group = self._read_groups(items)
+        group, sets = self._read_groups(items)
         conditions = [each.this for each in (having, qualify) if each is not None]
         conditions = [_with_aliases(each, items, scope) for each in conditions]
         nodes = [*(node for _, node in items), *conditions, *order]
         if group is not None or any(has_aggregates(each, self._session.functions) for each in nodes):
-            grouped = bind_groups(stage, group or [], nodes, announces=True)
+            grouped = bind_groups(stage, group or [], nodes, announces=True, sets=sets)
             items = [(name, grouped.rewrite(node)) for name, node in items]
             conditions = [grouped.rewrite(node) for node in conditions]
             order = [grouped.rewrite(node) for node in order]
@@ -273,25 +274,29 @@ class _Block:
                 items.append((node.alias or _name_of(node, len(items)), node.unalias()))
         return items
 
-    def _read_groups(self, items: list[tuple[str, exp.Expr]]) -> list[exp.Expr] | None:
+    def _read_groups(self, items: list[tuple[str, exp.Expr]]) -> tuple[list[exp.Expr] | None, Sets | None]:
+        """Return the keys of GROUP BY, and the sets of them if it has any."""
         group = self._select.args.get("group")
         if group is None:
-            return None
+            return None, None
         if group.args.get("all"):
-            return [node for _, node in items if not has_aggregates(node, self._session.functions)]
-        keys = []
-        for each in group.expressions:
-            inner = each.unnest()
-            if isinstance(inner, exp.Literal) and not inner.is_string:
-                number = int(inner.name) if inner.name.isdigit() else 0
-                if not 1 <= number <= len(items):
-                    raise make_analysis_error(f"GROUP BY {inner.name}: there are {len(items)} columns in SELECT", inner)
-                keys.append(items[number - 1][1])
-            elif isinstance(inner, exp.Tuple):
-                keys += inner.expressions
-            else:
-                keys.append(self._alias_or_column(inner, items))
-        return keys
+            return [node for _, node in items if not has_aggregates(node, self._session.functions)], None
+        sets = read_sets(group, lambda node: self._read_key(node, items))
+        if sets is not None:
+            return [key for keys in sets for key in keys], sets
+        return [key for each in group.expressions for key in self._read_key(each, items)], None
+
+    def _read_key(self, node: exp.Expr, items: list[tuple[str, exp.Expr]]) -> list[exp.Expr]:
+        """Return what an item of GROUP BY stands for."""
+        inner = node.unnest()
+        if isinstance(inner, exp.Literal) and not inner.is_string:
+            number = int(inner.name) if inner.name.isdigit() else 0
+            if not 1 <= number <= len(items):
+                raise make_analysis_error(f"GROUP BY {inner.name}: there are {len(items)} columns in SELECT", inner)
+            return [items[number - 1][1]]
+        if isinstance(inner, exp.Tuple):
+            return list(inner.expressions)
+        return [self._alias_or_column(inner, items)]
 
     def _alias_or_column(self, node: exp.Expr, items: list[tuple[str, exp.Expr]]) -> exp.Expr:
         """Return what a name of GROUP BY stands for: a column, or else an expression of SELECT."""

@@ -8,6 +8,7 @@ from sqlglot import exp
 
 from streamrt.errors import SQLError
 from streamrt.sql.binding.group_plans import Aggregate, Call, SessionAggregate, WindowAggregate
+from streamrt.sql.binding.grouping_sets import Sets, bind_grouping, expand_sets
 from streamrt.sql.binding.intervals import time_column
 from streamrt.sql.binding.join_plans import Union
 from streamrt.sql.binding.keys import as_key
@@ -66,7 +67,9 @@ class Grouped:
     rewrite: Callable[[exp.Expr], exp.Expr]
 
 
-def bind_groups(stage: Stage, keys: list[exp.Expr], nodes: list[exp.Expr], *, announces: bool = False) -> Grouped:
+def bind_groups(
+    stage: Stage, keys: list[exp.Expr], nodes: list[exp.Expr], *, announces: bool = False, sets: Sets | None = None
+) -> Grouped:
     """Group the rows of a query.
 
     Args:
@@ -74,8 +77,9 @@ def bind_groups(stage: Stage, keys: list[exp.Expr], nodes: list[exp.Expr], *, an
         stage: the query so far.
         keys: the expressions of GROUP BY, or none for one group.
         nodes: the expressions that use the groups: those of SELECT, HAVING and ORDER BY.
+        sets: the sets of keys of GROUPING SETS and the like.
     """
-    return _Grouping(stage).bind(keys, nodes, announces=announces)
+    return _Grouping(stage).bind(keys, nodes, announces=announces, sets=sets)
 
 
 class _Grouping:
@@ -89,12 +93,18 @@ class _Grouping:
         self._aggregates: list[tuple[exp.Expr, str]] = []
         self._structs: dict[str, dict[str, TypedExpression]] = {}
         self._nodes: list[tuple[exp.Expr, dict[str, TypedExpression]]] = []
+        self._sets: list[frozenset[int]] = []
+        self._set: Field | None = None
 
-    def bind(self, keys: list[exp.Expr], nodes: list[exp.Expr], *, announces: bool) -> Grouped:
+    def bind(self, keys: list[exp.Expr], nodes: list[exp.Expr], *, announces: bool, sets: Sets | None) -> Grouped:
         stage, session = self._stage, self._session
         windows = [each for each in keys if is_window_call(each.unnest())]
         if len(windows) > 1:
             raise make_refusal("GROUP BY has two windows: one is possible", windows[1])
+        if windows and sets is not None:
+            raise make_refusal(
+                "GROUPING SETS, ROLLUP and CUBE have no windows: group by window.start in a query", windows[0]
+            )
         window = self._read_window(windows[0].unnest()) if windows else None
         is_final = window is not None and (session.emit.final or window.kind == "session")
         if window is not None and not is_final:
@@ -111,7 +121,9 @@ class _Grouping:
             plan = self._aggregate_windows(window, windows[0].unnest(), columns, group)
         else:
             rows: Plan = Project(stage.plan, tuple(columns))
-            if announces and not group:
+            if sets is not None:
+                rows, group = self._expand_sets(rows, sets, [name for name, _ in arguments])
+            elif announces and not group:
                 rows = self._announce(columns)
             plan = Aggregate(rows, group, tuple(self._calls))
         self._keys = [(expression, plan.field(field.name)) for expression, field in self._keys]
@@ -119,6 +131,27 @@ class _Grouping:
         stage.scope = BoundNames(self._explain)
         stage.rewrite = self._rewrite
         return Grouped(stage, self._rewrite)
+
+    def _expand_sets(self, rows: Plan, sets: Sets, arguments: list[str]) -> tuple[Plan, tuple[str, ...]]:
+        """Return a row for each set of keys, and the columns of the groups."""
+        bound = [[self._stage.bind(node) for node in members] for members in sets]
+        known = [expression for expression, _ in self._keys]
+        self._sets = [frozenset(map(known.index, members)) for members in bound]
+        keys = [rows.field(field.name) for _, field in self._keys]
+        rows, made, self._set = expand_sets(rows, keys, self._sets, arguments, self._session)
+        self._keys = list(zip(known, made, strict=True))
+        return rows, (*(field.name for field in made), self._set.name)
+
+    def _bind_grouping(self, node: exp.Expr) -> TypedExpression:
+        """Return `grouping(key)` or `grouping_id(...)`."""
+        if self._set is None:
+            raise make_analysis_error("grouping() needs GROUPING SETS, ROLLUP or CUBE in GROUP BY", node)
+        fields = [field for _, field in self._keys]
+        named = [self._find_key(each) for each in node.expressions]
+        if None in named:
+            raise make_analysis_error("grouping() names keys of GROUP BY", node)
+        keys = [fields.index(each) for each in named if each is not None] or list(range(len(fields)))
+        return bind_grouping(node, self._set, self._sets, keys)
 
     def _read_window(self, call: exp.Expr) -> Windowing[TypedExpression]:
         arguments = call.expressions
@@ -254,6 +287,8 @@ class _Grouping:
             return bound_name(reference(self._stage_field(name)), node)
         if isinstance(node, exp.Query):
             return node.copy()
+        if isinstance(node, exp.Grouping | exp.GroupingId):
+            return bound_name(self._bind_grouping(node), node)
         if is_window_call(node) and any(call.sql().lower() == node.sql().lower() for call, _ in self._nodes):
             raise make_refusal(f"take {node.name}.start or {node.name}.end, one by one", node)
         if isinstance(node, exp.Column):

@@ -1,83 +1,136 @@
-"""Aggregates of the rows before each row of a stream: `sum(a) OVER (PARTITION BY b ORDER BY at ROWS ...)`."""
+"""Functions of the rows around each row: `sum(a) OVER (PARTITION BY b ORDER BY at ROWS ...)`.
+
+Over a stream in the order of its time, aggregates of the rows before are rows of a stream again, once no earlier row can
+come. Other ones change former rows, so the result is updating.
+"""
+
+from dataclasses import replace
 
 from sqlglot import exp
 
 from streamrt.sql.binding.group_plans import Call, OverRows
 from streamrt.sql.binding.intervals import time_column
 from streamrt.sql.binding.keys import as_key
-from streamrt.sql.binding.scopes import reference
-from streamrt.sql.binding.stages import Stage
+from streamrt.sql.binding.over_frames import read_frame
+from streamrt.sql.binding.over_plans import FramedCall, OverTable
+from streamrt.sql.binding.ranking import bind_order
+from streamrt.sql.binding.row_plans import Project
+from streamrt.sql.binding.scopes import reference, references_of
+from streamrt.sql.binding.stages import Stage, with_columns
+from streamrt.sql.expressions import AggregateCall, TypedExpression
 from streamrt.sql.expressions.failures import make_analysis_error, make_refusal
 from streamrt.sql.expressions.nodes import ColumnReference
+from streamrt.sql.expressions.places import PlaceCall, bind_place
+from streamrt.windows.frames import ALL_ROWS, UP_TO_PEERS, Frame
 
 __all__ = ["add_over"]
 
-_FORM = "write ORDER BY at ROWS BETWEEN 9 PRECEDING AND CURRENT ROW"
-
 
 def add_over(stage: Stage, window: exp.Window) -> ColumnReference:
-    """Add the aggregate of an OVER to each row, and return its column.
+    """Add the result of an OVER to each row, and return its column.
 
     Args:
         stage: the query so far.
         window: the OVER.
     """
-    function = window.this
-    name = function.sql_name().lower() if isinstance(function, exp.Func) else "this"
-    if not isinstance(function, exp.AggFunc | exp.Filter) or isinstance(
-        function, exp.Lag | exp.Lead | exp.FirstValue | exp.LastValue | exp.NthValue
-    ):
-        raise make_refusal(
-            f"{name}() OVER is refused: OVER takes row_number, rank and dense_rank with a bound such as <= 10, and "
-            "aggregates of the rows before each row",
-            window,
-        )
+    call = _bind_function(stage, window.this, window)
     order, spec = window.args.get("order"), window.args.get("spec")
-    if order is None or spec is None:
-        raise make_refusal(
-            f"{name}() OVER without a bounded frame changes former rows again and again: {_FORM}, or join with a query that "
-            "has GROUP BY",
-            window,
-        )
-    if not stage.plan.appends:
-        raise make_refusal(
-            "OVER with a frame needs the rows of a stream, and these are of a table, whose rows change", window
-        )
-    time = stage.bind(order.expressions[0].this)
-    if (
-        len(order.expressions) != 1
-        or order.expressions[0].args.get("desc")
-        or not isinstance(time, ColumnReference)
-        or time.name != time_column(stage.plan)
-    ):
-        raise make_refusal("OVER with a frame is ordered by the time column of the stream, ascending", order)
-    rows = _read_frame(spec, window)
+    ordered = [] if order is None else order.expressions
+    if isinstance(call, PlaceCall):
+        if not ordered:
+            raise make_analysis_error(f"{call} needs OVER (... ORDER BY ...)", window)
+        if spec is not None and not call.framed:
+            raise make_analysis_error(f"{call} has no frame: leave out ROWS and RANGE", window)
     group = [as_key(stage.bind(each), each) for each in window.args.get("partition_by") or []]
-    call = stage.session.bind_aggregate(function, stage.scope)
-    names = stage.add([*group, *call.arguments])
-    column = stage.session.new_name()
+    by, descending = bind_order(stage, ordered) if ordered else ([], ())
+    frame = UP_TO_PEERS if by else ALL_ROWS
+    if spec is not None:
+        frame = read_frame(spec, stage, by)
+    if isinstance(call, PlaceCall) and not call.framed:
+        frame = ALL_ROWS
+    if isinstance(call, AggregateCall) and _is_of_rows_before(stage, ordered, by, frame):
+        return _add_rows(stage, group, by, frame, call)
+    return _add_table(stage, group, by, descending, call, frame)
+
+
+def _bind_function(stage: Stage, function: exp.Expr, window: exp.Window) -> AggregateCall | PlaceCall:
+    place = bind_place(function, stage.bind)
+    if place is not None:
+        return place
+    if isinstance(function, exp.IgnoreNulls | exp.RespectNulls):
+        raise make_refusal("IGNORE NULLS is for first_value, last_value and nth_value", window)
+    return stage.session.bind_aggregate(function, stage.scope)
+
+
+def _is_of_rows_before(stage: Stage, ordered: list[exp.Expr], by: list[TypedExpression], frame: Frame) -> bool:
+    """Return whether an aggregate is one of so many rows before each row of a stream, in the order of its time."""
+    if not stage.plan.appends or frame.unit != "rows" or frame.start is None or frame.start > 0 or frame.end != 0:
+        return False
+    time = by[-1] if by else None
+    return (
+        len(ordered) == 1
+        and not ordered[0].args.get("desc")
+        and isinstance(time, ColumnReference)
+        and time.name == time_column(stage.plan)
+    )
+
+
+def _add_rows(
+    stage: Stage, group: list[TypedExpression], by: list[TypedExpression], frame: Frame, call: AggregateCall
+) -> ColumnReference:
+    """Add an aggregate of the rows before each row of a stream, in the order of its time."""
+    names = stage.add([*group, by[-1], *call.arguments])
+    column, count = stage.session.new_name(), len(group)
     over = OverRows(
         stage.plan,
-        tuple(names[: len(group)]),
-        time.name,
-        rows,
-        (Call(column, call, tuple(names[len(group) :]), str(call)),),
+        tuple(names[:count]),
+        names[count],
+        1 - frame.start,
+        (Call(column, call, tuple(names[count + 1 :]), str(call)),),
         stage.session.emit.grace_ms or 0,
     )
     stage.plan = over
     return reference(over.field(column))
 
 
-def _read_frame(spec: exp.Expr, window: exp.Window) -> int:
-    """Return the number of rows of a frame, with the row itself."""
-    start, end = spec.args.get("start"), spec.args.get("end")
-    side = (spec.args.get("start_side") or "").upper()
-    if end not in (None, "CURRENT ROW") or side != "PRECEDING" or not isinstance(start, exp.Expr):
-        raise make_refusal(f"this frame is not there: {_FORM}", window)
-    if (spec.args.get("kind") or "").upper() == "ROWS":
-        if not isinstance(start, exp.Literal) or not start.name.isdigit():
-            raise make_analysis_error("ROWS needs a number", start)
-        return int(start.name) + 1
-    raise make_refusal(
-        f"a frame of RANGE also has later rows of the same time, so former rows would change: {_FORM}", window
+def _add_table(
+    stage: Stage,
+    group: list[TypedExpression],
+    by: list[TypedExpression],
+    descending: tuple[bool, ...],
+    call: AggregateCall | PlaceCall,
+    frame: Frame,
+) -> ColumnReference:
+    """Add a function of rows that change. Those of one group and order share the rows that they keep."""
+    former = stage.plan
+    column = stage.session.new_name()
+    if isinstance(former, OverTable) and _has_order(former, [*group, *by], descending, call.arguments):
+        plan, names = with_columns(former.input, call.arguments, stage.session)
+        over = replace(former, input=plan)
+    else:
+        plan, names = with_columns(former, [*group, *by, *call.arguments], stage.session)
+        first, behind = len(group), len(group) + len(by)
+        over = OverTable(plan, tuple(names[:first]), tuple(names[first:behind]), descending, ())
+        names = names[behind:]
+    made = FramedCall(Call(column, call, tuple(names), str(call)), frame)
+    over = replace(over, calls=(*over.calls, made))
+    stage.plan = over
+    return reference(over.field(column))
+
+
+def _has_order(
+    plan: OverTable,
+    wanted: list[TypedExpression],
+    descending: tuple[bool, ...],
+    arguments: tuple[TypedExpression, ...],
+) -> bool:
+    """Return whether an OVER has some groups and order, and its input the columns of further arguments."""
+    rows = plan.input
+    made = dict(rows.columns) if isinstance(rows, Project) else {}
+    columns = [made.get(name, reference(rows.field(name))) for name in (*plan.group, *plan.by)]
+    known = {field.name for field in rows.fields}
+    return (
+        columns == wanted
+        and plan.descending == descending
+        and all(each.name in known for argument in arguments for each in references_of(argument))
     )

@@ -11,6 +11,7 @@ from streamrt.sql.binding.group_plans import (
     record_key,
 )
 from streamrt.sql.binding.join_plans import AsOfJoin, IntervalJoin, Join, JoinHow, SetOperation, Union
+from streamrt.sql.binding.over_plans import FramedCall, OverTable
 from streamrt.sql.binding.row_plans import (
     Announced,
     Expand,
@@ -33,11 +34,13 @@ __all__ = [
     "Expand",
     "Field",
     "Filter",
+    "FramedCall",
     "IntervalJoin",
     "Join",
     "JoinHow",
     "Key",
     "OverRows",
+    "OverTable",
     "Plan",
     "Project",
     "Scan",

@@ -8,7 +8,9 @@ from typing import Any
 from streamrt.operators.expression import Expression
 from streamrt.sql.binding.expanding import RowsOfFunction
 from streamrt.sql.binding.group_plans import Aggregate, Distinct, OverRows, SessionAggregate, Top, WindowAggregate
+from streamrt.sql.binding.grouping_sets import RowsOfSets
 from streamrt.sql.binding.join_plans import AsOfJoin, IntervalJoin, Join, SetOperation, Union
+from streamrt.sql.binding.over_plans import OverTable
 from streamrt.sql.binding.row_plans import Announced, Expand, Filter, Plan, Project, Scan
 from streamrt.sql.binding.scopes import reference, references_of
 
@@ -72,6 +74,9 @@ class _Pruning:
             case OverRows():
                 read = needed | {plan.time, *plan.group, *(name for call in plan.calls for name in call.arguments)}
                 return replace(plan, input=self._only(plan.input, read))
+            case OverTable():
+                read = needed | {*plan.group, *plan.by, *plan.arguments}
+                return replace(plan, input=self._only(plan.input, read))
             case Top():
                 return replace(plan, input=self._only(plan.input, needed | {*plan.group, *plan.by}))
             case Join():
@@ -96,7 +101,8 @@ class _Pruning:
 
     def _expand(self, plan: Expand, needed: set[str]) -> Plan:
         added = {field.name for field in plan.columns}
-        read = set(plan.rows_of.arguments) if isinstance(plan.rows_of, RowsOfFunction) else {str(plan.rows_of.column)}
+        rows_of = plan.rows_of
+        read = set(rows_of.arguments) if isinstance(rows_of, RowsOfFunction | RowsOfSets) else {str(rows_of.column)}
         return replace(plan, input=self.prune(plan.input, (needed - added) | read))
 
     def _sides(self, plan: Join | AsOfJoin | IntervalJoin, needed: set[str]) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """Numbers of rows in an order: `row_number() OVER (PARTITION BY a ORDER BY b) <= n`, and ORDER BY with LIMIT.
 
 An OVER with a number becomes a `Top` whose count is open, 0. A condition on the number, which may be in a query around it,
-closes it; what is open in the end is refused.
+closes it; what is open in the end numbers all rows.
 """
 
 from collections.abc import Sequence
@@ -11,17 +11,20 @@ from typing import Literal
 import pyarrow as pa
 from sqlglot import exp
 
-from streamrt.sql.binding.group_plans import Top
+from streamrt.sql.binding.group_plans import Call, Top
 from streamrt.sql.binding.keys import as_key
-from streamrt.sql.binding.row_plans import Filter, Plan, Project, walk_plan
+from streamrt.sql.binding.over_plans import FramedCall, OverTable
+from streamrt.sql.binding.row_plans import Filter, Plan, Project, replace_inputs
 from streamrt.sql.binding.scopes import reference
 from streamrt.sql.binding.stages import Stage, with_columns
 from streamrt.sql.expressions import TypedExpression
 from streamrt.sql.expressions.failures import make_analysis_error, make_refusal
 from streamrt.sql.expressions.logic import IsNull
 from streamrt.sql.expressions.nodes import ColumnReference, Constant
+from streamrt.sql.expressions.places import make_rank
+from streamrt.windows.frames import ALL_ROWS
 
-__all__ = ["add_rank", "add_top", "filter_plan", "find_open_rank", "rank_method"]
+__all__ = ["add_rank", "add_top", "bind_order", "close_ranks", "filter_plan", "rank_method"]
 
 _OPEN = 0
 _METHODS: dict[type[exp.Expr], Literal["row_number", "rank", "dense_rank"]] = {
@@ -74,6 +77,21 @@ def _add_top(
     count: int,
     method: Literal["row_number", "rank", "dense_rank"],
 ) -> ColumnReference:
+    by, descending = bind_order(stage, order)
+    plan, names = with_columns(stage.plan, [*group, *by], stage.session)
+    rank = stage.session.new_name()
+    top = Top(plan, tuple(names[: len(group)]), tuple(names[len(group) :]), descending, count, method, rank)
+    stage.plan = top
+    return reference(top.field(rank))
+
+
+def bind_order(stage: Stage, order: Sequence[exp.Expr]) -> tuple[list[TypedExpression], tuple[bool, ...]]:
+    """Return what orders rows, and of each expression, whether the highest values come first; NULL comes last.
+
+    Args:
+        stage: the query so far.
+        order: the expressions of ORDER BY.
+    """
     by: list[TypedExpression] = []
     descending: list[bool] = []
     for each in order:
@@ -93,11 +111,7 @@ def _add_top(
         descending.append(down)
     if not by:
         raise make_analysis_error("ORDER BY of constants does not order rows", order[0] if order else None)
-    plan, names = with_columns(stage.plan, [*group, *by], stage.session)
-    rank = stage.session.new_name()
-    top = Top(plan, tuple(names[: len(group)]), tuple(names[len(group) :]), tuple(descending), count, method, rank)
-    stage.plan = top
-    return reference(top.field(rank))
+    return by, tuple(descending)
 
 
 def _nulls_first(ordered: exp.Expr, *, down: bool) -> bool:
@@ -168,6 +182,22 @@ def _close(plan: Plan, column: str, count: int) -> Plan | None:
     return None
 
 
-def find_open_rank(plan: Plan) -> Top | None:
-    """Return a number of rows that no condition bounds, or None."""
-    return next((each for each in walk_plan(plan) if isinstance(each, Top) and each.count == _OPEN), None)
+def close_ranks(plan: Plan) -> Plan:
+    """Return a plan in which numbers that no condition bounds are those of all rows."""
+    done: dict[int, tuple[Plan, Plan]] = {}
+
+    def close(part: Plan) -> Plan:
+        # Views share parts, which stay shared.
+        if id(part) not in done:
+            done[id(part)] = part, _number_all(replace_inputs(part, close))
+        return done[id(part)][1]
+
+    return close(plan)
+
+
+def _number_all(plan: Plan) -> Plan:
+    if not isinstance(plan, Top) or plan.count != _OPEN:
+        return plan
+    rank = make_rank(plan.method)
+    call = FramedCall(Call(plan.rank, rank, (), str(rank)), ALL_ROWS, numbers=plan.method == "row_number")
+    return OverTable(plan.input, plan.group, plan.by, plan.descending, (call,))

@@ -27,13 +27,6 @@ _CLAUSES: Final = {
     "options": "OPTION is refused: leave it out",
 }
 
-_GROUPS: Final = {
-    "grouping_sets": "GROUPING SETS is refused: combine queries with GROUP BY by UNION ALL",
-    "cube": "CUBE is refused: combine queries with GROUP BY by UNION ALL",
-    "rollup": "ROLLUP is refused: combine queries with GROUP BY by UNION ALL",
-    "totals": "WITH TOTALS is refused: combine queries with GROUP BY by UNION ALL",
-}
-
 
 def refuse_clauses(select: exp.Select) -> None:
     """Refuse what a SELECT may have, and a query that is kept up to date may not.
@@ -50,14 +43,5 @@ def refuse_clauses(select: exp.Select) -> None:
             node = found[0] if isinstance(found, list) else found
             raise make_refusal(advice, node if isinstance(node, exp.Expr) else select)
     group = select.args.get("group")
-    if group is None:
-        return
-    for name, advice in _GROUPS.items():
-        found = group.args.get(name)
-        if found:
-            node = found[0] if isinstance(found, list) else found
-            raise make_refusal(advice, node if isinstance(node, exp.Expr) else group)
-    for each in group.expressions:
-        kind = {exp.GroupingSets: "grouping_sets", exp.Cube: "cube", exp.Rollup: "rollup"}.get(type(each))
-        if kind is not None:
-            raise make_refusal(_GROUPS[kind], each)
+    if group is not None and group.args.get("totals"):
+        raise make_refusal("WITH TOTALS is refused: write WITH ROLLUP, or GROUPING SETS", group)

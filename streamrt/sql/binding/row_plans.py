@@ -5,8 +5,8 @@ plan, of which `digest_plan` makes a digest.
 """
 
 import hashlib
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, fields, replace
 from typing import Any, Literal
 
 import pyarrow as pa
@@ -26,6 +26,7 @@ __all__ = [
     "Scan",
     "describe_plan",
     "digest_plan",
+    "replace_inputs",
     "walk_plan",
 ]
 
@@ -231,6 +232,29 @@ def walk_plan(plan: Plan) -> Iterator[Plan]:
     for part in plan.inputs():
         yield from walk_plan(part)
     yield plan
+
+
+def replace_inputs(plan: Plan, change: Callable[[Plan], Plan]) -> Plan:
+    """Return a plan with other inputs; the same one if none changes.
+
+    Args:
+        plan: the plan.
+        change: returns what stands for an input.
+    """
+    changed: dict[str, Any] = {}
+    for each in fields(plan):  # type: ignore[arg-type]  # plans are dataclasses
+        value = getattr(plan, each.name)
+        if isinstance(value, Plan):
+            made: Any = change(value)
+            differs = made is not value
+        elif isinstance(value, tuple) and value and isinstance(value[0], Plan):
+            made = tuple(map(change, value))
+            differs = any(one is not other for one, other in zip(made, value, strict=True))
+        else:
+            continue
+        if differs:
+            changed[each.name] = made
+    return replace(plan, **changed) if changed else plan  # type: ignore[type-var]  # plans are dataclasses
 
 
 def describe_plan(plan: Plan, depth: int = 0) -> str:

@@ -2,6 +2,7 @@
 
 from streamrt.sql.binding.group_plans import Aggregate, Distinct, OverRows, SessionAggregate, Top, WindowAggregate
 from streamrt.sql.binding.join_plans import AsOfJoin, IntervalJoin, Join, SetOperation, Union
+from streamrt.sql.binding.over_plans import OverTable
 from streamrt.sql.binding.row_plans import Plan, Scan, walk_plan
 
 __all__ = ["explain_plan"]
@@ -55,6 +56,8 @@ def _state_of(plan: Plan) -> str | None:
             return f"rows of both sides for {plan.before_ms + plan.after_ms + plan.grace_ms} ms"
         case Top():
             return f"{plan.count} rows of each group" if plan.input.appends else "the rows of each group, in order"
+        case OverTable():
+            return "the rows of each group, in order"
         case OverRows():
             return "the rows of each frame"
         case SetOperation() | Union() if not plan.appends:

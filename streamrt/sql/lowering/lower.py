@@ -12,6 +12,7 @@ from streamrt.dataframe.aggregating import key_columns
 from streamrt.dataframe.branch import Branch, branch_of
 from streamrt.dataframe.foreign_keys import exchange_topic
 from streamrt.dataframe.streaming_table import StreamingTable
+from streamrt.dataframe.table_over import add_over
 from streamrt.operators import Apply, Compute, Where
 from streamrt.operators.columns import Project as KeepColumns
 from streamrt.operators.group_by import ColumnKey, ColumnsKey, NullGroup, Repartition
@@ -25,6 +26,7 @@ from streamrt.relations import (
     GroupAggregate,
     GroupKey,
     MapRows,
+    OverColumn,
     Regroup,
     SendByKey,
     TopRows,
@@ -32,6 +34,7 @@ from streamrt.relations import (
 from streamrt.relations.partial_aggregate import WholeKey
 from streamrt.sql.binding.group_plans import Aggregate, Distinct, OverRows, SessionAggregate, Top, WindowAggregate
 from streamrt.sql.binding.join_plans import AsOfJoin, IntervalJoin, Join, SetOperation, Union
+from streamrt.sql.binding.over_plans import OverTable
 from streamrt.sql.binding.row_plans import Announced, Expand, Filter, Plan, Project, Scan, digest_plan
 from streamrt.sql.expressions.logic import Condition
 from streamrt.sql.expressions.nodes import ColumnReference
@@ -140,6 +143,7 @@ class Lowering:
             AsOfJoin: self._join_as_of,
             IntervalJoin: self._join_interval,
             OverRows: self._over,
+            OverTable: self._over_table,
         }
         return kinds[type(plan)](plan)
 
@@ -246,6 +250,12 @@ class Lowering:
         calls = {call.name: call.aggregate.make(call.arguments) for call in plan.calls}
         over = frame.over(rows=plan.rows, order="time", grace_ms=plan.grace_ms, name=name)
         return Lowered(branch_of(over.agg(**calls)), is_table=False)
+
+    def _over_table(self, plan: OverTable) -> Lowered:
+        rows, name = self._as_table(self._lower(plan.input)), self._name()
+        branch = self._regroup(Lowered(rows._branch, is_table=True), plan.group, name)
+        columns = tuple(OverColumn(each.call.name, each.make(), each.frame) for each in plan.calls)
+        return Lowered(add_over(branch, plan.by, plan.descending, columns, name), is_table=True)
 
     def _distinct(self, plan: Distinct) -> Lowered:
         rows = self._lower(plan.input)

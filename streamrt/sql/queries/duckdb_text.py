@@ -344,8 +344,12 @@ class _SelectText(ScalarText):
         if is_distinct and node.args["distinct"].args.get("on"):
             raise refuse("DISTINCT ON is not there in a query: use ROW_NUMBER() and QUALIFY", node)
         tail = group
+        # As in Spark, no rows are in no set of keys, not even in that of none.
+        conditions = ["count(*) > 0"] if _has_sets(node) else []
         if node.args.get("having"):
-            tail += f" HAVING {self.condition(node.args['having'].this, 'HAVING')}"
+            conditions.append(f"({self.condition(node.args['having'].this, 'HAVING')})")
+        if conditions:
+            tail += f" HAVING {' AND '.join(conditions)}"
         if node.args.get("qualify"):
             tail += f" QUALIFY {self.condition(node.args['qualify'].this, 'QUALIFY')}"
         tail += self._order_by(node, projections, is_distinct=is_distinct)
@@ -471,9 +475,10 @@ class _SelectText(ScalarText):
         made = [", ".join(keys)] if keys else []
         for each in special:
             if isinstance(each, exp.GroupingSets):
-                # The keys before GROUPING SETS only list what is in them.
                 sets = [self._keys(_members_of(one), expanded) for one in each.expressions]
-                made = [f"GROUPING SETS ({', '.join(f'({chr(44).join(one)})' for one in sets)})"]
+                text = f"GROUPING SETS ({', '.join(f'({chr(44).join(one)})' for one in sets)})"
+                # The keys before GROUPING SETS, without a comma, only list what is in them.
+                made = [*made, text] if each in group.expressions else [text]
             elif each.expressions:
                 word = "ROLLUP" if isinstance(each, exp.Rollup) else "CUBE"
                 made.append(f"{word} ({', '.join(self._keys(each.expressions, expanded))})")
@@ -638,6 +643,15 @@ def _name_output(node: exp.Expr) -> str:
 
 def _members_of(node: exp.Expr) -> list[exp.Expr]:
     return list(node.expressions) if isinstance(node, exp.Tuple) else [node.unnest()]
+
+
+def _has_sets(node: exp.Select) -> bool:
+    """Return whether a query has GROUPING SETS, ROLLUP or CUBE."""
+    group = node.args.get("group")
+    return group is not None and (
+        any(group.args.get(name) for name in ("rollup", "cube", "grouping_sets"))
+        or any(isinstance(each, exp.Rollup | exp.Cube | exp.GroupingSets) for each in group.expressions)
+    )
 
 
 def _direction(node: exp.Expr) -> str:

@@ -1,0 +1,85 @@
+"""The plan of OVER on rows that change; see `row_plans`."""
+
+from dataclasses import dataclass
+
+from streamrt.sql.binding.group_plans import Call
+from streamrt.sql.binding.row_plans import Field, Key, Plan
+from streamrt.windows.frames import Frame
+from streamrt.windows.over_functions import OverFunction, make_over_function
+
+__all__ = ["FramedCall", "OverTable"]
+
+
+@dataclass(frozen=True)
+class FramedCall:
+    """A function of the rows around a row, as a column.
+
+    Attributes:
+        call: the function.
+        frame: the rows that it is about.
+        numbers: whether no two rows of a group have the same result.
+    """
+
+    call: Call
+    frame: Frame
+    numbers: bool = False
+
+    def make(self) -> OverFunction:
+        """Return the function of its columns."""
+        call = self.call
+        function = make_over_function(call.name, call.aggregate.make(call.arguments))
+        assert function is not None  # noqa: S101 - aggregates and functions of places are
+        return function
+
+    def __str__(self) -> str:
+        return f"{self.call.title} of {self.frame} AS {self.call.name}"
+
+
+@dataclass(frozen=True)
+class OverTable(Plan):
+    """Each row, with functions of the rows around it in its group.
+
+    Attributes:
+        input: the rows.
+        group: the columns of the group.
+        by: columns by which rows are ordered.
+        descending: of each, whether the highest values come first.
+        calls: the functions.
+    """
+
+    input: Plan
+    group: tuple[str, ...]
+    by: tuple[str, ...]
+    descending: tuple[bool, ...]
+    calls: tuple[FramedCall, ...]
+
+    appends = False
+
+    @property
+    def fields(self) -> tuple[Field, ...]:  # type: ignore[override]  # noqa: D102
+        calls = (each.call for each in self.calls)
+        return (
+            *self.input.fields,
+            *(Field(call.name, call.aggregate.dtype, call.aggregate.nullable) for call in calls),
+        )
+
+    @property
+    def keys(self) -> tuple[Key, ...]:  # type: ignore[override]  # noqa: D102
+        numbers = (frozenset((*self.group, each.call.name)) for each in self.calls if each.numbers)
+        return (*self.input.keys, *numbers)
+
+    def inputs(self) -> tuple[Plan, ...]:  # noqa: D102
+        return (self.input,)
+
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        """The columns that the functions read."""
+        return tuple(name for each in self.calls for name in each.call.arguments)
+
+    def describe(self) -> str:  # noqa: D102
+        order = ", ".join(
+            f"{column} DESC" if descending else column
+            for column, descending in zip(self.by, self.descending, strict=True)
+        )
+        of = f" of each {', '.join(self.group)}" if self.group else ""
+        return f"over rows{of}{f' by {order}' if order else ''}: {', '.join(map(str, self.calls))}"

@@ -1,0 +1,413 @@
+"""Functions of the rows around a row: its number in its group, values of other rows, and aggregates of its frame.
+
+They are computed for rows of a group that are next to each other, in their order.
+"""
+
+import abc
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from streamrt.arguments import checked
+from streamrt.common.copies import deep_copy
+from streamrt.errors import InvalidOperationError
+from streamrt.windows.aggregators import (
+    _PLAIN,
+    Aggregator,
+    Collector,
+    Earliest,
+    Latest,
+    fold_of,
+    is_built_in,
+    pick_of,
+)
+from streamrt.windows.fold import Fold
+from streamrt.windows.frames import Frame, OrderedRows
+from streamrt.windows.inputs import extractor_of
+from streamrt.windows.retraction import retracting_fold_of
+
+__all__ = [
+    "CumulativeDistribution",
+    "DenseRank",
+    "FirstValue",
+    "FrameAggregate",
+    "FrameCollection",
+    "Lag",
+    "LastValue",
+    "Lead",
+    "NTile",
+    "NthValue",
+    "OverFunction",
+    "PercentRank",
+    "Rank",
+    "RowNumber",
+    "make_over_function",
+]
+
+Reach = tuple[int | None, int | None]
+"""How many rows before and after a row its result depends on; None for any number."""
+
+_WHOLE: Reach = (None, None)
+
+
+class OverFunction(abc.ABC):
+    """A function of the rows around a row, for `over()` of a table."""
+
+    @abc.abstractmethod
+    def compute(self, ordered: OrderedRows, frame: Frame) -> list[Any]:
+        """Return the result of each row.
+
+        Args:
+            ordered: the rows of a group, or as many of them as the results depend on.
+            frame: the frame.
+        """
+
+    def reach(self, frame: Frame) -> Reach:
+        """Return how many rows before and after a row its result depends on; None for any number."""
+        return _WHOLE
+
+    def __repr__(self) -> str:
+        arguments = ", ".join(f"{name}={value!r}" for name, value in vars(self).items())
+        return f"{type(self).__name__}({arguments})"
+
+
+# -- Places ------------------------------------------------------------------------------------------------------------
+
+
+class RowNumber(OverFunction):
+    """The number of a row in its group, from 1. Rows with equal values are in an order that depends on the rows only.
+
+    Example:
+        >>> RowNumber().compute(OrderedRows.of([5, 5, 7], [{}, {}, {}]), Frame("rows", None, 0))
+        [1, 2, 3]
+    """
+
+    def compute(self, ordered: OrderedRows, frame: Frame) -> list[int]:  # noqa: D102
+        return list(range(1, len(ordered.rows) + 1))
+
+
+class Rank(OverFunction):
+    """The number of the rows before, and 1; rows with equal values have the same rank, such as 1, 1, 3.
+
+    Example:
+        >>> Rank().compute(OrderedRows.of([5, 5, 7], [{}, {}, {}]), Frame("rows", None, 0))
+        [1, 1, 3]
+    """
+
+    def compute(self, ordered: OrderedRows, frame: Frame) -> list[int]:  # noqa: D102
+        return [first + 1 for first, _ in ordered.peers]
+
+
+class DenseRank(OverFunction):
+    """The number of different values up to a row, such as 1, 1, 2.
+
+    Example:
+        >>> DenseRank().compute(OrderedRows.of([5, 5, 7], [{}, {}, {}]), Frame("rows", None, 0))
+        [1, 1, 2]
+    """
+
+    def compute(self, ordered: OrderedRows, frame: Frame) -> list[int]:  # noqa: D102
+        ranks: dict[int, int] = {}
+        return [ranks.setdefault(first, len(ranks) + 1) for first, _ in ordered.peers]
+
+
+class PercentRank(OverFunction):
+    """The share of the other rows that are before a row: from 0.0 for the first one to 1.0.
+
+    Example:
+        >>> PercentRank().compute(OrderedRows.of([5, 5, 7], [{}, {}, {}]), Frame("rows", None, 0))
+        [0.0, 0.0, 1.0]
+    """
+
+    def compute(self, ordered: OrderedRows, frame: Frame) -> list[float]:  # noqa: D102
+        others = max(len(ordered.rows) - 1, 1)
+        return [first / others for first, _ in ordered.peers]
+
+
+class CumulativeDistribution(OverFunction):
+    """The share of the rows that are not behind a row: SQL's `cume_dist`.
+
+    Example:
+        >>> CumulativeDistribution().compute(OrderedRows.of([5, 5, 7, 8], [{}, {}, {}, {}]), Frame("rows", None, 0))
+        [0.5, 0.5, 0.75, 1.0]
+    """
+
+    def compute(self, ordered: OrderedRows, frame: Frame) -> list[float]:  # noqa: D102
+        return [end / len(ordered.rows) for _, end in ordered.peers]
+
+
+class NTile(OverFunction):
+    """The number of a part, from 1, when the rows of a group are divided into parts whose sizes differ by 1 at most.
+
+    Args:
+        count: number of parts.
+
+    Example:
+        >>> NTile(2).compute(OrderedRows.of([5, 6, 7], [{}, {}, {}]), Frame("rows", None, 0))
+        [1, 1, 2]
+    """
+
+    def __init__(self, count: int) -> None:
+        checked("NTile(count)", count, int, "a number of parts, at least 1", lambda number: number >= 1)
+        self.count = count
+
+    def compute(self, ordered: OrderedRows, frame: Frame) -> list[int]:  # noqa: D102
+        size, larger = divmod(len(ordered.rows), self.count)
+        sizes = (size + (part < larger) for part in range(self.count))
+        return [part for part, length in enumerate(sizes, 1) for _ in range(length)]
+
+
+# -- Values of other rows ----------------------------------------------------------------------------------------------
+
+
+class Lag(OverFunction):
+    """The value of a column in the row that is so many rows before.
+
+    Args:
+        column: name of the column.
+        distance: how many rows before.
+        default: the result if there is no such row.
+
+    Example:
+        >>> Lag("a").compute(OrderedRows.of([5, 7], [{"a": 5}, {"a": 7}]), Frame("rows", None, 0))
+        [None, 5]
+    """
+
+    def __init__(self, column: str, distance: int = 1, default: Any = None) -> None:
+        name = type(self).__name__
+        self.column = checked(f"{name}(column)", column, str, "the name of a column", bool)
+        self.distance = checked(
+            f"{name}(distance=...)", distance, int, "a number of rows, at least 0", _is_not_negative
+        )
+        self.default = default
+
+    @property
+    def _shift(self) -> int:
+        return -self.distance
+
+    def compute(self, ordered: OrderedRows, frame: Frame) -> list[Any]:  # noqa: D102
+        rows, shift = ordered.rows, self._shift
+        places = range(shift, len(rows) + shift)
+        return [rows[place][self.column] if 0 <= place < len(rows) else self.default for place in places]
+
+    def reach(self, frame: Frame) -> Reach:  # noqa: D102
+        return max(-self._shift, 0), max(self._shift, 0)
+
+
+class Lead(Lag):
+    """The value of a column in the row that is so many rows behind.
+
+    Args:
+        column: name of the column.
+        distance: how many rows behind.
+        default: the result if there is no such row.
+
+    Example:
+        >>> Lead("a", default=0).compute(OrderedRows.of([5, 7], [{"a": 5}, {"a": 7}]), Frame("rows", None, 0))
+        [7, 0]
+    """
+
+    @property
+    def _shift(self) -> int:
+        return self.distance
+
+
+class NthValue(OverFunction):
+    """The value of a column in a row of the frame; None if the frame has fewer rows.
+
+    Args:
+        column: name of the column.
+        n: the number of the row in the frame, from 1.
+        ignore_nulls: whether rows with None in the column do not count.
+
+    Example:
+        >>> NthValue("a", 2).compute(OrderedRows.of([5, 7], [{"a": 5}, {"a": 7}]), Frame("rows", None, 0))
+        [None, 7]
+    """
+
+    _step = 1
+
+    def __init__(self, column: str, n: int, *, ignore_nulls: bool = False) -> None:
+        name = type(self).__name__
+        self.column = checked(f"{name}(column)", column, str, "the name of a column", bool)
+        self.n = checked(f"{name}(n)", n, int, "the number of a row, at least 1", lambda number: number >= 1)
+        self.ignore_nulls = ignore_nulls
+
+    def compute(self, ordered: OrderedRows, frame: Frame) -> list[Any]:  # noqa: D102
+        values = [row[self.column] for row in ordered.rows]
+        return [self._find(values, *bounds) for bounds in frame.bounds(ordered)]
+
+    def _find(self, values: Sequence[Any], first: int, end: int) -> Any:
+        places = range(first, end)[:: self._step]
+        if not self.ignore_nulls:
+            return values[places[self.n - 1]] if self.n <= len(places) else None
+        left = self.n
+        for place in places:
+            left -= values[place] is not None
+            if not left:
+                return values[place]
+        return None
+
+    def reach(self, frame: Frame) -> Reach:  # noqa: D102
+        return frame.reach
+
+
+class FirstValue(NthValue):
+    """The value of a column in the first row of the frame.
+
+    Args:
+        column: name of the column.
+        ignore_nulls: whether it is the first row that has not None in the column.
+
+    Example:
+        >>> FirstValue("a").compute(OrderedRows.of([5, 7], [{"a": 5}, {"a": 7}]), Frame("rows", -1, 0))
+        [5, 5]
+    """
+
+    def __init__(self, column: str, *, ignore_nulls: bool = False) -> None:
+        super().__init__(column, 1, ignore_nulls=ignore_nulls)
+
+
+class LastValue(FirstValue):
+    """The value of a column in the last row of the frame.
+
+    Args:
+        column: name of the column.
+        ignore_nulls: whether it is the last row that has not None in the column.
+
+    Example:
+        >>> LastValue("a").compute(OrderedRows.of([5, 7], [{"a": 5}, {"a": 7}]), Frame("rows", 0, 1))
+        [7, 7]
+    """
+
+    _step = -1
+
+
+# -- Aggregates --------------------------------------------------------------------------------------------------------
+
+
+class FrameAggregate(OverFunction):
+    """An aggregate of the rows of the frame, in their order.
+
+    From a frame to the next one, rows are added to a state, and taken back from it if that is exact; otherwise a frame that
+    begins later is aggregated anew.
+
+    Args:
+        name: name of the result, for errors.
+        aggregator: the aggregator.
+
+    Raises:
+        InvalidOperationError: if it depends on times, which rows of a table do not have.
+
+    Example:
+        >>> from streamrt.windows import Sum
+        >>> rows = OrderedRows.of([1, 2, 3], [{"a": 1}, {"a": 2}, {"a": 4}])
+        >>> FrameAggregate("total", Sum("a")).compute(rows, Frame("rows", -1, 0))
+        [1, 3, 6]
+    """
+
+    def __init__(self, name: str, aggregator: Aggregator) -> None:
+        if isinstance(aggregator, Earliest | Latest):
+            raise InvalidOperationError(
+                f"agg({name}={aggregator!r}): rows of a table have no times; FirstValue and LastValue choose by the order"
+            )
+        self.name = name
+        self.aggregator = aggregator
+
+    def compute(self, ordered: OrderedRows, frame: Frame) -> list[Any]:  # noqa: D102
+        fold, extract = _make_fold(self.name, self.aggregator)
+        inputs = list(ordered.rows if extract is None else map(extract, ordered.rows))
+        results: list[Any] = []
+        state, first, end = fold.initial(_PLAIN), 0, 0
+        last: tuple[int, int] | None = None
+        for low, high in frame.bounds(ordered):
+            high = max(low, high)
+            if (low, high) == last:
+                results.append(results[-1])
+                continue
+            last = low, high
+            if low >= end or (low > first and fold.retract is None):
+                state, first, end = fold.initial(_PLAIN), low, low
+            for value in inputs[first:low]:
+                state = fold.retract(state, value, 0, _PLAIN)  # type: ignore[misc]  # checked above
+            for value in inputs[end:high]:
+                state = fold.step(state, value, 0, _PLAIN)
+            first, end = low, high
+            results.append(fold.result(state, _PLAIN))
+        return results
+
+    def reach(self, frame: Frame) -> Reach:  # noqa: D102
+        return frame.reach
+
+    def __repr__(self) -> str:
+        return repr(self.aggregator)
+
+
+class FrameCollection(OverFunction):
+    """What a collector makes of the rows of the frame, in their order.
+
+    Args:
+        collector: the collector.
+
+    Example:
+        >>> from streamrt.windows import Collect
+        >>> rows = OrderedRows.of([1, 2, 3], [{"a": 1}, {"a": 2}, {"a": 4}])
+        >>> FrameCollection(Collect("a")).compute(rows, Frame("rows", -1, 0))
+        [[1], [1, 2], [2, 4]]
+    """
+
+    def __init__(self, collector: Collector) -> None:
+        self.collector = collector
+
+    def compute(self, ordered: OrderedRows, frame: Frame) -> list[Any]:  # noqa: D102
+        pick = pick_of(self.collector, boxed=True)
+        extract, finish = extractor_of(pick), self.collector.result
+        items = list(ordered.rows if extract is None else map(extract, ordered.rows))
+        if not pick.boxed:
+            return [finish(items[first:end]) for first, end in frame.bounds(ordered)]
+        return [
+            finish([item[0] for item in items[first:end] if item is not None]) for first, end in frame.bounds(ordered)
+        ]
+
+    def reach(self, frame: Frame) -> Reach:  # noqa: D102
+        return frame.reach
+
+    def __repr__(self) -> str:
+        return repr(self.collector)
+
+
+def make_over_function(name: str, item: Any) -> OverFunction | None:
+    """Return the function that an argument of `agg` stands for; None if it is none.
+
+    Args:
+        name: name of the result, for errors.
+        item: an aggregator, a collector, or a function.
+
+    Raises:
+        InvalidOperationError: if it depends on times.
+    """
+    if isinstance(item, Aggregator):
+        return FrameAggregate(name, item)
+    return FrameCollection(item) if isinstance(item, Collector) else item if isinstance(item, OverFunction) else None
+
+
+def _make_fold(name: str, aggregator: Aggregator) -> tuple[Fold, Callable[[Any], Any] | None]:
+    """Return a fold that takes values back if it needs no store for that, and the function that makes its inputs."""
+    try:
+        fold, pick = retracting_fold_of(name, aggregator)
+    except InvalidOperationError:
+        fold, pick = fold_of(aggregator)
+    if fold.release is not None:
+        fold, pick = fold_of(aggregator)
+        fold = fold._replace(retract=None)
+    if not is_built_in(aggregator):
+        step, result = fold.step, fold.result
+        # Users' functions may change their arguments, and return their state.
+        fold = fold._replace(
+            step=lambda state, value, timestamp, packing: step(state, deep_copy(value), timestamp, packing),
+            result=lambda state, packing: deep_copy(result(state, packing)),
+        )
+    return fold, extractor_of(pick)
+
+
+def _is_not_negative(number: int) -> bool:
+    return number >= 0
