@@ -14,8 +14,8 @@ from streamrt.errors import ArgumentTypeError, ArgumentValueError
 from streamrt.operators.functions import require_name
 from streamrt.relations import OverChanges, OverColumn
 from streamrt.state.transactions.timed import TimedTransaction
+from streamrt.windows.frame_aggregates import make_over_function
 from streamrt.windows.frames import ALL_ROWS, UP_TO_PEERS, Frame
-from streamrt.windows.over_functions import make_over_function
 
 __all__ = ["Distance", "TableOver", "add_over", "make_table_over"]
 

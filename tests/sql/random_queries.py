@@ -76,7 +76,7 @@ class QueryMaker:
             kinds += [self._group_all]
         if depth > 1:
             # Last, so that seeds that choose other ones still do.
-            kinds += [self._over, self._over]
+            kinds += [self._over]
         return self._random.choice(kinds)(depth, is_last)
 
     def _relation(self, depth: int) -> Relation:

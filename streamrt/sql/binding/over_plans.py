@@ -4,8 +4,9 @@ from dataclasses import dataclass
 
 from streamrt.sql.binding.group_plans import Call
 from streamrt.sql.binding.row_plans import Field, Key, Plan
+from streamrt.windows.frame_aggregates import make_over_function
 from streamrt.windows.frames import Frame
-from streamrt.windows.over_functions import OverFunction, make_over_function
+from streamrt.windows.over_functions import OverFunction
 
 __all__ = ["FramedCall", "OverTable"]
 

@@ -344,12 +344,12 @@ class _SelectText(ScalarText):
         if is_distinct and node.args["distinct"].args.get("on"):
             raise refuse("DISTINCT ON is not there in a query: use ROW_NUMBER() and QUALIFY", node)
         tail = group
-        # As in Spark, no rows are in no set of keys, not even in that of none.
-        conditions = ["count(*) > 0"] if _has_sets(node) else []
-        if node.args.get("having"):
-            conditions.append(f"({self.condition(node.args['having'].this, 'HAVING')})")
-        if conditions:
-            tail += f" HAVING {' AND '.join(conditions)}"
+        having = self.condition(node.args["having"].this, "HAVING") if node.args.get("having") else None
+        if _has_sets(node):
+            # As in Spark, no rows are in no set of keys, not even in that of none.
+            having = "count(*) > 0" if having is None else f"count(*) > 0 AND ({having})"
+        if having is not None:
+            tail += f" HAVING {having}"
         if node.args.get("qualify"):
             tail += f" QUALIFY {self.condition(node.args['qualify'].this, 'QUALIFY')}"
         tail += self._order_by(node, projections, is_distinct=is_distinct)
