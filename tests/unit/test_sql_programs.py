@@ -90,8 +90,7 @@ QUERIES = [
     "SELECT * FROM (SELECT k, c, b, row_number() OVER (PARTITION BY c ORDER BY b DESC) AS rn FROM items) t WHERE rn <= 2",
     "SELECT k, c, rank() OVER (PARTITION BY c ORDER BY a NULLS FIRST) AS r FROM items QUALIFY r <= 1",
     "SELECT k, row_number() OVER (ORDER BY k DESC) AS n, dense_rank() OVER (ORDER BY a) AS d FROM items",
-    "SELECT k, sum(b) OVER w AS s, lag(c, 1, '-') OVER w AS c, last_value(b) OVER w AS l FROM items "
-    "WINDOW w AS (PARTITION BY c ORDER BY k)",
+    "SELECT k, sum(b) OVER w AS s, lag(c, 1, '-') OVER w AS d FROM items WINDOW w AS (PARTITION BY c ORDER BY k)",
     "SELECT k, sum(b) OVER (ORDER BY a RANGE BETWEEN 1 PRECEDING AND 1 FOLLOWING) AS s, count(*) OVER () AS n FROM items",
     "SELECT c, sum(count(*)) OVER (ORDER BY c) AS n FROM items GROUP BY c QUALIFY n > 1",
     "SELECT a, c, count(*) AS n, grouping(c) AS g FROM items GROUP BY ROLLUP (a, c)",
