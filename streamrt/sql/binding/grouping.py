@@ -99,12 +99,12 @@ class _Grouping:
     def bind(self, keys: list[exp.Expr], nodes: list[exp.Expr], *, announces: bool, sets: Sets | None) -> Grouped:
         stage, session = self._stage, self._session
         windows = [each for each in keys if is_window_call(each.unnest())]
-        if len(windows) > 1:
-            raise make_refusal("GROUP BY has two windows: one is possible", windows[1])
         if windows and sets is not None:
             raise make_refusal(
                 "GROUPING SETS, ROLLUP and CUBE have no windows: group by window.start in a query", windows[0]
             )
+        if len(windows) > 1:
+            raise make_refusal("GROUP BY has two windows: one is possible", windows[1])
         window = self._read_window(windows[0].unnest()) if windows else None
         is_final = window is not None and (session.emit.final or window.kind == "session")
         if window is not None and not is_final:
