@@ -111,16 +111,19 @@ def _parts(key: Any) -> tuple[Any, ...]:
 
 FOUND: dict[Callable[[pytest.MonkeyPatch], None], int] = {
     lose_null_group: 1,
-    retract_without_row: 6,
+    retract_without_row: 13,
     lose_top: 21,
     keep_outer_rows: 57,
+    keep_rows_of_over: 69,
+    lose_peers: 99,
+    shift_frames: 45,
 }
 """Seeds that find mutants: ordinary runs try no other ones."""
 
 
 @pytest.mark.parametrize(
     "mutant",
-    [lose_null_group, retract_without_row, lose_top, keep_outer_rows, *([keep_rows_that_go] if LONG else [])],
+    [*FOUND, *([keep_rows_that_go] if LONG else [])],
     ids=lambda each: each.__name__,
 )
 def test_a_mutant_is_found(mutant: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch) -> None:
