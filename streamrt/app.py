@@ -21,6 +21,7 @@ from streamrt.application.run_state import RunState
 from streamrt.application.sql import ApplicationSQL
 from streamrt.application.state_reads import StateReads
 from streamrt.application.tables import ApplicationTables
+from streamrt.application.view_swaps import ViewSwaps
 from streamrt.application.view_verification import ViewVerification
 from streamrt.common.logs import LogFormat
 from streamrt.config import (
@@ -92,7 +93,7 @@ if TYPE_CHECKING:
     from streamrt.schema import Schema
     from streamrt.sql.lowering import View
     from streamrt.sql.verify import Verification
-    from streamrt.tables import Catalog, Table
+    from streamrt.tables import Catalog, Table, TableInfo
     from streamrt.tables.catalogue.statements import Execution as SQLExecution
     from streamrt.tables.reading.query_result import QueryResult
 
@@ -386,6 +387,7 @@ class Application:
         self._verification = ViewVerification(
             definition, state, self._offsets, lambda: sql.views, lambda name: self._tables.find(name)
         )
+        self._view_swaps = ViewSwaps(definition, self._offsets, lambda: sql.views, self._tables)
         self._states = StateReads(state.require_queried)
         lag = sample_lag(definition, environment, state)
         bounded = BoundedRuns(definition, state, self._offsets)
@@ -750,6 +752,34 @@ class Application:
             ```
         """
         return self._verification.verify(view, timeout, hide)
+
+    def swap_view(self, view: str, *, timeout: float = 600.0) -> TableInfo:
+        """Let a materialized view have the rows that this application builds next to it, once it has caught up.
+
+        It waits until the consumer group has processed all records that its inputs have at the call, in this process or in
+        others, and then calls `Catalog.swap_views`: readers see the rows of before or the new ones. Nothing restarts. See
+        docs/changed-views.md.
+
+        Args:
+            view: name of the view, which is CREATE OR REPLACE, and whose table another consumer group has.
+            timeout: seconds to wait.
+
+        Returns:
+            What is known of the table of the view afterwards.
+
+        Raises:
+            ApplicationTimeoutError: if these records are not processed in time; then nothing is swapped.
+            ArgumentValueError: if there is no such view.
+            InvalidOperationError: if nothing is built next to the view, or it was swapped already.
+            CatalogError: if the catalogue cannot be changed.
+
+        Example:
+            ```python
+            app.start()
+            app.swap_view("shop.totals", timeout=3600)
+            ```
+        """
+        return self._view_swaps.swap(view, timeout)
 
     def explain(
         self,

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import Any, NamedTuple
 
+from streamrt.errors import TableNotFoundError
 from streamrt.kafka import TopicConfig
 from streamrt.kafka.reading.input_reader import InputBatch
 from streamrt.records import TopicPartition
@@ -41,7 +42,7 @@ class Home:
 
     def load(self, name: str) -> TableInfo:
         """There is no catalogue."""
-        raise KeyError(name)
+        raise TableNotFoundError(name)
 
     def row_format(self, info: TableInfo) -> RowFormat:
         """Return the format of rows."""

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from streamrt.config import ApplicationConfig, count_processes
 from streamrt.connectors import SparkSink
-from streamrt.errors import ConfigurationError
+from streamrt.errors import ConfigurationError, StaleTokenError
 from streamrt.event_time.end_of_time import EndOfTime
 from streamrt.kafka.checks import require_consumer_protocol
 from streamrt.queries.routing import StateQueries
@@ -63,6 +63,7 @@ class ApplicationRun:
         queries: answers queries of state.
         announced: what group members say about the control server of this instance; empty for nothing.
         end: what operators have to finish at the end of a bounded run.
+        find_moved: returns the error of a table that has another topic now.
     """
 
     definition: ApplicationDefinition
@@ -78,6 +79,7 @@ class ApplicationRun:
     queries: StateQueries
     announced: str = ""
     end: EndOfTime = field(default_factory=EndOfTime)
+    find_moved: Callable[[], StaleTokenError | None] | None = None
 
     def run(self) -> list[Output]:
         """Start Spark, or processes, and process records until a condition is met; return the collected outputs.
@@ -166,6 +168,7 @@ class ApplicationRun:
             self.definition.topics.topics,
             kept=kept,
             identity=identity,
+            find_moved=self.find_moved,
         )
 
     def _make_settings(

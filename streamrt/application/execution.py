@@ -16,6 +16,7 @@ from streamrt.runtime.driver.life.exits import StoppedError, stop_on_signals, un
 from streamrt.runtime.driver.life.lifecycle import without_secrets
 from streamrt.runtime.driver.life.restart import Failures
 from streamrt.runtime.driver.observation.lag import LagSampler
+from streamrt.runtime.driver.observation.table_usage import TableUsage
 from streamrt.runtime.driver.starting.definition import ApplicationDefinition, Environment
 from streamrt.runtime.report import Output
 from streamrt.slots.fork_client import ForkServer, take_fork_server
@@ -106,7 +107,9 @@ class Execution:
             watched = (self._lag, self._queries, self._announced())
             with self._bounded.ending() as end:
                 run = ApplicationRun(
-                    self._definition, self._environment, server, ends, collect, *ways, *watched, end=end
+                    *(self._definition, self._environment, server, ends, collect, *ways, *watched),
+                    end=end,
+                    find_moved=self._tables.find_moved if TableUsage.of(self._definition).reads else None,
                 )
                 return run.run()
 

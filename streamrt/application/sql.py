@@ -126,7 +126,7 @@ class _Sources:
         """Return the rows of a table with a primary key."""
         return self._declarations.table(table)
 
-    def create(self, name: str, schema: Schema, comment: str | None) -> Table:
-        """Return a table of this schema, which is created if there is none."""
+    def open_view(self, name: str, schema: Schema, comment: str | None, replaces: bool) -> Table:
+        """Return the table of a materialized view, which is created if there is none."""
         name = find_table_name(name, self.names()) or name
-        return self._tables.catalog.create_table(name, schema, comment=comment, if_exists="ignore")
+        return self._tables.open_view(name, schema, comment, replaces)

@@ -11,12 +11,15 @@ from typing import TYPE_CHECKING
 
 from streamrt.application.foreign_rows import describe_foreign_rows, find_plain_outputs
 from streamrt.application.table_partitions import require_direct_tables
-from streamrt.errors import ConsumerError, StreamRTError
+from streamrt.errors import ConfigurationError, ConsumerError, StaleTokenError, StreamRTError
+from streamrt.runtime.driver.life.moved_tables import find_moved_table
 from streamrt.runtime.driver.life.schema_changes import schema_change
 from streamrt.runtime.driver.observation.table_usage import TableUsage
 from streamrt.runtime.driver.starting.definition import ApplicationDefinition, Environment
+from streamrt.tables.descriptions.naming import SUCCESSOR_SUFFIX
 
 if TYPE_CHECKING:
+    from streamrt.schema import Schema
     from streamrt.tables import Catalog, Table
     from streamrt.tables.access.task_links import TaskLinks
 
@@ -41,6 +44,8 @@ class ApplicationTables:
         self._definition = definition
         self._environment = environment
         self._catalog = catalog
+        # Names of the tables of materialized views, and their topics.
+        self._views: dict[str, str | None] = {}
 
     @property
     def catalog(self) -> Catalog:
@@ -62,6 +67,39 @@ class ApplicationTables:
             TableNotFoundError: if there is no table of this name.
         """
         return self.catalog.table(table) if isinstance(table, str) else table
+
+    def open_view(self, name: str, schema: Schema, comment: str | None, replaces: bool) -> Table:
+        """Return the table to which this application writes a materialized view.
+
+        Args:
+            name: the view.
+            schema: its columns.
+            comment: what is said of it.
+            replaces: whether it is CREATE OR REPLACE.
+
+        Raises:
+            ConfigurationError: if it is CREATE OR REPLACE, and inputs would not begin at their first records.
+            InvalidOperationError: if another application has the view; see `Catalog.open_view`.
+        """
+        config = self._definition.config
+        if replaces and config.auto_offset_reset != "earliest":
+            raise ConfigurationError(
+                f"CREATE OR REPLACE MATERIALIZED VIEW {name} builds the view from the first records of its inputs: use "
+                'Application(auto_offset_reset="earliest")'
+            )
+        table = self.catalog.open_view(name, schema, config.consumer_group, comment=comment, replaces=replaces)
+        self._views[table.name] = table.info.topic
+        return table
+
+    def find_replaced(self, view: str, table: str) -> str | None:
+        """Return the name of the table that a view had before another version of it was built; None if none was.
+
+        Args:
+            view: name of the view.
+            table: name of the table to which this application writes it.
+        """
+        own = view.rpartition(".")[2].lower()
+        return None if table.rpartition(".")[2].lower() == own else table.removesuffix(SUCCESSOR_SUFFIX)
 
     def task_links(self) -> TaskLinks:
         """Return how tasks reach the topics of tables."""
@@ -100,14 +138,26 @@ class ApplicationTables:
             logger.debug("whether the application writes past the rules of tables is not known: %s", error)
 
     def claim_maintained(self) -> None:
-        """Record in the catalogue that this application maintains its maintained tables, and no other one.
+        """Record in the catalogue that this application maintains its maintained tables and its views, and no other one.
 
         Raises:
             InvalidOperationError: if another application maintains one of them.
             CatalogError: if the catalogue does not answer.
         """
-        for table in TableUsage.of(self._definition).maintains:
+        for table in sorted({*TableUsage.of(self._definition).maintains, *self._find_unswapped()}):
             self.catalog.claim_table(table, self._definition.config.consumer_group)
+
+    def _find_unswapped(self) -> list[str]:
+        """Return the tables of views, without those whose names have changed by a swap: this group has them already."""
+        if not self._views:
+            return []
+        group = self._definition.config.consumer_group
+        own = {info.topic: info.name for info in self.catalog.infos() if info.maintained_by == group}
+        return [name for name, topic in self._views.items() if own.get(topic, name) == name]
+
+    def find_moved(self) -> StaleTokenError | None:
+        """Return the error of a table that this application reads, and that has another topic by now, or None."""
+        return find_moved_table(self._definition.topology, lambda name: self.catalog.load(name))
 
     def require_direct(self, topics: Collection[str]) -> None:
         """Refuse to give topics more partitions that are those of maintained tables.

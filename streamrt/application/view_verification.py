@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from streamrt.application.group_offsets import GroupOffsets
 from streamrt.application.run_state import RunState
 from streamrt.config import require_amounts
-from streamrt.errors import ArgumentTypeError, ArgumentValueError
+from streamrt.errors import ArgumentTypeError, ArgumentValueError, InvalidOperationError
 from streamrt.runtime.driver.life.completion import OffsetView
 from streamrt.runtime.driver.starting.definition import ApplicationDefinition
 from streamrt.topology import Topology, of_kind
@@ -52,6 +52,7 @@ class ViewVerification:
     def verify(self, name: str, timeout: float, hide: Hide) -> Verification:
         """See `Application.verify`."""
         require_amounts("verify", timeout=timeout)
+        self._require_own_rows(name)
         look = self._offsets.view(timeout)
         transactional = self._definition.config.processing_guarantee == "exactly-once"
         return compare_view(
@@ -64,6 +65,18 @@ class ViewVerification:
             timeout=timeout,
             hide=hide,
         )
+
+    def _require_own_rows(self, name: str) -> None:
+        """Raise InvalidOperationError if the table of a view has the rows of another application."""
+        view = self._views().get(name.lower())
+        if view is None or view.table is None:
+            return
+        owner = self._open_table(view.table.name).info.maintained_by
+        if owner not in (None, self._definition.config.consumer_group):
+            raise InvalidOperationError(
+                f"table {view.table.name!r} has the rows of consumer group {owner!r} since views were swapped: define the "
+                "application again, whose view then has its own table"
+            )
 
 
 def compare_view(

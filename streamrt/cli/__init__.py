@@ -8,7 +8,19 @@ import typer
 from streamrt.cli import control, groups, jars, topics
 from streamrt.cli.diagnosis import doctor, explain
 from streamrt.cli.output import echo, examples
-from streamrt.cli.programs import dev, example_programs, init, plan, repartition, reset, run, savepoint, state, verify
+from streamrt.cli.programs import (
+    dev,
+    example_programs,
+    init,
+    plan,
+    repartition,
+    reset,
+    run,
+    savepoint,
+    state,
+    swap,
+    verify,
+)
 from streamrt.cli.records import consume, dlq, produce
 from streamrt.cli.tables import catalog as catalogs
 from streamrt.cli.tables import sql, table_copy, table_maintain, table_release
@@ -48,6 +60,7 @@ app.command("jars", epilog=jars.EXAMPLES)(jars.jars)
 app.command("reset", epilog=reset.EXAMPLES)(reset.reset)
 app.command("sql", epilog=sql.EXAMPLES)(sql.sql)
 app.command("verify", epilog=verify.EXAMPLES)(verify.verify)
+app.command("swap", epilog=swap.EXAMPLES)(swap.swap)
 app.command("repartition", epilog=repartition.EXAMPLES)(repartition.repartition)
 control.register(app)
 

@@ -20,7 +20,7 @@ KeyOfRow = str | Sequence[str] | Callable[[Any], Any]
 
 
 def find_table(branch: Branch, table: Table | str) -> Table:
-    """Return a table, by its name in the catalogue of the application, or by itself.
+    """Return a table to write to, by its name in the catalogue of the application, or by itself.
 
     Args:
         branch: a position in the application's topology.
@@ -28,21 +28,25 @@ def find_table(branch: Branch, table: Table | str) -> Table:
 
     Raises:
         ArgumentTypeError: if it is neither.
-        InvalidOperationError: if there is no catalogue.
+        InvalidOperationError: if there is no catalogue, or the table is a materialized view of another consumer group.
         TableNotFoundError: if the catalogue has no such table.
     """
     # Most applications have no tables, and do not wait for pyarrow.
     from streamrt.tables import Table
+    from streamrt.tables.descriptions.info import require_writable
 
     if isinstance(table, Table):
-        return table
-    if not isinstance(table, str):
+        found = table
+    elif not isinstance(table, str):
         raise ArgumentTypeError(f"to_table() needs a Table or the name of one, got {type(table).__name__}")
-    if branch.tables is None:
+    elif branch.tables is None:
         raise InvalidOperationError(
             f"this dataframe knows no catalogue, in which table {table!r} could be: pass a Table"
         )
-    return branch.tables(table)
+    else:
+        found = branch.tables(table)
+    require_writable(found.info, branch.topic_manager.consumer_group)
+    return found
 
 
 def make_key_function(table: Table, key: KeyOfRow | None) -> Callable[[Any], Any] | None:

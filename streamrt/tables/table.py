@@ -1,10 +1,11 @@
 """`Table`: the handle of a named stream."""
 
-from collections.abc import Collection, Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, NoReturn, Protocol, runtime_checkable
+from typing import Any, Literal, NoReturn, Protocol, TypeVar, runtime_checkable
 
-from streamrt.errors import InvalidOperationError
+from streamrt.errors import InvalidOperationError, StaleTokenError, StreamRTError
 from streamrt.kafka import Consumer, Producer
 from streamrt.kafka.completion_token import Offsets
 from streamrt.schema import Schema
@@ -28,6 +29,8 @@ from streamrt.tables.writing.opening import open_writer
 from streamrt.tables.writing.writer import TableWriter
 
 __all__ = ["CatalogHome", "Table", "TableHome"]
+
+T = TypeVar("T")
 
 
 @runtime_checkable
@@ -532,7 +535,7 @@ class Table:
             customers.get({"id": 7, "country": "FR"}, after=token)
             ```
         """
-        return self._lookups("get").get_many("get", [key], after, fresh, timeout)[0]
+        return self._look_up("get", lambda rows: rows.get_many("get", [key], after, fresh, timeout))[0]
 
     def get_many(
         self, keys: Sequence[Any], *, after: Offsets | str | None = None, fresh: bool = False, timeout: float = 30.0
@@ -553,7 +556,7 @@ class Table:
             ann, bob = customers.get_many([("FR", 7), ("DE", 2)])
             ```
         """
-        return self._lookups("get_many").get_many("get_many", keys, after, fresh, timeout)
+        return self._look_up("get_many", lambda rows: rows.get_many("get_many", keys, after, fresh, timeout))
 
     def prefix(
         self,
@@ -588,7 +591,7 @@ class Table:
             french = customers.prefix({"country": "FR"}, limit=100)
             ```
         """
-        return self._lookups("prefix").prefix(key, limit, after, fresh, timeout)
+        return self._look_up("prefix", lambda rows: rows.prefix(key, limit, after, fresh, timeout))
 
     def replica(
         self,
@@ -677,8 +680,27 @@ class Table:
             self._made_lookups = TableLookups(self._info, self._home)
         return self._made_lookups
 
+    def _look_up(self, method: str, ask: Callable[[TableLookups], T]) -> T:
+        """Return what lookups answer; if the table has another topic by now, those of this topic."""
+        try:
+            return ask(self._lookups(method))
+        except StaleTokenError:
+            if not self._follow():
+                raise
+        return ask(self._lookups(method))
+
+    def _follow(self) -> bool:
+        """Read again what the catalogue knows of the table, if it does; return whether the topic is another one."""
+        former = self._info.topic
+        with contextlib.suppress(StreamRTError):
+            return self.refresh().topic != former
+        return False
+
     @property
     def _reads(self) -> TableReads:
+        if self._info.is_view:
+            # Views are swapped.
+            self._follow()
         return TableReads(self._info, self._home)
 
     def __repr__(self) -> str:

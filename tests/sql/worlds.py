@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
+import duckdb
 import pyarrow as pa
 from typing_extensions import Self
 
@@ -13,7 +14,6 @@ from streamrt.sql.reading import parse_query
 from streamrt.sql.verify.batch_query import name_columns
 from streamrt.tables import Catalog, MemoryCatalog
 from streamrt.testing import InputRecord, TopologyTestDriver
-from tests import duckdbs
 from tests.sql.bags import compare_bags
 
 __all__ = ["Batch", "Change", "Guarantee", "Row", "World", "apply_changes", "counts_nothing_yet"]
@@ -110,8 +110,7 @@ class Batch:
         self._schemas = tables
         self._rows: dict[str, dict[Any, dict[str, Any]]] = {name: {} for name in tables}
         self._dirty = set(tables)
-        self._texts: dict[tuple[str, tuple[str, ...]], str] = {}
-        self._connection = duckdbs.connect()
+        self._connection = duckdb.connect(config={"threads": 1})
 
     def apply(self, changes: Iterable[Change]) -> None:
         """Take over changes; rows without a key are all kept."""
@@ -129,19 +128,16 @@ class Batch:
         """
         for table in self._dirty:
             data = pa.Table.from_pylist([*self._rows[table].values()], schema=self._schemas[table].arrow)
-            self._connection.register(table, data)
+            self._connection.register("data", data)
+            self._connection.execute(f'CREATE OR REPLACE TABLE "{table}" AS SELECT * FROM data')
+            self._connection.unregister("data")
         self._dirty.clear()
-        made = query, tuple(columns)
-        if made not in self._texts:
-            self._texts[made] = self._translate(*made)
-        rows: list[Row] = self._connection.execute(self._texts[made]).fetchall()
-        return rows
-
-    def _translate(self, query: str, columns: Sequence[str]) -> str:
         tree = parse_query(query)
         if columns:
             name_columns(tree, columns)
-        return to_duckdb(tree, {name: schema.arrow for name, schema in self._schemas.items()})
+        text = to_duckdb(tree, {name: schema.arrow for name, schema in self._schemas.items()})
+        rows: list[Row] = self._connection.execute(text).fetchall()
+        return rows
 
 
 def counts_nothing_yet(

@@ -18,7 +18,7 @@ class Shown(Application):
     def reset(self, *arguments, **options):
         raise InvalidOperationError(f"{self.config.consumer_group} at {self.config.broker_address}: {arguments} {options}")
 
-    repartition = savepoint = verify = reset
+    repartition = savepoint = verify = swap_view = reset
 
 
 def make():
@@ -33,6 +33,7 @@ COMMANDS = {
     "repartition": ["repartition", "--partitions", "4", "--dry-run"],
     "savepoint create": ["savepoint", "create"],
     "verify": ["verify"],
+    "swap": ["swap"],
     "state snapshots": ["state", "snapshots", "--timeout", "0.1"],
 }
 
@@ -49,7 +50,7 @@ def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def arguments(command: str, program: str) -> list[str]:
-    return [*COMMANDS[command], program, *(["before-2"] if command in ("savepoint create", "verify") else [])]
+    return [*COMMANDS[command], program, *(["before-2"] if command in ("savepoint create", "swap", "verify") else [])]
 
 
 def test_every_command_that_loads_an_application_has_the_option() -> None:

@@ -1,7 +1,6 @@
 """Queries and programs of SQL in applications have the rows of the same query as a batch."""
 
 import datetime
-import functools
 from decimal import Decimal
 from typing import Any
 
@@ -107,11 +106,9 @@ QUERIES = [
 ]
 
 
-@functools.cache
-def batch_tables() -> duckdb.DuckDBPyConnection:
-    """Return DuckDB with the rows that there are after `CHANGES`."""
+def batch_rows(sql: str, changes: list[Input]) -> list[Any]:
     tables: dict[str, dict[Any, Any]] = {"items": {}, "others": {}}
-    for table, key, row in CHANGES:
+    for table, key, row in changes:
         tables[table].pop(key, None)
         if row is not None:
             tables[table][key] = tuple(row.values())
@@ -121,13 +118,10 @@ def batch_tables() -> duckdb.DuckDBPyConnection:
     connection.execute("CREATE TABLE others (k BIGINT, a BIGINT, d VARCHAR)")
     for table, rows in tables.items():
         places = ", ".join("?" * (4 if table == "items" else 3))
-        connection.executemany(f"INSERT INTO {table} VALUES ({places})", list(rows.values()))
-    return connection
-
-
-def batch_rows(sql: str) -> list[Any]:
+        if rows:
+            connection.executemany(f"INSERT INTO {table} VALUES ({places})", list(rows.values()))
     text = sql.replace("LEFT SEMI JOIN", "SEMI JOIN").replace("LEFT ANTI JOIN", "ANTI JOIN")
-    cursor = batch_tables().execute(text)
+    cursor = connection.execute(text)
     return sorted(repr([_plain(value) for value in row]) for row in cursor.fetchall())
 
 
@@ -139,7 +133,7 @@ def _plain(value: Any) -> Any:
 @pytest.mark.parametrize("sql", QUERIES)
 def test_rows_are_those_of_the_batch(sql: str) -> None:
     rows = rows_of(sql, CHANGES, chunk=3)
-    assert sorted(repr([_plain(value) for value in row.values()]) for row in rows) == batch_rows(sql)
+    assert sorted(repr([_plain(value) for value in row.values()]) for row in rows) == batch_rows(sql, CHANGES)
 
 
 def test_an_aggregate_without_groups_keeps_its_row() -> None:

@@ -21,7 +21,7 @@ from streamrt.kafka.cluster import topic_ids
 from streamrt.records import TopicPartition
 from streamrt.relations import Maintain
 from streamrt.relations.adoption import RowAdoption
-from streamrt.tables import Catalog, MemoryCatalog
+from streamrt.tables import HTTPSSE, Catalog, MemoryCatalog
 from streamrt.testing import TopologyTestDriver
 from streamrt.testing.driver import record_processing
 from streamrt.testing.memory_topics import MemoryLinks
@@ -172,7 +172,6 @@ def test_no_callback_skips_rows_that_cannot_be_read(
 def test_one_group_maintains_a_table() -> None:
     catalog = Catalog(store=MemoryCatalog())
     catalog.create_table("people", "id BIGINT, name STRING, PRIMARY KEY (id)", maintained=True)
-    catalog.create_table("direct", "id BIGINT, PRIMARY KEY (id)")
     assert catalog.release_table("people") is None
     catalog.claim_table("people", "first")
     catalog.claim_table("people", "first")
@@ -186,10 +185,11 @@ def test_one_group_maintains_a_table() -> None:
     assert catalog.release_table("people") == "first"
     catalog.claim_table("people", "second")
     assert version == 1
-    with pytest.raises(InvalidOperationError, match=r"'default.direct' is not a maintained one"):
-        catalog.claim_table("direct", "first")
-    with pytest.raises(InvalidOperationError, match=r"'default.direct' is not a maintained one"):
-        catalog.release_table("direct")
+    catalog.create_table("jobs", "id STRING", connector=HTTPSSE("https://rides.example/stream"))
+    with pytest.raises(InvalidOperationError, match=r"'default.jobs' are in another system"):
+        catalog.claim_table("jobs", "first")
+    with pytest.raises(InvalidOperationError, match=r"'default.jobs' are in another system"):
+        catalog.release_table("jobs")
     with pytest.raises(TableNotFoundError):
         catalog.claim_table("nothing", "first")
     with pytest.raises(ArgumentValueError, match="needs the name of a consumer group"):

@@ -312,7 +312,8 @@ table_writes.register(app)
 
 
 def _show_kind(info: "TableInfo") -> str:
-    return info.kind if info.maintenance is None else f"{info.kind}, maintained"
+    role = "maintained" if info.maintenance is not None else "view" if info.is_view else None
+    return info.kind if role is None else f"{info.kind}, {role}"
 
 
 def _list_properties(info: "TableInfo") -> dict[str, object]:
@@ -328,6 +329,7 @@ def _list_properties(info: "TableInfo") -> dict[str, object]:
         "key": ", ".join(info.key),
         "time": None if info.schema is None else info.schema.time,
         **_list_rules(info),
+        "maintained by": info.maintained_by,
         "comment": info.comment,
         "version": info.version,
         "schema version": info.schema_version,

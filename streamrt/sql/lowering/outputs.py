@@ -133,14 +133,15 @@ def materialize_view(rows: Lowered, bound: Bound, name: str, statement: Statemen
 
 
 def _create(tables: Any, name: str, schema: Schema, statement: Statement) -> Any:
-    table = tables.create(name, schema, statement.comment)
+    table = tables.open_view(name, schema, statement.comment, statement.replaces)
     columns = [(each.name, each.type) for each in table.schema.arrow]
     if columns != [(each.name, each.type) for each in schema.arrow] or tuple(table.schema.primary_key) != tuple(
         schema.primary_key
     ):
         raise SQLAnalysisError(
-            f"there is a table {table.name} with other columns than the view {name}: drop it, or give the view another name; "
-            f"the table has {table.schema}, the view {schema}",
+            f"there is a table {table.name} with other columns than the view {name}: drop it; or give the view another name; "
+            "or write CREATE OR REPLACE MATERIALIZED VIEW in an application with another consumer_group, which builds the "
+            f"new version next to it; the table has {table.schema}, the view {schema}",
             statement.line,
             statement.column,
         )

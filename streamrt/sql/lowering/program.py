@@ -40,6 +40,7 @@ from streamrt.sql.lowering.outputs import insert_rows, materialize_view, read_in
 from streamrt.sql.lowering.results import finish, fit_columns, schema_of
 from streamrt.sql.lowering.rows import CheckRow
 from streamrt.sql.reading import Statement, parse_statements
+from streamrt.tables.catalogue.table_names import find_table_name
 
 __all__ = ["FrameMapping", "Programs", "TableSources", "View"]
 
@@ -65,8 +66,8 @@ class TableSources(Protocol):
     def read_table(self, table: Any) -> StreamingTable[StreamingDataFrame]:
         """Return the rows of a table with a primary key."""
 
-    def create(self, name: str, schema: Schema, comment: str | None) -> Any:
-        """Return a table of this schema, which is created if there is none."""
+    def open_view(self, name: str, schema: Schema, comment: str | None, replaces: bool) -> Any:
+        """Return the table of a materialized view, which is created if there is none."""
 
 
 @dataclass(eq=False)
@@ -361,9 +362,10 @@ class _Program:
                     statement.line,
                     statement.column,
                 )
-            if statement.replaces:
+            if statement.replaces and statement.kind != "materialized view":
                 raise SQLNotSupportedError(
-                    "OR REPLACE is not needed: a program defines its views each time it starts; leave it out",
+                    "OR REPLACE is not needed: a program defines its views each time it starts, and only a materialized view "
+                    "has rows; leave it out",
                     statement.line,
                     statement.column,
                 )
@@ -422,10 +424,23 @@ class _Program:
         tree = statement.tree
         assert isinstance(tree, exp.Insert)  # noqa: S101 - that is what an INSERT is
         table, query, columns = read_insert(tree, self._tables, statement)
+        self._require_no_view(table, statement)
         session = Session(self, self._args, Emit(), self._used_args, self._programs.functions)
         bound = bind_statement(query, session)
         fitted = fit_columns(bound, table, columns, statement)
         return table, Bound(prune_plan(fitted.plan, self._programs.owned), fitted.columns)
+
+    def _require_no_view(self, table: Any, statement: Statement) -> None:
+        """Refuse to insert into the table of a view of this application."""
+        statements = [each.statement for each in self._definitions.values()]
+        own = [str(each.name) for each in statements if each.kind == "materialized view"]
+        kept = [view.table.name for view in self._programs.views.values() if view.table is not None]
+        if any(find_table_name(name, [table.name]) is not None for name in (*own, *kept)):
+            raise SQLAnalysisError(
+                f"{table.name} is a materialized view, whose rows are those of its query: insert into its inputs",
+                statement.line,
+                statement.column,
+            )
 
     def _lower_query(self, statement: Statement) -> Rows:
         bound = self._finish(self._bind(statement), statement)

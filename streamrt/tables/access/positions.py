@@ -1,6 +1,7 @@
 """Where reading begins and ends: starts as users give them, resolved to offsets of a topic's partitions."""
 
-from collections.abc import Collection, Mapping
+import contextlib
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from typing import Any, Literal, TypeAlias, TypeGuard
@@ -11,6 +12,7 @@ from streamrt.errors import (
     ArgumentValueError,
     OffsetOutOfRangeError,
     StaleTokenError,
+    StreamRTError,
     TopicNotFoundError,
 )
 from streamrt.kafka.cluster.topic_ids import confirmed_ids
@@ -73,13 +75,22 @@ class TopicPositions:
         topic: name of the topic.
         table: name of the table, for errors.
         timeout: seconds to wait for each answer.
+        find_topic: returns the topic that the table has now; None for one that stays.
     """
 
-    def __init__(self, admin: TableAdmin, topic: str, table: str, timeout: float) -> None:
+    def __init__(
+        self,
+        admin: TableAdmin,
+        topic: str,
+        table: str,
+        timeout: float,
+        find_topic: Callable[[], str | None] | None = None,
+    ) -> None:
         self._admin = admin
         self._topic = topic
         self._table = table
         self._timeout = timeout
+        self._find_topic = find_topic
 
     @property
     def topic(self) -> str:
@@ -95,6 +106,20 @@ class TopicPositions:
     def timeout(self) -> float:
         """Seconds to wait for each answer."""
         return self._timeout
+
+    def has_moved(self) -> bool:
+        """Return whether the table has another topic now; not if the catalogue does not say so."""
+        if self._find_topic is not None:
+            with contextlib.suppress(StreamRTError):
+                return self._find_topic() != self._topic
+        return False
+
+    def moved(self) -> StaleTokenError:
+        """Return the error for a table that has another topic now."""
+        return StaleTokenError(
+            f"table {self._table!r} has another topic than {self._topic!r} now, as after a swap of two views: read it from "
+            "the beginning by a new handle, catalog.table(...)"
+        )
 
     def topic_id(self, timeout: float | None = None) -> str | None:
         """Return Kafka's id of the topic.

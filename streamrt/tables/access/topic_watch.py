@@ -1,4 +1,7 @@
-"""`TopicWatch`: notices that a topic was created again, before its records are returned, or rows counted as written."""
+"""`TopicWatch`: notices that a topic was created again, before its records are returned, or rows counted as written.
+
+It also notices, some seconds later, that the table has another topic.
+"""
 
 import contextlib
 import logging
@@ -16,6 +19,8 @@ logger = logging.getLogger("streamrt.tables")
 _ANSWER_S = 5.0
 """Longest wait for one answer: `close` cannot end it."""
 _AGAIN_S = 0.1
+_TABLE_S = 5.0
+"""Seconds between two questions to the catalogue."""
 _ABSENT_S = 5.0
 """Seconds for which brokers may say that the topic does not exist: one that starts may not know its topics yet."""
 
@@ -42,7 +47,8 @@ class TopicWatch:
         self._positions = positions
         self.topic_id = topic_id
         self._make_stale_error = make_stale_error or positions.stale
-        self._stale = False
+        self._stale: Callable[[], StaleTokenError] | None = None
+        self._table_asked_at = time.monotonic()
         self._unanswered_since: float | None = None
         # Since when brokers have said that the topic does not exist, without another outcome, and when they last did.
         self._absent_since: float | None = None
@@ -52,10 +58,10 @@ class TopicWatch:
         """Refuse a topic that is known to be another one; brokers are not asked.
 
         Raises:
-            StaleTokenError: if it is.
+            StaleTokenError: if it is, or the table has another one.
         """
-        if self._stale:
-            raise self._make_stale_error()
+        if self._stale is not None:
+            raise self._stale()
 
     def check_topic(self, patient: bool = False) -> None:
         """Ask for the id. That brokers do not answer means nothing.
@@ -163,7 +169,16 @@ class TopicWatch:
         self._unanswered_since = None
         return True
 
+    def _compare_topics(self) -> None:
+        """Ask the catalogue, once in a while, whether the table has another topic."""
+        now = time.monotonic()
+        if now - self._table_asked_at >= _TABLE_S:
+            self._table_asked_at = now
+            if self._positions.has_moved():
+                self._stale = self._positions.moved
+
     def _compare_ids(self, timeout: float = _ANSWER_S) -> None:
+        self._compare_topics()
         self.require_same()
         if self.topic_id is not None:
             try:
@@ -177,5 +192,5 @@ class TopicWatch:
                 self._absent_since = None
                 raise
             self._unanswered_since = self._absent_since = None
-            self._stale = is_other
+            self._stale = self._make_stale_error if is_other else self._stale
             self.require_same()

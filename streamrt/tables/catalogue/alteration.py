@@ -178,6 +178,11 @@ def _relocate_table(info: TableInfo, options: Mapping[str, Any], connection: str
             f"table {info.name!r} is maintained, and its rows, requests and the application that merges them belong "
             "together: create another table on the other topic"
         )
+    if info.is_view:
+        raise ConfigurationError(
+            f"table {info.name!r} has the rows that the materialized view of consumer group {info.maintained_by!r} writes to "
+            "its topic: ALTER MATERIALIZED VIEW ... SWAP WITH gives it those of another view"
+        )
     if info.kind != "external" and connection is not None:
         raise ConfigurationError(
             f"table {info.name!r} has no connection, because topics are in the cluster of the catalogue: each table of "

@@ -11,6 +11,7 @@ from streamrt.errors import InvalidOperationError, suggest_arguments
 from streamrt.kafka import ConnectionConfig
 from streamrt.kafka.cluster.topic_config import Broker
 from streamrt.kafka.completion_token import Offsets
+from streamrt.schema import Schema
 from streamrt.serializers.row_formats import KeyFormat, RowFormat
 from streamrt.tables.access.links import TableLinks
 from streamrt.tables.access.shared_resources import SharedResources
@@ -25,6 +26,7 @@ from streamrt.tables.catalogue.catalog_usages import CatalogUsages
 from streamrt.tables.catalogue.creation import TableArguments
 from streamrt.tables.catalogue.objects import IfExists, IfMissing
 from streamrt.tables.catalogue.table_owners import TableOwners
+from streamrt.tables.catalogue.view_tables import ViewTables
 from streamrt.tables.descriptions.connections import Connection
 from streamrt.tables.descriptions.connectors import Connector
 from streamrt.tables.descriptions.info import DatabaseInfo, TableInfo
@@ -98,6 +100,7 @@ class Catalog:
         self._usages = CatalogUsages(self._state)
         self._owners = TableOwners(self._state)
         self._tables = CatalogTables(self._state, self._databases, self._connections, self._usages)
+        self._views = ViewTables(self._state, self._tables, self._owners, self._usages)
         self._transfer = CatalogTransfer(self._state, self._databases)
         if connect:
             self._state.check_connection()
@@ -444,6 +447,8 @@ class Catalog:
     def execute(self, sql: str, args: Mapping[str, Any] | None = None, *, timeout: float | None = 60.0) -> "Execution":
         """Do what a statement says: CREATE, ALTER and DROP TABLE, CREATE and DROP DATABASE; INSERT, UPDATE and DELETE.
 
+        ALTER MATERIALIZED VIEW is `swap_views`.
+
         INSERT into a table with a primary key replaces rows with the same key. UPDATE and DELETE are for such tables: they
         query the rows, and then write them, without isolation from writers in between. A DELETE whose WHERE only fixes keys
         reads nothing. See docs/catalog.md and docs/sql-queries.md.
@@ -497,21 +502,25 @@ class Catalog:
         self._usages.record(application, reads, writes, maintains)
 
     def claim_table(self, name: str, group: str) -> None:
-        """Note that an application maintains a table; it does so when it starts, for each of its `maintain()`.
+        """Note that an application maintains a table; it does so when it starts.
+
+        These are the tables of its `maintain()`, and those of its materialized views, to which others cannot write.
 
         Args:
             name: the table.
             group: the consumer group of the application.
 
         Raises:
-            InvalidOperationError: if another group maintains the table, or it is a direct one.
+            InvalidOperationError: if another group maintains the table, or its rows are in another system.
             TableNotFoundError: if there is no such table.
             CatalogError: if the catalogue cannot be changed.
         """
         self._owners.claim(name, group)
 
     def release_table(self, name: str) -> str | None:
-        """Let another application maintain a table. It continues behind the requests that are merged.
+        """Let another application maintain a table, or have its materialized view in it.
+
+        It continues behind the requests that are merged. A view makes its rows again, over those that are there.
 
         Args:
             name: the table.
@@ -520,11 +529,52 @@ class Catalog:
             The consumer group that has maintained the table; None if there was none.
 
         Raises:
-            InvalidOperationError: if that group has members, or the table is a direct one.
+            InvalidOperationError: if that group has members, or the rows are in another system.
             TableNotFoundError: if there is no such table.
             CatalogError: if the catalogue cannot be changed.
         """
         return self._owners.release(name)
+
+    def open_view(
+        self, name: str, schema: Schema, group: str, *, comment: str | None = None, replaces: bool = False
+    ) -> Table:
+        """Return the table to which an application writes a materialized view; it is created if there is none.
+
+        Args:
+            name: the view.
+            schema: its columns.
+            group: the consumer group of the application.
+            comment: what a row means, if the table is created.
+            replaces: whether it is CREATE OR REPLACE: if another group has the view, the table is `<name>_next`, on a topic
+                of its own, until `swap_views`.
+
+        Raises:
+            InvalidOperationError: if another group has the view, or, with `replaces`, the table next to it.
+            CatalogError: if the catalogue cannot be changed.
+        """
+        return Table(self._views.open(name, schema, comment, group, replaces), self)
+
+    def swap_views(self, name: str, other: str) -> TableInfo:
+        """Exchange the tables of two materialized views of different applications, with columns, topics and groups.
+
+        The applications go on, each with its own rows. Readers of a name see either the rows of before or the other ones:
+        queries and lookups from then on, subscriptions and applications when they are started again, which an error tells
+        them. See docs/changed-views.md.
+
+        Args:
+            name: one of them.
+            other: the other one.
+
+        Returns:
+            What is known of `name` afterwards.
+
+        Raises:
+            InvalidOperationError: if one is not a view that an application maintains, or both are of one consumer group.
+            TableNotFoundError: if there is no such table.
+            CatalogConflictError: if another program has changed one of them meanwhile; repeat it.
+            CatalogError: if the catalogue cannot be changed.
+        """
+        return self._views.swap(name, other)
 
     def forget_usage(self, application: str) -> None:
         """Delete what was noted of an application, if anything was: it is gone, or will note it again when it starts.

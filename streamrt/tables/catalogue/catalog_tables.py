@@ -262,11 +262,12 @@ class CatalogTables:
 
     def _with_owner(self, info: TableInfo, found: Stored | None) -> TableInfo:
         """Return a table with the group that maintains it; a description that is replaced does not end its work."""
-        if found is None or info.maintenance is None:
+        if found is None:
             return info
         with contextlib.suppress(CatalogError):
             former = self._objects.find(self._objects.tables, info.name)
-            return info if former is None else replace(info, maintained_by=former.value.maintained_by)
+            if former is not None and (former.value.maintenance is None) == (info.maintenance is None):
+                return replace(info, maintained_by=former.value.maintained_by)
         return info
 
     def _insert_table(self, info: TableInfo, expected: str | None) -> TableInfo:

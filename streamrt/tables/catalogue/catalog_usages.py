@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Iterable
+from dataclasses import replace
 
 from streamrt.errors import ArgumentValueError, CatalogError
 from streamrt.tables.catalogue.catalog_state import CatalogState
@@ -33,6 +34,18 @@ class CatalogUsages:
         )
         wanted = ApplicationInfo(application, read, written, now(), maintained)
         self._objects.change(self._objects.applications, application, lambda _: wanted, keep_unknown=False)
+
+    def exchange(self, first: str, second: str, applications: Iterable[str]) -> None:
+        """Note that applications write the other one of two tables, whose names were exchanged."""
+        names = {first: second, second: first}
+
+        def change(found: ApplicationInfo | None) -> ApplicationInfo | None:
+            if found is None:
+                return None
+            return replace(found, writes=tuple(sorted(names.get(each, each) for each in found.writes)))
+
+        for application in applications:
+            self._objects.change(self._objects.applications, application, change)
 
     def forget(self, application: str) -> None:
         """Delete what was noted of an application, if anything was: it is gone, or will note it again when it starts."""

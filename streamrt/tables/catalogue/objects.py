@@ -94,6 +94,14 @@ class CatalogObjects:
                     raise
         return None
 
+    def read(self, kind: Kind[T], name: str, document: bytes) -> T:
+        """Return the object of a document that it had.
+
+        Raises:
+            CatalogError: if it cannot be read.
+        """
+        return self._read_object(kind, name, document)
+
     def names(self, kind: Kind[T], prefix: str = "") -> list[str]:
         """Return the names of objects, also of those that cannot be read."""
         return [key.partition("/")[2] for key in self._store.list(kind.key(prefix))]

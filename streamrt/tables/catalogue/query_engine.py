@@ -2,13 +2,11 @@
 
 import importlib
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import Any, Protocol, cast
 
 from streamrt.kafka.completion_token import Offsets
-
-if TYPE_CHECKING:
-    from streamrt.tables.catalogue.statements import Execution
-    from streamrt.tables.reading.query_result import QueryResult
+from streamrt.tables.catalogue.statements import Execution
+from streamrt.tables.reading.query_result import QueryResult
 
 __all__ = ["MAX_SCAN_BYTES", "QueryEngine", "load_query_engine"]
 
@@ -31,10 +29,10 @@ class QueryEngine(Protocol):
         timeout: float | None,
         after: Offsets | str | None,
         max_scan_bytes: int,
-    ) -> "QueryResult":
+    ) -> QueryResult:
         """Return the rows of a query."""
 
-    def execute(self, catalog: Any, sql: str, args: Mapping[str, Any] | None, *, timeout: float | None) -> "Execution":
+    def execute(self, catalog: Any, sql: str, args: Mapping[str, Any] | None, *, timeout: float | None) -> Execution:
         """Do what INSERT, UPDATE or DELETE says."""
 
 

@@ -21,6 +21,9 @@ rules:
 ```
 
 `merge` is `"last"`, `"first"`, `{"versioned":"at"}`, `{"sequence_groups":{"at":["x"]}}` or `{"aggregate":{"total":"sum"}}`.
+
+`"maintained_by":"group"` is the consumer group that merges the requests, or, in a table without rules, the one whose
+materialized view it is.
 """
 
 from collections.abc import Callable, Mapping
@@ -88,8 +91,8 @@ def table_record(info: TableInfo) -> bytes:
     }
     if info.maintenance is not None:
         document |= {"v": MAINTAINED_VERSION, "maintenance": make_rules_document(info.maintenance)}
-        if info.maintained_by is not None:
-            document["maintained_by"] = info.maintained_by
+    if info.maintained_by is not None:
+        document["maintained_by"] = info.maintained_by
     return orjson.dumps(document)
 
 

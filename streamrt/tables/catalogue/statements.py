@@ -4,6 +4,7 @@
 CREATE [OR REPLACE] TABLE [IF NOT EXISTS] name [(columns)] [COMMENT 'text'] [WITH ('option' = 'value', ...)]
 ALTER TABLE name ADD COLUMN[S] (columns) | DROP COLUMN[S] (names) | ALTER COLUMN name TYPE type | COMMENT 'text'
 DROP TABLE [IF EXISTS] name
+ALTER MATERIALIZED VIEW name SWAP WITH name
 CREATE DATABASE [IF NOT EXISTS] name [COMMENT 'text']
 DROP DATABASE [IF EXISTS] name [CASCADE | RESTRICT]
 ```
@@ -30,7 +31,9 @@ from streamrt.tables.table import Table
 __all__ = ["Execution", "changes_rows", "execute"]
 
 _LONGEST = 100_000
-_STATEMENTS = "CREATE, ALTER and DROP TABLE, CREATE and DROP DATABASE, INSERT, UPDATE and DELETE"
+_STATEMENTS = (
+    "CREATE, ALTER and DROP TABLE, CREATE and DROP DATABASE, ALTER MATERIALIZED VIEW, INSERT, UPDATE and DELETE"
+)
 _OPTIONS = (
     *("changelog", "connection", "connector", "deletes", "format", "key", "key.format", "maintained", "merge"),
     *("partitions", "replicas", "time", "topic", "ttl"),
@@ -47,7 +50,7 @@ class Execution:
         statement: such as "CREATE TABLE" or "INSERT".
         name: name of the table or of the database.
         changed: whether it has changed anything: not if it is IF [NOT] EXISTS, and there was nothing to do.
-        info: what is known of the table after CREATE or ALTER TABLE, or None.
+        info: what is known of the table after CREATE or ALTER, or None.
         rows: number of rows that INSERT, UPDATE or DELETE has written.
         token: completion token of these rows, or None if there are none.
     """
@@ -74,6 +77,10 @@ class StatementTarget(Protocol):
     @property
     def drop_table(self) -> Callable[..., None]:
         """Drops a table."""
+
+    @property
+    def swap_views(self) -> Callable[..., TableInfo]:
+        """Exchanges the tables of two materialized views."""
 
     @property
     def create_database(self) -> Callable[..., DatabaseInfo]:
@@ -119,6 +126,8 @@ def execute(
     elif words.take("ALTER"):
         if words.take("TABLE"):
             return _alter_table(catalog, words)
+        if words.take("MATERIALIZED"):
+            return _swap_views(catalog, words, repeats)
     elif words.take("DROP"):
         if words.take("TABLE"):
             return _drop_table(catalog, words)
@@ -340,6 +349,22 @@ def _alter_table(catalog: StatementTarget, words: _Words) -> Execution:
     except SchemaError as error:
         raise type(error)(str(words.refused(str(error), place))) from None
     return Execution("ALTER TABLE", info.name, info.version != before, info)
+
+
+def _swap_views(catalog: StatementTarget, words: _Words, repeats: bool) -> Execution:
+    words.need("VIEW")
+    name = words.name()
+    place = words.at
+    words.need("SWAP", "WITH")
+    other = words.name()
+    words.end()
+    if repeats:
+        raise words.refused(
+            "a program runs at each start, and would swap the views again: run this statement once, by `streamrt sql`",
+            place,
+        )
+    info = catalog.swap_views(name, other)
+    return Execution("ALTER MATERIALIZED VIEW", info.name, changed=True, info=info)
 
 
 def _drop_table(catalog: StatementTarget, words: _Words) -> Execution:

@@ -65,6 +65,7 @@ def describe_changelog(table: TableInfo) -> TableInfo:
         comment=f"changes of {table.name}",
         properties={},
         maintenance=None,
+        maintained_by=None,
     )
 
 

@@ -17,7 +17,14 @@ from streamrt.tables.descriptions.maintenance import (
 from streamrt.tables.descriptions.schema_documents import schema_document
 from streamrt.tables.descriptions.variables import unstored_options
 
-__all__ = ["DatabaseInfo", "TableInfo", "TableKind", "required_schema"]
+__all__ = [
+    "DatabaseInfo",
+    "TableInfo",
+    "TableKind",
+    "require_keys_in_place",
+    "require_writable",
+    "required_schema",
+]
 
 TableKind = Literal["log", "primary-key", "external"]
 
@@ -76,7 +83,8 @@ class TableInfo:
         modified_at: when it was changed last, in UTC.
         version: number of the change, from 1 on.
         maintenance: the rules of a maintained table, whose writers send requests; None for a direct one.
-        maintained_by: the consumer group that merges the requests; None until an application has begun to.
+        maintained_by: the consumer group that merges the requests, or whose materialized view the table is; None until an
+            application has begun to.
         created_partitions: number of partitions when the table was created, if its topic has another number now.
     """
 
@@ -111,6 +119,11 @@ class TableInfo:
     def requests_topic(self) -> str | None:
         """Topic to which writers of a maintained table send requests; None for other tables."""
         return None if self.maintenance is None or self.topic is None else name_requests_topic(self.topic)
+
+    @property
+    def is_view(self) -> bool:
+        """Whether the rows are those of a materialized view, which its application writes and no one else."""
+        return self.maintenance is None and self.maintained_by is not None
 
     @property
     def changelog_topic(self) -> str | None:
@@ -164,6 +177,24 @@ def require_keys_in_place(info: TableInfo, partitions: int | None) -> None:
             "keys have moved, and a key would get a second row in another partition. Copy the rows into a new table "
             "(`streamrt table copy`); or, if there is none or all are written again, create this one again with "
             "if_exists='replace'"
+        )
+
+
+def require_writable(info: TableInfo, group: str | None = None) -> None:
+    """Raise if the rows of a table are those of a materialized view.
+
+    Args:
+        info: the table.
+        group: the consumer group of the application that is to write; None for a writer without one.
+
+    Raises:
+        InvalidOperationError: if so, and the view is of another group.
+    """
+    if info.is_view and info.maintained_by != group:
+        raise InvalidOperationError(
+            f"the rows of table {info.name!r} are those of a materialized view of consumer group {info.maintained_by!r}, "
+            "and only its application writes them: write to the tables of its query; or, if this application is gone, "
+            f"`streamrt table release {info.name}`"
         )
 
 

@@ -10,6 +10,7 @@ from streamrt.errors import ArgumentTypeError, ArgumentValueError
 __all__ = [
     "IF_EXISTS",
     "IF_MISSING",
+    "SUCCESSOR_SUFFIX",
     "check_changes",
     "check_choice",
     "check_name",
@@ -18,6 +19,8 @@ __all__ = [
     "full_name",
 ]
 
+SUCCESSOR_SUFFIX = "_next"
+"""What the name of a table has behind that of its view while another consumer group has the view."""
 IF_EXISTS = ("error", "ignore", "replace")
 IF_MISSING = ("error", "ignore")
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,99}", re.ASCII)

@@ -209,7 +209,8 @@ class TableReads:
                 f"table {info.name!r} is in another system ({info.connector}), and reading it without an application is not "
                 "there yet: read it by app.dataframe(table)"
             )
-        return TopicPositions(self._home.links.admin(), info.topic, info.name, self._home.timeout)
+        admin, home = self._home.links.admin(), self._home
+        return TopicPositions(admin, info.topic, info.name, home.timeout, lambda: home.load(info.name).topic)
 
     def _make_readers(
         self,

@@ -146,6 +146,8 @@ class RowLookups:
                 follower.fail(self._positions.stale())
             targets = {number: at.get(number, 0) for number in targets}
         if fresh and numbers:
+            if self._positions.has_moved():
+                follower.fail(self._positions.moved())
             bounds = self._positions.read_bounds(sorted(numbers))
             if bounds.topic_id != follower.topic_id:
                 follower.fail(self._positions.stale())

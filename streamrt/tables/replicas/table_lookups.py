@@ -91,11 +91,15 @@ class TableLookups:
         return TableReplica(self.info.name, follower, self._make_lookups(lambda: follower))
 
     def _ask_shared(self, ask: Callable[[], T]) -> T:
-        """Return what the shared replica answers; if it ends meanwhile, for example with its topic, what a new one does."""
+        """Return what the shared replica answers; if it ends meanwhile, for example with its topic, what a new one does.
+
+        Raises:
+            StaleTokenError: if it has ended because the table has another topic now.
+        """
         try:
             return ask()
         except StreamRTError:
-            if not self._home.resources.is_replaceable(self._resource):
+            if not self._home.resources.is_replaceable(self._resource) or self._make_positions().has_moved():
                 raise
         return ask()
 
@@ -142,7 +146,8 @@ class TableLookups:
         )
 
     def _make_positions(self) -> TopicPositions:
-        return TopicPositions(self._home.links.admin(), self._topic, self.info.name, self._home.timeout)
+        admin, home, name = self._home.links.admin(), self._home, self.info.name
+        return TopicPositions(admin, self._topic, name, home.timeout, lambda: home.load(name).topic)
 
     def _longest_absence_ms(self) -> int:
         """Return for how long deletes that were not seen are in the topic for sure; readers may not see its settings."""

@@ -19,7 +19,7 @@ from streamrt.tables.access.links import TableLinks
 from streamrt.tables.access.positions import TopicPositions
 from streamrt.tables.access.topic_watch import TopicWatch
 from streamrt.tables.descriptions.changelog_tables import is_changelog, strip_changelog_suffix
-from streamrt.tables.descriptions.info import TableInfo, require_keys_in_place
+from streamrt.tables.descriptions.info import TableInfo, require_keys_in_place, require_writable
 from streamrt.tables.descriptions.maintenance import Maintenance
 from streamrt.tables.rows.change_encoder import ChangeEncoder
 from streamrt.tables.rows.key_encoder import KeyEncoder
@@ -129,6 +129,7 @@ def _check_writable(info: TableInfo) -> tuple[str, Schema]:
             f"{info.name!r} is written by the application that maintains table {strip_changelog_suffix(info.name)!r}: "
             "write to that table"
         )
+    require_writable(info)
     return info.requests_topic or info.topic, info.schema
 
 

@@ -9,7 +9,7 @@ if brokers repeat it (see `streamrt.kafka.cluster.topic_ids`).
 import contextlib
 import logging
 import threading
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Protocol
 
 from streamrt.errors import StaleTokenError, StreamRTError
@@ -22,6 +22,8 @@ __all__ = ["RecreationWatch", "TopicIds"]
 logger = logging.getLogger("streamrt")
 
 _EVERY_S = 2.0
+_TABLES_EVERY = 3
+"""Looks at topics for each look at the catalogue."""
 _TIMEOUT_S = 10.0
 _CLOSE_S = 1.0
 """Longest wait for the thread at the end: brokers may not answer."""
@@ -43,6 +45,7 @@ class RecreationWatch:
         outputs: names of other topics that it writes to: a new one is logged.
         kept: names of topics in which it keeps something else, each with what a new one means: this is logged.
         identity: holds commits back from the first answer that differs, before it is confirmed; None for nothing.
+        find_moved: returns the error of a table that has another topic now, which ends the application; None for nothing.
         every_s: seconds between two requests.
 
     Example:
@@ -60,9 +63,11 @@ class RecreationWatch:
         *,
         kept: Mapping[str, str] | None = None,
         identity: InputIdentity | None = None,
+        find_moved: Callable[[], StaleTokenError | None] | None = None,
     ) -> None:
         self._admin = admin
         self._identity = identity
+        self._find_moved = find_moved
         self._every_s = every_s
         self._positions = {topic: each for topic, each in positions.items() if each is not None}
         # What a new topic of this name means, and the last known id of each.
@@ -142,5 +147,9 @@ class RecreationWatch:
             raise StoppedError("the application stops")
 
     def _watch_until_closed(self) -> None:
+        looks = 0
         while not self._closing.wait(self._every_s) and self._error is None:
             self.compare_ids()
+            looks += 1
+            if self._find_moved is not None and looks % _TABLES_EVERY == 0:
+                self._error = self._error or self._find_moved()
