@@ -22,7 +22,7 @@ from streamrt.serializers.base import (
     SerializationContext,
     Serializer,
 )
-from streamrt.serializers.rows import json_value, write_json
+from streamrt.serializers.rows import json_value, name_infinite, write_json
 
 __all__ = ["CSVDeserializer", "CSVSerializer", "field_reader", "field_text"]
 
@@ -233,9 +233,9 @@ def field_text(value: Any) -> str:
         return value
     if isinstance(value, bool):
         return "true" if value else "false"
-    if isinstance(value, float) and not math.isfinite(value):
-        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
-    if isinstance(value, (int, float)):
+    if isinstance(value, float):
+        return str(name_infinite(value))
+    if isinstance(value, int):
         return repr(value)
     return write_json(value).decode() if isinstance(value, (list, dict)) else json_value(value)
 

@@ -1,5 +1,5 @@
 """Rows of a schema as bytes; `row_formats` finds the formats by name."""
 
-from streamrt.serializers.rows.json_rows import RowDeserializer, RowSerializer, json_value, write_json
+from streamrt.serializers.rows.json_rows import RowDeserializer, RowSerializer, json_value, name_infinite, write_json
 
-__all__ = ["RowDeserializer", "RowSerializer", "json_value", "write_json"]
+__all__ = ["RowDeserializer", "RowSerializer", "json_value", "name_infinite", "write_json"]

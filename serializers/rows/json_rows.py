@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from typing import Any
 
 import orjson
-import pyarrow as pa
 
 from streamrt.errors import SchemaMismatchError, SerializationError
 from streamrt.schema import RowCheck, Schema
+from streamrt.schema.types import has_floats
 from streamrt.serializers.base import (
     BoundDeserializer,
     BoundSerializer,
@@ -21,7 +21,7 @@ from streamrt.serializers.base import (
     Serializer,
 )
 
-__all__ = ["RowDeserializer", "RowSerializer", "json_value", "write_json"]
+__all__ = ["RowDeserializer", "RowSerializer", "json_value", "name_infinite", "write_json"]
 
 _OPTIONS = orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_NON_STR_KEYS
 
@@ -30,7 +30,8 @@ class RowSerializer(Serializer):
     """Writes rows of a schema as JSON objects.
 
     Dates and times are strings in ISO 8601 (`TIMESTAMP_LTZ` ends with `Z`), decimals strings, bytes base64, and keys of
-    maps strings.
+    maps strings. Numbers that JSON does not have are the strings `NaN`, `Infinity` and `-Infinity`, as Spark and Flink write
+    them.
 
     Args:
         schema: what rows must fit.
@@ -48,7 +49,7 @@ class RowSerializer(Serializer):
 
     def __init__(self, schema: Schema) -> None:
         self.schema = schema
-        self._floats = [each for each in schema.fields if _has_floats(each.dtype)]
+        self._floats = [each for each in schema.fields if has_floats(each.dtype)]
 
     def __call__(self, value: Any, ctx: SerializationContext) -> bytes:  # noqa: D102
         return self._write_row(value, None)
@@ -69,14 +70,11 @@ class RowSerializer(Serializer):
         Raises:
             SerializationError: if JSON cannot carry it.
         """
-        for column in self._floats:
-            # They would become null.
-            if not _is_finite(row[column.name]):
-                raise SerializationError(
-                    f"column {column.name!r} ({column.word}) must be finite: JSON has no other numbers"
-                )
+        named = {
+            each.name: name_infinite(row[each.name]) for each in self._floats if not _is_finite(row[each.name])
+        }
         try:
-            return write_json(row)
+            return write_json({**row, **named} if named else row)
         except orjson.JSONEncodeError as error:
             raise SerializationError(str(error)) from None
 
@@ -150,9 +148,18 @@ def json_value(value: Any) -> str:
     raise TypeError(type(value).__name__)
 
 
-def _has_floats(dtype: pa.DataType) -> bool:
-    nested = [dtype.field(number).type for number in range(dtype.num_fields)]
-    return pa.types.is_floating(dtype) or any(map(_has_floats, nested))
+def name_infinite(value: Any) -> Any:
+    """Return a value with the names of the numbers that JSON does not have; orjson writes them as null.
+
+    Example:
+        >>> name_infinite([1.5, float("nan"), float("-inf")])
+        [1.5, 'NaN', '-Infinity']
+    """
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    if isinstance(value, dict):
+        return {name_infinite(key): name_infinite(each) for key, each in value.items()}
+    return list(map(name_infinite, value)) if isinstance(value, list) else value
 
 
 def _is_finite(value: Any) -> bool:

@@ -1,12 +1,12 @@
 """The rows of a query as bytes: one class for each media type that `POST /query` answers with."""
 
 import io
-import math
 from typing import Any, Protocol
 
 import pyarrow as pa
 
 from streamrt.errors import ResultTooLargeError
+from streamrt.schema.types import has_floats
 
 __all__ = ["FORMATS", "RowWriter", "choose_format", "open_writer"]
 
@@ -71,14 +71,14 @@ def open_writer(media_type: str, schema: pa.Schema) -> RowWriter:
 
 class _JSONWriter:
     def __init__(self, schema: pa.Schema) -> None:
-        self._has_floats = any(map(_has_floats, schema.types))
+        self._has_floats = any(map(has_floats, schema.types))
 
     def add(self, batch: pa.RecordBatch) -> bytes:
-        from streamrt.serializers.rows import write_json
+        from streamrt.serializers.rows import name_infinite, write_json
 
         rows = batch.to_pylist(maps_as_pydicts="strict")
         if self._has_floats:
-            rows = [_name_numbers(row) for row in rows]
+            rows = [name_infinite(row) for row in rows]
         return b"".join(write_json(row) + b"\n" for row in rows)
 
     def end(self) -> bytes:
@@ -160,18 +160,3 @@ class _Pending(io.RawIOBase):
         made = b"".join(self._parts)
         self._parts.clear()
         return made
-
-
-def _has_floats(dtype: pa.DataType) -> bool:
-    return pa.types.is_floating(dtype) or any(
-        _has_floats(dtype.field(number).type) for number in range(dtype.num_fields)
-    )
-
-
-def _name_numbers(value: Any) -> Any:
-    """Return a value with the names of numbers that JSON does not have, as Spark writes them: they would become null."""
-    if isinstance(value, float) and not math.isfinite(value):
-        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
-    if isinstance(value, dict):
-        return {name: _name_numbers(each) for name, each in value.items()}
-    return [_name_numbers(each) for each in value] if isinstance(value, list) else value

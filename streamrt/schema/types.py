@@ -26,7 +26,7 @@ import pyarrow as pa
 
 from streamrt.errors import SchemaError
 
-__all__ = ["MAX_LEVELS", "SCALARS", "checked_name", "column_type", "is_utf8", "quoted", "type_word"]
+__all__ = ["MAX_LEVELS", "SCALARS", "checked_name", "column_type", "has_floats", "is_utf8", "quoted", "type_word"]
 
 MAX_LEVELS = 30
 """Levels of lists, maps and structs within each other. Avro and Protobuf, and programs that read them, also have limits."""
@@ -98,6 +98,17 @@ def _column_type(dtype: pa.DataType, where: str) -> pa.DataType:
             )
         return pa.map_(key.type, _check_nested(dtype.item_field, f"the values of {where}"))
     raise SchemaError(f"{where} has the type {dtype}, which columns cannot have; they can have {', '.join(_ALL)}")
+
+
+def has_floats(dtype: pa.DataType) -> bool:
+    """Return whether values are floats, or have some in them.
+
+    Example:
+        >>> has_floats(pa.list_(pa.float64())), has_floats(pa.int64())
+        (True, False)
+    """
+    nested = (dtype.field(number).type for number in range(dtype.num_fields))
+    return pa.types.is_floating(dtype) or any(map(has_floats, nested))
 
 
 def type_word(dtype: pa.DataType) -> str:

@@ -44,6 +44,9 @@ _JSON_INTEGER = re.compile(r"-?(0|[1-9][0-9]*)")
 _JSON_NUMBER = re.compile(_JSON_INTEGER.pattern + r"(\.[0-9]+)?([eE][+-]?[0-9]+)?")
 
 
+_NAMED = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+
+
 class ValueMismatchError(Exception):
     """A value does not fit its column.
 
@@ -63,14 +66,16 @@ def check_for(dtype: pa.DataType, from_json: bool = False) -> Check:
 
     Args:
         dtype: type of a column.
-        from_json: whether values come from JSON, where bytes are base64, all map keys strings, and strings may be any JSON.
+        from_json: whether values come from JSON, where bytes are base64, all map keys strings, NaN and infinities
+            strings, and strings may be any JSON.
     """
     if from_json and dtype == pa.string():
         return _json_text
     if pa.types.is_integer(dtype):
         return _integer_check(dtype.bit_width)
     if pa.types.is_floating(dtype):
-        return _check_float32 if dtype.bit_width == 32 else _check_float
+        check = _check_float32 if dtype.bit_width == 32 else _check_float
+        return (lambda value: check(_read_name(value))) if from_json else check
     if pa.types.is_decimal128(dtype):
         return _decimal_check(dtype.precision, dtype.scale)
     if pa.types.is_fixed_size_binary(dtype):
@@ -155,6 +160,11 @@ def _check_float(value: Any) -> float:
         return float(value)
     except (OverflowError, TypeError, ValueError):
         raise ValueMismatchError("a number that a float can hold") from None
+
+
+def _read_name(value: Any) -> Any:
+    """Return the number that JSON has as a string, or another value as it is."""
+    return _NAMED.get(value, value) if isinstance(value, str) else value
 
 
 def _check_float32(value: Any) -> float:
@@ -346,14 +356,18 @@ def _text_keys(dtype: pa.DataType, check: Check) -> Check:
     if dtype == pa.bool_():
         texts: Mapping[str, Any] = {"true": True, "false": False}
         return lambda key: check(texts.get(key))
-    if pa.types.is_integer(dtype) or pa.types.is_floating(dtype):
-        form, parse = (_JSON_INTEGER, int) if pa.types.is_integer(dtype) else (_JSON_NUMBER, _read_finite)
-        return lambda key: check(_parse_text(parse, key if form.fullmatch(key) else "", "a number, as JSON writes it"))
+    rule = "a number, as JSON writes it"
+    if pa.types.is_integer(dtype):
+        return lambda key: check(_parse_text(int, key if _JSON_INTEGER.fullmatch(key) else "", rule))
+    if pa.types.is_floating(dtype):
+        return lambda key: check(_parse_text(_read_float, key, rule))
     return check
 
 
-def _read_finite(text: str) -> float:
-    number = float(text)
+def _read_float(text: str) -> float:
+    if text in _NAMED:
+        return _NAMED[text]
+    number = float(text if _JSON_NUMBER.fullmatch(text) else "")
     if math.isinf(number):
         raise ValueError("a float cannot hold it")
     return number

@@ -51,7 +51,7 @@ def write_rows(file: TextIO, row_format: str, names: Sequence[str], batches: "It
         names: names of the columns.
         batches: the rows.
     """
-    from streamrt.serializers.rows import write_json
+    from streamrt.serializers.rows import name_infinite, write_json
 
     writer = csv.writer(file, lineterminator="\n")
     if row_format == "csv":
@@ -61,7 +61,7 @@ def write_rows(file: TextIO, row_format: str, names: Sequence[str], batches: "It
         if row_format == "csv":
             writer.writerows([_write_cell(row[name]) for name in names] for row in rows)
         else:
-            file.writelines(f"{write_json(row).decode()}\n" for row in rows)
+            file.writelines(f"{write_json(name_infinite(row)).decode()}\n" for row in rows)
         file.flush()
 
 

@@ -5,6 +5,7 @@ import math
 import pyarrow as pa
 from sqlglot import exp
 
+from streamrt.schema.types import has_floats
 from streamrt.sql.binding.group_plans import Distinct
 from streamrt.sql.binding.row_plans import Plan, Project
 from streamrt.sql.binding.scopes import reference
@@ -41,7 +42,7 @@ def as_key(value: TypedExpression, node: exp.Expr | None) -> TypedExpression:
     if pa.types.is_map(dtype):
         raise make_refusal(f"maps have no equality: group, join and compare by fields of {value}", node)
     if pa.types.is_nested(dtype):
-        if _has_floats(dtype):
+        if has_floats(dtype):
             raise make_refusal(f"{value} has floats within it, which is not possible in a key: use its fields", node)
         return value
     return FunctionCall("key", normalize_float, (value,), dtype) if pa.types.is_floating(dtype) else value
@@ -83,9 +84,3 @@ def align(left: TypedExpression, right: TypedExpression, node: exp.Expr) -> tupl
         )
     sides = [side if side.dtype == dtype else cast_to(side, dtype) for side in (left, right)]
     return as_key(sides[0], node), as_key(sides[1], node)
-
-
-def _has_floats(dtype: pa.DataType) -> bool:
-    if pa.types.is_floating(dtype):
-        return True
-    return any(_has_floats(dtype.field(number).type) for number in range(dtype.num_fields))
