@@ -70,9 +70,7 @@ class RowSerializer(Serializer):
         Raises:
             SerializationError: if JSON cannot carry it.
         """
-        named = {
-            each.name: name_infinite(row[each.name]) for each in self._floats if not _is_finite(row[each.name])
-        }
+        named = {each.name: name_infinite(row[each.name]) for each in self._floats if not _is_finite(row[each.name])}
         try:
             return write_json({**row, **named} if named else row)
         except orjson.JSONEncodeError as error:

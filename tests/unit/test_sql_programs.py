@@ -1,12 +1,14 @@
 """Queries and programs of SQL in applications have the rows of the same query as a batch."""
 
 import datetime
+import math
 from decimal import Decimal
 from typing import Any
 
 import duckdb
 import pytest
 
+from streamrt import Application
 from streamrt.errors import ArgumentValueError, SchemaError, SQLAnalysisError, SQLNotSupportedError
 from streamrt.testing import InputRecord, TopologyTestDriver
 from streamrt.windows import Sum
@@ -61,6 +63,8 @@ QUERIES = [
     "SELECT k, a, i.b, o.d FROM items i JOIN others o USING (k, a)",
     "SELECT k, i.b, o.d FROM items i FULL JOIN others o USING (k)",
     "SELECT i.k, o.d FROM items i, others o WHERE i.k = o.k AND i.b < 4",
+    "SELECT i.k, o.k AS ok FROM items i JOIN others o ON i.a <=> o.a",
+    "SELECT i.k, o.k AS ok FROM items i FULL JOIN others o ON i.a <=> o.a AND o.k > 1",
     "SELECT i.k, o.d FROM items i JOIN others o ON i.a = o.a AND i.a = o.k",
     "SELECT i.k FROM items i WHERE EXISTS (SELECT 1 FROM others o WHERE i.k = o.a AND i.k = o.k)",
     "SELECT x.k, y.d FROM items x JOIN (SELECT a, d FROM others GROUP BY a, d) y ON x.a = y.a AND x.k = y.a",
@@ -298,6 +302,50 @@ def test_insert_writes_to_a_table() -> None:
     driver = TopologyTestDriver(app)
     driver.pipe("default.items", {"k": 1, "a": 1, "b": 1, "c": "x"}, key=1)
     assert list(driver.table("counts").scan().rows()) == [{"c": "x", "n": 1, "note": None}]
+
+
+def test_a_view_keeps_numbers_that_json_does_not_have() -> None:
+    app = make_app()
+    app.sql(
+        "CREATE MATERIALIZED VIEW v AS SELECT k, array(CAST(c AS DOUBLE)) AS xs, CAST(c AS FLOAT) AS x FROM items; "
+        "CREATE MATERIALIZED VIEW w AS SELECT count(*) AS n, max(x) AS high FROM v"
+    )
+    driver = TopologyTestDriver(app)
+    for k, text in enumerate(["NaN", "-Infinity", "-0.0"]):
+        driver.pipe("default.items", {"k": k, "a": 1, "b": 1, "c": text}, key=k)
+    rows = sorted(driver.table("v").scan().rows(), key=lambda row: int(row["k"]))
+    assert [(row["xs"], row["x"]) for row in rows[1:]] == [([-math.inf], -math.inf), ([0.0], 0.0)]
+    assert math.isnan(rows[0]["x"])
+    assert math.isnan(rows[0]["xs"][0])
+    assert math.isnan(next(driver.table("w").scan().rows())["high"])
+    assert driver.verify("v").equal
+    assert driver.verify("w").equal
+
+
+def test_names_of_columns_have_no_case_at_a_restart() -> None:
+    catalog = make_app().catalog
+    for text in ("SELECT k, a FROM items", "SELECT K, A FROM items"):
+        app = Application("unused:9092", consumer_group="views", catalog=catalog)
+        app.sql(f"CREATE MATERIALIZED VIEW v AS {text}")
+        driver = TopologyTestDriver(app)
+        driver.pipe("default.items", {"k": 1, "a": 2, "b": 1, "c": "x"}, key=1)
+        assert list(driver.table("v").scan().rows()) == [{"k": 1, "a": 2}]
+
+
+def test_a_join_of_a_stream_with_a_table_names_the_time_of_the_stream() -> None:
+    app = make_app(
+        (
+            "CREATE TABLE logs (id BIGINT, happened TIMESTAMP) WITH ('time' = 'happened')",
+            "CREATE TABLE plain (id BIGINT)",
+            "CREATE TABLE items (id BIGINT NOT NULL, PRIMARY KEY (id))",
+        )
+    )
+    with pytest.raises(SQLNotSupportedError, match=r"FOR SYSTEM_TIME AS OF logs\.happened, or give"):
+        app.sql("SELECT l.id FROM logs l JOIN items i ON l.id = i.id")
+    with pytest.raises(
+        SQLNotSupportedError, match="AS OF a column with the time of the rows, which the stream has to have"
+    ):
+        app.sql("SELECT l.id FROM plain l JOIN items i ON l.id = i.id")
 
 
 def test_frames_and_parameters() -> None:

@@ -94,6 +94,20 @@ def test_fe092_numbers_have_the_types_of_their_columns(catalog: Catalog) -> None
     }
 
 
+def test_empty_lists_and_maps_have_the_types_of_their_columns(catalog: Catalog) -> None:
+    catalog.create_table("demo.nested", "l ARRAY<INT>, m MAP<STRING, INT>, x DOUBLE", num_partitions=1)
+    catalog.execute("INSERT INTO demo.nested VALUES (array(), map(), 'NaN'::DOUBLE)")
+    catalog.execute("INSERT INTO demo.nested VALUES (array(NULL, 1L), map('a', NULL), 1)")
+    assert rows(catalog, "SELECT l, m FROM demo.nested ORDER BY size(l)") == [
+        {"l": [], "m": {}},
+        {"l": [None, 1], "m": {"a": None}},
+    ]
+    assert rows(catalog, "SELECT isnan(x) AS n FROM demo.nested ORDER BY x") == [{"n": False}, {"n": True}]
+    typed = catalog.query("SELECT array() AS l, map() AS m, array(NULL) AS n UNION ALL SELECT array(1), NULL, NULL")
+    assert typed.schema.types == [pa.list_(pa.int32()), pa.map_(pa.string(), pa.string()), pa.list_(pa.string())]
+    assert list(typed) == [{"l": [], "m": {}, "n": [None]}, {"l": [1], "m": None, "n": None}]
+
+
 @pytest.mark.rows("FE-093")
 def test_fe093_every_table_with_a_schema_can_be_read(catalog: Catalog) -> None:
     catalog.create_table("demo.bare", num_partitions=1)

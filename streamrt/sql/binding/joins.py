@@ -11,7 +11,7 @@ from sqlglot import exp
 
 from streamrt.sql.binding.intervals import find_interval
 from streamrt.sql.binding.join_plans import AsOfJoin, IntervalJoin, Join, JoinHow
-from streamrt.sql.binding.keys import align
+from streamrt.sql.binding.keys import align, with_null
 from streamrt.sql.binding.ranking import filter_plan
 from streamrt.sql.binding.row_plans import Field, Filter, Plan, Project, Scan, walk_plan
 from streamrt.sql.binding.scopes import (
@@ -279,13 +279,15 @@ class FromClause:
         """Return the equalities between the relations that are joined already and another one."""
         pairs = []
         for condition in self._usable() if conditions is None else conditions:
-            if not isinstance(condition, exp.EQ):
+            if not isinstance(condition, exp.EQ | exp.NullSafeEQ):
                 continue
             sides = [(condition.left, condition.right), (condition.right, condition.left)]
             for own, other in sides:
                 own_owners, other_owners = self._scope.owners(own), self._scope.owners(other)
                 if own_owners and own_owners <= self._members and other_owners == {number}:
                     left, right = align(self._bind_condition(own), self._bind_condition(other), condition)
+                    if isinstance(condition, exp.NullSafeEQ) and (left.nullable or right.nullable):
+                        left, right = with_null(left), with_null(right)
                     pairs.append(_Pair(condition, left, right))
                     break
         return pairs
@@ -341,14 +343,17 @@ class FromClause:
     def _refuse_lookup(self, left: Plan, right: Plan, number: int, node: exp.Expr | None) -> None:
         """Refuse a join of a stream with a table: the answer of a batch would revise former rows."""
         for stream, table in ((left, right), (right, left)):
-            scan = next((each for each in walk_plan(table) if isinstance(each, Scan)), None)
+            scan = _find_scan(table)
             is_plain = scan is not None and sum(1 for _ in _relational(table)) == 0
             if stream.appends and not table.appends and is_plain and scan is not None:
-                streams = next((each.name for each in walk_plan(stream) if isinstance(each, Scan)), "the stream")
+                source = _find_scan(stream)
+                name = "the stream" if source is None else source.name
+                moment = None if source is None or source.time is None else f"{name.rpartition('.')[2]}.{source.time}"
                 raise make_refusal(
-                    f"a join of the stream {streams} with the table {scan.name} would have to revise former rows when a row "
-                    f"of {scan.name} changes: write JOIN {scan.name} FOR SYSTEM_TIME AS OF {streams.rpartition('.')[2]}.at, "
-                    f"or give {streams} a primary key",
+                    f"a join of the stream {name} with the table {scan.name} would have to revise former rows when a row "
+                    f"of {scan.name} changes: write JOIN {scan.name} FOR SYSTEM_TIME AS OF "
+                    f"{moment or 'a column with the time of the rows, which the stream has to have'}, "
+                    f"or give {name} a primary key",
                     node,
                 )
 
@@ -466,6 +471,10 @@ class FromClause:
         if how == "left":
             self._mark_nullable([number])
         self._members.add(number)
+
+
+def _find_scan(plan: Plan) -> Scan | None:
+    return next((each for each in walk_plan(plan) if isinstance(each, Scan)), None)
 
 
 def _relational(plan: Plan) -> list[Plan]:

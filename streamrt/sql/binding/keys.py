@@ -1,6 +1,7 @@
 """Columns by which rows are joined and grouped: of one type, and one value for all that SQL calls equal."""
 
 import math
+from typing import Any
 
 import pyarrow as pa
 from sqlglot import exp
@@ -15,7 +16,7 @@ from streamrt.sql.expressions.casts import cast_to
 from streamrt.sql.expressions.coercion import common_type, describe_type
 from streamrt.sql.expressions.failures import make_analysis_error, make_refusal
 
-__all__ = ["align", "as_key", "distinct_rows"]
+__all__ = ["align", "as_key", "distinct_rows", "with_null"]
 
 
 def normalize_float(value: float) -> float:
@@ -46,6 +47,15 @@ def as_key(value: TypedExpression, node: exp.Expr | None) -> TypedExpression:
             raise make_refusal(f"{value} has floats within it, which is not possible in a key: use its fields", node)
         return value
     return FunctionCall("key", normalize_float, (value,), dtype) if pa.types.is_floating(dtype) else value
+
+
+def with_null(value: TypedExpression) -> TypedExpression:
+    """Return an expression that is never NULL, and equal where both values are equal or both are NULL, as `<=>` has it."""
+    return FunctionCall("array", _make_list, (value,), pa.list_(value.dtype), strict=False)
+
+
+def _make_list(value: Any) -> list[Any]:
+    return [value]
 
 
 def distinct_rows(plan: Plan) -> Plan:

@@ -293,4 +293,6 @@ def can_store(source: pa.DataType, target: pa.DataType) -> bool:
         return all(can_store(one.type, other.type) for one, other in zip(source, target, strict=True))
     if target == STRING:
         return not types.is_nested(source) and not is_interval(source)
+    if is_binary(source) and is_binary(target):
+        return True
     return is_moment(source) and is_moment(target)

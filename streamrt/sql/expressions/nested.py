@@ -185,9 +185,9 @@ def make_map(
     items, dtype = unify(values, nodes, "map()")
     if types.is_nested(key_type):
         raise make_analysis_error("keys of maps are not lists, structs or maps", key_nodes[0])
-    if not names:
-        key_type = dtype = pa.string()
-    field = pa.field("value", dtype, nullable=any(item.nullable for item in items))
+    # Arrow has no keys of the type of NULL.
+    key_type = pa.string() if key_type == pa.null() else key_type
+    field = pa.field("value", dtype, nullable=not items or any(item.nullable for item in items))
     half = len(names)
     call = FunctionCall("map", _make_dict, (*names, *items), pa.map_(key_type, field), options=(half,), strict=False)
     return fold_constants(call)

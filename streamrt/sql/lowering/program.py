@@ -37,7 +37,7 @@ from streamrt.sql.expressions.user_functions import FunctionRegistry
 from streamrt.sql.lowering.explain import explain_plan
 from streamrt.sql.lowering.lower import Lowered, Lowering, to_frame
 from streamrt.sql.lowering.outputs import insert_rows, materialize_view, read_insert
-from streamrt.sql.lowering.results import finish, fit_columns, schema_of
+from streamrt.sql.lowering.results import finish, fit_columns, name_as_table, schema_of
 from streamrt.sql.lowering.rows import CheckRow
 from streamrt.sql.reading import Statement, parse_statements
 from streamrt.tables.catalogue.table_names import find_table_name
@@ -403,6 +403,9 @@ class _Program:
                     for name, column in zip(statement.columns, bound.columns, strict=True)
                 ),
             )
+        table = self._tables.find(str(statement.name)) if statement.kind == "materialized view" else None
+        if table is not None and table.info.schema is not None:
+            bound = name_as_table(bound, table)
         definition.bound = self._finish(bound, statement)
         self._programs.own(definition.bound.plan, str(statement.name))
         return definition.bound

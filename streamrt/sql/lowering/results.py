@@ -1,5 +1,6 @@
 """What a query gives: its columns as a schema, and as the columns of a table."""
 
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -9,10 +10,10 @@ from streamrt.schema import Schema
 from streamrt.sql.binding.row_plans import Project
 from streamrt.sql.binding.scopes import Bound, NamedColumn, reference
 from streamrt.sql.expressions import Constant, cast_to, describe_type
-from streamrt.sql.expressions.coercion import may_cast_silently
+from streamrt.sql.expressions.coercion import can_store
 from streamrt.sql.reading import Statement
 
-__all__ = ["finish", "fit_columns", "schema_of"]
+__all__ = ["finish", "fit_columns", "name_as_table", "schema_of"]
 
 
 def finish(bound: Bound, statement: Statement) -> Bound:
@@ -37,6 +38,22 @@ def finish(bound: Bound, statement: Statement) -> Bound:
         bound.plan, tuple((column.name, reference(bound.plan.field(column.field.name))) for column in bound.columns)
     )
     return Bound(plan, tuple(NamedColumn(each.name, each) for each in plan.fields))
+
+
+def name_as_table(bound: Bound, table: Any) -> Bound:
+    """Return the rows of a view with the names of the columns of its table, which was made by another text of the view.
+
+    Names have no case in SQL, and columns of tables have one.
+
+    Args:
+        bound: the query.
+        table: the table.
+    """
+    names = {name.lower(): name for name in table.schema.names}
+    return Bound(
+        bound.plan,
+        tuple(replace(column, name=names.get(column.name.lower(), column.name)) for column in bound.columns),
+    )
 
 
 def schema_of(bound: Bound, name: str, primary_key: tuple[str, ...] = ()) -> Schema:
@@ -77,7 +94,7 @@ def fit_columns(bound: Bound, table: Any, columns: tuple[str, ...], statement: S
     for name, column in zip(names, bound.columns, strict=True):
         target = schema.field(name).type
         value = reference(bound.plan.field(column.field.name))
-        if value.dtype != target and not may_cast_silently(value.dtype, target):
+        if not can_store(value.dtype, target):
             raise SQLAnalysisError(
                 f"column {name} of {table.name} is {describe_type(target)}, and the query gives "
                 f"{describe_type(value.dtype)}: cast it",

@@ -265,15 +265,17 @@ for _name, _target in (
 @translates(exp.Array)
 def _array(c: Translation, node: exp.Array) -> TypedText:
     values, inner = unify([c.scalar(each) for each in node.expressions], node, "the elements of array()")
-    if inner == pa.null():
-        raise refuse("array() needs an element whose type is known in a query", node)
-    return TypedText(f"[{', '.join(each.sql for each in values)}]", pa.list_(inner))
+    made = f"[{', '.join(each.sql for each in values)}]"
+    # DuckDB has no lists of NULL: those of a result are strings.
+    return TypedText(f"CAST({made} AS VARCHAR[])" if inner == pa.null() else made, pa.list_(inner))
 
 
 @translates(exp.VarMap)
 def _map(c: Translation, node: exp.VarMap) -> TypedText:
-    keys, values = c.scalar(node.args["keys"]), c.scalar(node.args["values"])
-    return TypedText(f"map({keys.sql}, {values.sql})", pa.map_(keys.dtype.value_type, values.dtype.value_type))
+    keys, values = (c.scalar(node.args.get(name) or exp.Array()) for name in ("keys", "values"))
+    # Arrow has no keys of the type of NULL.
+    key_type = pa.string() if keys.dtype.value_type == pa.null() else keys.dtype.value_type
+    return TypedText(f"map({keys.sql}, {values.sql})", pa.map_(key_type, values.dtype.value_type))
 
 
 @translates(exp.Struct)

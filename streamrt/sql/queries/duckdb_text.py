@@ -109,8 +109,21 @@ def translate_query(
         if column.dtype == pa.duration("us") or column.dtype == pa.month_day_nano_interval():
             raise refuse(f"the column {column.name!r} is an INTERVAL, which results do not have: compute with it", tree)
     # Inside of a query, NULL fits all types; a result needs one.
-    columns = [replace(each, dtype=pa.string()) if each.dtype == pa.null() else each for each in made.columns]
+    columns = [replace(each, dtype=_without_null(each.dtype)) for each in made.columns]
     return QueryOutput(made.sql, columns)
+
+
+def _without_null(dtype: pa.DataType) -> pa.DataType:
+    """Return a type with STRING for NULL, the type of `array()` and of NULL."""
+    if dtype == pa.null():
+        return pa.string()
+    if pa.types.is_list(dtype):
+        return pa.list_(_without_null(dtype.value_type))
+    if pa.types.is_map(dtype):
+        return pa.map_(_without_null(dtype.key_type), _without_null(dtype.item_type))
+    if pa.types.is_struct(dtype):
+        return pa.struct([field.with_type(_without_null(field.type)) for field in dtype])
+    return dtype
 
 
 @dataclass(frozen=True)
