@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from streamrt.errors import ArgumentTypeError, ArgumentValueError
-from streamrt.windows.aggregators import Aggregator, Collector, fold_of, pick_of
+from streamrt.windows.aggregator import Aggregator, Collector, pick_of
+from streamrt.windows.aggregators import fold_of
 from streamrt.windows.fold import Fold, Input, Packing
 from streamrt.windows.inputs import Pick, extractor_of
 from streamrt.windows.retraction import collecting_fold_of, retracting_fold_of

@@ -5,14 +5,16 @@ from typing import Any, get_args
 
 from streamrt.arguments import checked_choice
 from streamrt.errors import ArgumentTypeError
-from streamrt.windows.aggregators import First, _BuiltIn, compare_with_nan
+from streamrt.windows.aggregator import BuiltIn
+from streamrt.windows.arrivals import First
+from streamrt.windows.extremes import compare_with_nan
 from streamrt.windows.fold import Fold, Packing
 from streamrt.windows.inputs import Missing, NaN, Where
 
 __all__ = ["AnyValue", "BoolAnd", "BoolOr", "MaxBy", "MinBy"]
 
 
-class _Bools(_BuiltIn):
+class _Bools(BuiltIn):
     """Counts the values that are not None, and those of them that are true."""
 
     def _make_fold(self) -> Fold:
@@ -75,7 +77,7 @@ class AnyValue(First):
     """
 
 
-class _By(_BuiltIn):
+class _By(BuiltIn):
     """Keeps the value of one column where another one is lowest or highest: `[value, other]`."""
 
     _better: Any

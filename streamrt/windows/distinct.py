@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from streamrt.errors import StateError
 from streamrt.state.ordered_bytes import order_bytes
-from streamrt.windows.aggregators import _BuiltIn
+from streamrt.windows.aggregator import BuiltIn
 from streamrt.windows.fold import Fold, Packing
 
 __all__ = ["CollectSet", "CountDistinct"]
@@ -17,7 +17,7 @@ __all__ = ["CollectSet", "CountDistinct"]
 _MOST_IN_HEAD: Final = 10_000
 
 
-class CountDistinct(_BuiltIn):
+class CountDistinct(BuiltIn):
     """Counts the different values that are not None: exactly, in time and memory that depend on their number.
 
     Values are different if Python's `==` says so: 1, 1.0 and `Decimal("1")` are one value. All NaN are one value, and a value
@@ -36,7 +36,7 @@ class CountDistinct(_BuiltIn):
         return Fold(_start_empty, _add_value, _count_values, _merge_sets, release=_release_set)
 
 
-class CollectSet(_BuiltIn):
+class CollectSet(BuiltIn):
     """The different values that are not None, as a list in their own order: it does not depend on the order of arrival.
 
     SQL's `array_agg(DISTINCT x ORDER BY x)`, and Spark's `collect_set` with an order. Values are different as for

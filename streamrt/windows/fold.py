@@ -15,7 +15,18 @@ from typing import Any, NamedTuple, Protocol
 
 from streamrt.state.transactions.counted_values import CountedValues
 
-__all__ = ["Fold", "Input", "Packing", "unbox"]
+__all__ = [
+    "Fold",
+    "Input",
+    "Packing",
+    "make_cell",
+    "return_state",
+    "skipping_none",
+    "start_at_zero",
+    "start_empty",
+    "unbox",
+    "unpack_state",
+]
 
 Input = Any
 """The input of an aggregation: the value, or one column of it."""
@@ -111,3 +122,44 @@ def unbox(fold: Fold) -> Fold:
         release=None if inner_release is None else release,
         retract=None if inner_retract is None else retract,
     )
+
+
+def start_at_zero(packing: Packing) -> int:
+    """Return the state of no values, for sums."""
+    return 0
+
+
+def start_empty(packing: Packing) -> None:
+    """Return the state of no values."""
+    return
+
+
+def return_state(state: Any, packing: Packing) -> Any:
+    """Return a state that is its result."""
+    return state
+
+
+def unpack_state(state: Any, packing: Packing) -> Any:
+    """Return the value of a state that is a cell."""
+    return packing.unpack(state)
+
+
+def make_cell(value: Any, packing: Packing) -> Any:
+    """Return a value as a cell."""
+    # Most values already are cells.
+    return value if type(value) in (int, float) else packing.pack(value)
+
+
+def skipping_none(whole: Callable[[Sequence[Any], Packing], Any]) -> Callable[[Sequence[Any], Packing], Any]:
+    """Return a fold of many values at once that leaves out None."""
+
+    def skip(values: Sequence[Any], packing: Packing) -> Any:
+        try:
+            return whole(values, packing)
+        except TypeError:
+            # Checked only after a failure: a search for None costs as much as the sum, and None is rare.
+            if None not in values:
+                raise
+        return whole([value for value in values if value is not None], packing)
+
+    return skip

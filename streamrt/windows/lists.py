@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from streamrt.errors import StateError
 from streamrt.state.ordered_bytes import order_bytes
-from streamrt.windows.aggregators import _BuiltIn
+from streamrt.windows.aggregator import BuiltIn
 from streamrt.windows.fold import Fold, Packing
 
 __all__ = ["CollectList"]
@@ -16,7 +16,7 @@ __all__ = ["CollectList"]
 _MOST_IN_HEAD: Final = 10_000
 
 
-class CollectList(_BuiltIn):
+class CollectList(BuiltIn):
     """The values that are not None, as a list in their own order: it does not depend on the order of arrival.
 
     SQL's `array_agg(x ORDER BY x)`, and Spark's `collect_list` with an order. `Collect` lists values in the order of time,

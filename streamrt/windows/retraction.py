@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from streamrt.errors import InvalidOperationError
 from streamrt.state.ordered_bytes import order_bytes
+from streamrt.windows.aggregator import pick_of
 from streamrt.windows.aggregators import (
     Aggregator,
     Collector,
@@ -24,13 +25,12 @@ from streamrt.windows.aggregators import (
     Min,
     Reduce,
     Sum,
-    compare_with_nan,
     fold_of,
     is_built_in,
-    pick_of,
 )
 from streamrt.windows.choices import AnyValue, MaxBy, MinBy, counts_by, counts_by_any
 from streamrt.windows.distinct import CollectSet, CountDistinct
+from streamrt.windows.extremes import compare_with_nan
 from streamrt.windows.fold import Fold, Packing, unbox
 from streamrt.windows.inputs import Pick
 from streamrt.windows.sketches import ApproxCountDistinct

@@ -11,7 +11,7 @@ from typing import Any, Final
 from streamrt.errors import ArgumentValueError, ConfigurationError, StoreVersionError
 from streamrt.extras import install_command
 from streamrt.state.ordered_bytes import order_bytes
-from streamrt.windows.aggregators import _BuiltIn
+from streamrt.windows.aggregator import BuiltIn
 from streamrt.windows.fold import Fold, Packing
 from streamrt.windows.inputs import Missing, Where
 
@@ -21,7 +21,7 @@ _VERSION: Final = 1
 _LOWEST, _HIGHEST = 4, 21
 
 
-class ApproxCountDistinct(_BuiltIn):
+class ApproxCountDistinct(BuiltIn):
     """Estimates the number of different values that are not None, in a state of bounded size: by a HyperLogLog sketch.
 
     The estimate differs from the exact number by at most `1.04 / sqrt(2 ** precision)` in two of three cases, and by three

@@ -9,7 +9,7 @@ from fractions import Fraction
 from typing import Any, Literal, get_args
 
 from streamrt.arguments import checked_choice
-from streamrt.windows.aggregators import _BuiltIn
+from streamrt.windows.aggregator import BuiltIn
 from streamrt.windows.fold import Fold, Packing
 from streamrt.windows.inputs import Missing, Where
 from streamrt.windows.sums import EMPTY_SUM, add_number, add_square, fraction_of, merge_sums, special_of
@@ -19,7 +19,7 @@ __all__ = ["StandardDeviation", "Variance"]
 Population = Literal["sample", "population"]
 
 
-class Variance(_BuiltIn):
+class Variance(BuiltIn):
     """The variance of the values that are not None, as a float.
 
     That of a sample, SQL's `var_samp`, is None for less than two values; that of a population, `var_pop`, for less than one.

@@ -6,7 +6,7 @@ from operator import itemgetter
 from typing import Any
 
 from streamrt.operators.ranking import Ranking
-from streamrt.windows.aggregators import _BuiltIn
+from streamrt.windows.aggregator import BuiltIn
 from streamrt.windows.fold import Fold, Packing
 from streamrt.windows.functions import ProcessWindowFunction
 from streamrt.windows.pane_contexts import WindowContext
@@ -14,7 +14,7 @@ from streamrt.windows.pane_contexts import WindowContext
 __all__ = ["RankedRows", "TopValues"]
 
 
-class TopValues(_BuiltIn):
+class TopValues(BuiltIn):
     """Keeps the values of a window that have a rank.
 
     The state has the bytes of the order of each value, in hexadecimal, and its cell, in order; of equal ones, the value that

@@ -4,13 +4,14 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from streamrt.errors import ArgumentTypeError
-from streamrt.windows.aggregators import Aggregator, Sum, _BuiltIn, fold_of, is_built_in
+from streamrt.windows.aggregator import Aggregator, BuiltIn
+from streamrt.windows.aggregators import Sum, fold_of, is_built_in
 from streamrt.windows.fold import Fold, Packing
 
 __all__ = ["MappedResult", "Total", "map_result"]
 
 
-class Total(_BuiltIn):
+class Total(BuiltIn):
     """Adds up the values that are not None; None without values, where `Sum` is 0.
 
     Example:
@@ -44,7 +45,7 @@ class Total(_BuiltIn):
         return Fold(lambda packing: None, step, result, merge, whole)
 
 
-class MappedResult(_BuiltIn):
+class MappedResult(BuiltIn):
     """The result of another aggregator, changed by a function. It keeps the state of the other one.
 
     Args:

@@ -47,9 +47,9 @@ from streamrt.windows import (
     Sum,
     Total,
     Variance,
-    aggregators,
 )
 from streamrt.windows.aggregation import Aggregation
+from streamrt.windows.aggregator import BuiltIn
 from streamrt.windows.aggregators import fold_of
 from tests.unit.apps import Stage
 
@@ -59,8 +59,7 @@ MOMENT = datetime(2024, 5, 1, tzinfo=timezone.utc)
 BUILT_IN = [
     kind()
     for name in windows.__all__
-    if issubclass(kind := getattr(windows, name), aggregators._BuiltIn)
-    and kind not in (ApproxCountDistinct, MinBy, MaxBy)
+    if issubclass(kind := getattr(windows, name), BuiltIn) and kind not in (ApproxCountDistinct, MinBy, MaxBy)
 ]
 
 
