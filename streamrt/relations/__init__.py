@@ -5,7 +5,6 @@ decision 60.
 """
 
 from streamrt.relations.add_rows import AddRows, UnionRows
-from streamrt.relations.announce import Announce
 from streamrt.relations.apply_changes import ApplyChanges, KeyChanges
 from streamrt.relations.captured import ChangeEvents, ChangeKey, ChangeReader, ChangeRows, IsEventOf
 from streamrt.relations.change import Change
@@ -45,7 +44,6 @@ __all__ = [
     "END_AT",
     "START_AT",
     "AddRows",
-    "Announce",
     "ApplyChanges",
     "Change",
     "ChangeEvents",

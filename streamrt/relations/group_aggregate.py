@@ -1,18 +1,24 @@
 """`agg`: a table of aggregates, one row for each key."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final, cast
 
 from streamrt.joins.notes import Warnings
-from streamrt.records import Headers
+from streamrt.kafka.partitioner import partition_for
+from streamrt.records import Headers, Tick
 from streamrt.relations.change import make_pass_on
+from streamrt.state.journal import due
 from streamrt.state.spec import StoreSpec
 from streamrt.state.transactions.timed import TimedTransaction
 from streamrt.topology import Node, Operator, OperatorContext, RecordHandler
 from streamrt.windows.aggregation import Aggregation, Plan
+from streamrt.windows.parts import ALL
 
 __all__ = ["GroupAggregate"]
 
+_EARLIEST: Final = 0
+"""The time of a row that is there before all records."""
 
 SKIPPED: Final = (
     "%s skipped a record without a key: it belongs to no group, unless group_by(..., nulls='group') makes one of null"
@@ -30,7 +36,8 @@ class GroupAggregate(Operator):
         store: the store of the aggregates.
         key_columns: names of the columns of the key; without any, rows have the aggregations only.
         retracts: whether values are the former and the present row of a change. A group without rows has no row.
-        always: whether a group that has lost its rows has one nevertheless, of aggregates of nothing.
+        whole: the key of all records, in the bytes of its topic: their group has a row before the first of them, and without
+            any, of aggregates of nothing. None if groups come and go with their records.
     """
 
     name: ClassVar[str] = "agg"
@@ -39,7 +46,7 @@ class GroupAggregate(Operator):
     store: StoreSpec
     key_columns: tuple[str, ...] = ()
     retracts: bool = False
-    always: bool = False
+    whole: bytes | None = None
 
     def plan(self) -> Plan:
         """Return the aggregation in the form that runs.
@@ -57,10 +64,18 @@ class GroupAggregate(Operator):
     def build(self, child: RecordHandler, node: Node, context: OperatorContext) -> RecordHandler:  # noqa: D102
         plan, store, columns = self.plan(), context.store(self.store), self.key_columns
         pass_on = make_pass_on(child, context, node)
-        fold, keyless = plan.fold, Warnings(SKIPPED, node)
+        fold, keyless, always = plan.fold, Warnings(SKIPPED, node), self.whole is not None
 
         def row_of(key: Any, state: Any, packing: TimedTransaction) -> dict[str, Any]:
             return {**key_row(columns, key), **fold.result(state, packing)}
+
+        def begin(transaction: TimedTransaction, prefix: bytes) -> None:
+            state = fold.initial(transaction)
+            transaction.set_head(prefix, [0, state])
+            pass_on(None, row_of(ALL, state, transaction), ALL, _EARLIEST, None)
+
+        if self.whole is not None:
+            self._begin_group(self.whole, begin, node, context)
 
         def run(value: Any, key: Any, timestamp: int, headers: Headers | None, *, _node: Node = node) -> None:
             if key is None:
@@ -70,14 +85,13 @@ class GroupAggregate(Operator):
             prefix = transaction.prefix(key)
             head = transaction.head(prefix)
             count, state = (0, fold.initial(transaction)) if head is None else head
-            before = row_of(key, state, transaction) if count else None
+            before = row_of(key, state, transaction) if count or (always and head is not None) else None
             state = fold.step(state, plan.input_of(value), timestamp, transaction)
             transaction.set_head(prefix, [count + 1, state])
             transaction.advance(timestamp)
             pass_on(before, row_of(key, state, transaction), key, timestamp, headers)
 
         retract: Any = fold.retract
-        always = self.always
 
         def run_change(value: Any, key: Any, timestamp: int, headers: Headers | None, *, _node: Node = node) -> None:
             if key is None:
@@ -113,6 +127,30 @@ class GroupAggregate(Operator):
 
         return run_change if self.retracts else run
 
+    def _begin_group(
+        self, key: bytes, begin: Callable[[TimedTransaction, bytes], None], node: Node, context: OperatorContext
+    ) -> None:
+        """Let the first tick of a task begin the group of all records, if it is there where these come."""
+        store, access = context.store(self.store), context.access(self.store)
+
+        def tick(moment: Tick, *, _node: Node = node) -> None:
+            if not moment.still or access.task().partition != partition_for(key, access.partitions()):
+                return
+            transaction = cast("TimedTransaction", store())
+            prefix = transaction.prefix(ALL)
+            if transaction.head(prefix) is None:
+                due(transaction.journal, begin)(transaction, prefix)
+
+        context.on_tick(node, tick)
+
+    def begins(self) -> bool:
+        """The group of all records has a row before the first of them."""
+        return self.whole is not None
+
+    def ends(self) -> bool:
+        """A bounded run has this row, also if there is nothing to process."""
+        return self.whole is not None
+
     def describe(self) -> str:  # noqa: D102
         return ", ".join(name for name, _ in (*self.aggregation.aggregators, *self.aggregation.collectors))
 
@@ -122,7 +160,7 @@ class GroupAggregate(Operator):
             *super().keeps(),
             *self.aggregation.keeps(),
             *(("of rows",) if self.retracts else ()),
-            *(("always",) if self.always else ()),
+            *(("always",) if self.whole is not None else ()),
         )
 
     def stores(self) -> tuple[StoreSpec, ...]:  # noqa: D102

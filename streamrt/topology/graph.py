@@ -359,8 +359,12 @@ class Topology:
         return found
 
     def resumes(self, stream: str) -> bool:
-        """Return whether a stream has operators that may leave work, which ticks continue."""
-        return any(node.operator.resumes() for node in self.members(stream))
+        """Return whether a stream has operators that may leave work, which ticks continue, or that begin with it."""
+        return self.begins(stream) or any(node.operator.resumes() for node in self.members(stream))
+
+    def begins(self, stream: str) -> bool:
+        """Return whether a stream has operators with results before its first record."""
+        return any(node.operator.begins() for node in self.members(stream))
 
     @cached_property
     def multiplied(self) -> frozenset[int]:

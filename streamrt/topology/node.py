@@ -234,6 +234,10 @@ class Operator(abc.ABC):
         """Return whether the operator may leave work in its store, which ticks without watermarks continue."""
         return False
 
+    def begins(self) -> bool:
+        """Return whether the operator has results before its first record; the first tick of an open task gives them."""
+        return False
+
     def ends(self) -> bool:
         """Return whether the operator waits for time, and has work to do at the end of a bounded run (`Tick.final`)."""
         return False

@@ -35,6 +35,9 @@ VIEWS = {
             SELECT *, row_number() OVER (PARTITION BY country ORDER BY amount DESC, id) AS place FROM sold
         ) AS numbered WHERE place <= 3""",
     "amounts": "SELECT amount, country FROM sold WHERE amount % 2 = 0",
+    "nothing": """
+        SELECT kind, n FROM (VALUES ('sold', 0), ('free', 0), ('kept', 1)) AS kinds (kind, amounts)
+        JOIN (SELECT count(*) AS n FROM sold WHERE amount > 1000) AS counted ON amounts = n""",
 }
 COUNTRIES = ("FR", "DE", "PT", "IT", None)
 CUSTOMERS, ORDERS = 40, 150

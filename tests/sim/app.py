@@ -40,7 +40,7 @@ from tests.sim.maintaining import MAINTAINED
 from tests.sim.meeting import FAR, Meet, inputs_of, match
 from tests.sim.processing import KEPT_SPACES, Remind, RemindModel, twins
 from tests.sim.relating import GROUPS, declare_tables
-from tests.sim.viewing import declare_view, shape_of
+from tests.sim.viewing import BEGINNING, declare_view, shape_of
 from tests.sim.windows import declare_windows
 
 GROUP = "sim"
@@ -222,6 +222,11 @@ class Setup:
     def timed(self) -> bool:
         """Whether there are timers."""
         return self.processing or self.broadcasting or bool(self.joining or self.deriving or self.viewing)
+
+    @property
+    def leaves_work(self) -> bool:
+        """Whether tasks have work without a record: what portions leave, or rows that are there before all records."""
+        return self.expanding or self.viewing in BEGINNING
 
     @property
     def has_own_objects(self) -> bool:

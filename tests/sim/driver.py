@@ -365,7 +365,7 @@ class Driver:
 
     def _finish_work(self) -> bool:
         """Tick tasks until none has work left over, as between two batches; return whether the query can go on."""
-        for _ in range(_TICKS if self.sim.setup.expanding else 0):
+        for _ in range(_TICKS if self.sim.setup.leaves_work else 0):
             if not self._unfinished.tasks:
                 return True
             task = self.sim.rng.choice(sorted(self._unfinished.tasks))
@@ -385,7 +385,7 @@ class Driver:
             self._note(report)
             if report.failure is not None or report.interrupted or report.locked:
                 return False
-        if self.sim.setup.expanding:
+        if self.sim.setup.leaves_work:
             raise Wrong("what is due never ends")
         return True
 

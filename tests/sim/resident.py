@@ -90,8 +90,7 @@ class MicroDriver(Driver):
     @property
     def is_open(self) -> bool:
         """Whether all its tasks are open, and none has work that portions have left."""
-        # Only where records are expanded do portions leave any.
-        left = self.sim.setup.expanding and self._unfinished.tasks
+        left = self.sim.setup.leaves_work and self._unfinished.tasks
         return not self.evicted and (not self._places or (self._started and not left))
 
     def give_back(self, places: frozenset[TopicPartition]) -> None:

@@ -35,9 +35,13 @@ QUERIES = {
         "SELECT total, count(*) AS groups FROM (SELECT a.g, sum(b.n) AS total FROM {one} a JOIN {two} b ON a.k = b.k "
         "GROUP BY a.g) GROUP BY total"
     ),
+    "nothing": "SELECT count(*) AS rows, sum(n) AS total FROM {one} WHERE n = 9",
+    "scalar": "SELECT k, n, (SELECT count(*) FROM {two} WHERE n = 9) AS rows FROM {one}",
 }
-"""The queries, by kinds of their operators. `chain` passes two exchanges."""
-REPAIRED = ("distinct", "join", "union")
+"""The queries, by kinds of their operators. `chain` passes two exchanges; `nothing` and `scalar` count no row."""
+BEGINNING = ("nothing", "scalar")
+"""Those that have rows, or parts of them, before any record."""
+REPAIRED = ("distinct", "join", "union", "nothing")
 """Those whose rows are there in the end at least once as well, though there may be more of them."""
 
 

@@ -14,9 +14,8 @@ from streamrt.sql.reading import parse_query
 from streamrt.sql.verify.batch_query import name_columns
 from streamrt.tables import Catalog, MemoryCatalog
 from streamrt.testing import InputRecord, TopologyTestDriver
-from tests.sql.bags import compare_bags
 
-__all__ = ["Batch", "Change", "Guarantee", "Row", "World", "apply_changes", "counts_nothing_yet"]
+__all__ = ["Batch", "Change", "Guarantee", "Row", "World", "apply_changes"]
 
 VIEW = "result"
 Guarantee = Literal["at-least-once", "exactly-once"]
@@ -138,16 +137,6 @@ class Batch:
         text = to_duckdb(tree, {name: schema.arrow for name, schema in self._schemas.items()})
         rows: list[Row] = self._connection.execute(text).fetchall()
         return rows
-
-
-def counts_nothing_yet(
-    tables: Mapping[str, Schema], query: str, columns: Sequence[str], expected: Sequence[Row]
-) -> bool:
-    """Return whether rows are those of an aggregate without GROUP BY that counts nothing.
-
-    A view has no row of it before there is a first row to count: `explain` says so.
-    """
-    return compare_bags(Batch(tables).rows(query, columns), expected) is None
 
 
 def apply_changes(

@@ -7,6 +7,7 @@ from streamrt.sql.binding.blocks import bind_query
 from streamrt.sql.binding.ranking import close_ranks
 from streamrt.sql.binding.scopes import Bound
 from streamrt.sql.binding.session import Session, fill_parameters
+from streamrt.sql.binding.values import require_input
 from streamrt.sql.expressions.positions import position_of
 
 __all__ = ["bind_statement"]
@@ -27,4 +28,5 @@ def bind_statement(tree: exp.Expr, session: Session) -> Bound:
         bound = bind_query(tree, session, {})
     except RecursionError:
         raise SQLSyntaxError("expressions are nested too deeply", *position_of(tree)) from None
+    require_input(bound.plan, tree)
     return Bound(close_ranks(bound.plan), bound.columns)

@@ -11,7 +11,7 @@ from streamrt.sql.binding.join_plans import SetOperation, Union
 from streamrt.sql.binding.joins import bind_from
 from streamrt.sql.binding.keys import distinct_rows
 from streamrt.sql.binding.overs import add_over
-from streamrt.sql.binding.ranking import add_rank, add_top, filter_plan, rank_method
+from streamrt.sql.binding.ranking import add_rank, add_top, filter_plan, rank_method, read_number
 from streamrt.sql.binding.refusals import refuse_clauses
 from streamrt.sql.binding.row_plans import Plan, Project
 from streamrt.sql.binding.scopes import BlockScope, Bound, NamedColumn, Relation, bound_name, reference
@@ -19,6 +19,7 @@ from streamrt.sql.binding.session import Session
 from streamrt.sql.binding.sources import CommonTable
 from streamrt.sql.binding.stages import CTEs, Stage, conjuncts, keep_columns
 from streamrt.sql.binding.subqueries import add_condition, replace_subqueries
+from streamrt.sql.binding.values import bind_values
 from streamrt.sql.expressions import TypedExpression
 from streamrt.sql.expressions.casts import cast_to
 from streamrt.sql.expressions.coercion import common_type, describe_type
@@ -43,6 +44,8 @@ def bind_query(node: exp.Expr, session: Session, ctes: CTEs) -> Bound:
         return _limit(_bind_set_operation(node, session, ctes), node, session, ctes)
     if isinstance(node, exp.Select):
         return _Block(node, session, ctes).bind()
+    if isinstance(node, exp.Values):
+        return bind_values(node, session)
     raise make_refusal("a query was expected: SELECT, or queries combined by UNION, INTERSECT or EXCEPT", node)
 
 
@@ -137,13 +140,13 @@ def _combine(node: exp.SetOperation, bounds: Sequence[Bound], session: Session) 
 def _limit(bound: Bound, node: exp.Expr, session: Session, ctes: CTEs) -> Bound:
     """Return the first rows of a set operation, or of a query in parentheses."""
     order, limit = node.args.get("order"), node.args.get("limit")
-    if order is None and limit is None:
+    if order is None and limit is None and node.args.get("offset") is None:
         return bound
-    count = _read_limit(node)
+    limits = _read_limit(node)
     scope = BlockScope([Relation((("",),), bound.columns, bound.plan, "the query")])
     stage = Stage(session, bound.plan, scope, ctes)
     columns = [bound_name(reference(column.field), node) for column in bound.columns]
-    add_top(stage, _ordinals(order.expressions if order is not None else [], columns), count)
+    add_top(stage, _ordinals(order.expressions if order is not None else [], columns), *limits)
     return Bound(keep_columns(stage.plan, [field.name for field in bound.plan.fields]), bound.columns)
 
 
@@ -162,13 +165,11 @@ def _ordinals(order: Sequence[exp.Expr], columns: Sequence[exp.Expr]) -> list[ex
     return found
 
 
-def _read_limit(node: exp.Expr) -> int:
-    """Return the number of LIMIT; refuse one without ORDER BY, and the other way round."""
+def _read_limit(node: exp.Expr) -> tuple[int, int]:
+    """Return the numbers of LIMIT and OFFSET; refuse LIMIT without ORDER BY, and the other way round."""
     order, limit, offset = (node.args.get(each) for each in ("order", "limit", "offset"))
-    if offset is not None:
-        raise make_refusal(
-            "OFFSET is refused: the rows before it would have to be kept as well; number them by row_number()", offset
-        )
+    if limit is None and offset is not None:
+        raise make_refusal("OFFSET without LIMIT keeps all rows but a few: add LIMIT", offset)
     if limit is None:
         raise make_refusal(
             "ORDER BY of a view has no meaning while rows keep coming: order the result when you query it, by "
@@ -179,13 +180,13 @@ def _read_limit(node: exp.Expr) -> int:
         raise make_refusal("LIMIT without ORDER BY keeps any rows: add ORDER BY", limit)
     if isinstance(limit, exp.Fetch):
         raise make_refusal("FETCH is refused: write LIMIT", limit)
-    count = limit.expression
-    constant = count.meta.get("bound")
-    value = (
-        getattr(constant, "value", None) if constant is not None else int(count.name) if count.name.isdigit() else None
-    )
-    if type(value) is not int or value < 1:
-        raise make_analysis_error("LIMIT needs a number of 1 or more", limit)
+    return _read_bounded(limit, "LIMIT", 1), 0 if offset is None else _read_bounded(offset, "OFFSET", 0)
+
+
+def _read_bounded(clause: exp.Expr, word: str, least: int) -> int:
+    value = read_number(clause.expression)
+    if value is None or value < least:
+        raise make_analysis_error(f"{word} needs a number of {least} or more", clause)
     return value
 
 
@@ -223,7 +224,7 @@ class _Block:
         conditions = [_with_aliases(each, items, scope) for each in conditions]
         nodes = [*(node for _, node in items), *conditions, *order]
         if group is not None or any(has_aggregates(each, self._session.functions) for each in nodes):
-            grouped = bind_groups(stage, group or [], nodes, announces=True, sets=sets)
+            grouped = bind_groups(stage, group or [], nodes, sets)
             items = [(name, grouped.rewrite(node)) for name, node in items]
             conditions = [grouped.rewrite(node) for node in conditions]
             order = [grouped.rewrite(node) for node in order]
@@ -364,12 +365,12 @@ class _Block:
         select = self._select
         expressions = [stage.bind(node) for _, node in items]
         names = _unique([name for name, _ in items])
-        if order or select.args.get("limit") is not None:
-            count = _read_limit(select)
+        if order or select.args.get("limit") is not None or select.args.get("offset") is not None:
+            limits = _read_limit(select)
             if select.args.get("distinct"):
-                return self._top_of_distinct(stage, names, items, expressions, order, count)
+                return self._top_of_distinct(stage, names, items, expressions, order, limits)
             order = [self._bind_overs(stage, each) for each in order]
-            add_top(stage, order, count)
+            add_top(stage, order, *limits)
         plan: Plan = Project(stage.plan, tuple(zip(names, expressions, strict=True)))
         if select.args.get("distinct"):
             if select.args["distinct"].args.get("on"):
@@ -388,7 +389,7 @@ class _Block:
         items: list[tuple[str, exp.Expr]],
         expressions: list[TypedExpression],
         order: list[exp.Expr],
-        count: int,
+        limits: tuple[int, int],
     ) -> Bound:
         plan: Plan = distinct_rows(Project(stage.plan, tuple(zip(names, expressions, strict=True))))
         nodes = []
@@ -401,7 +402,7 @@ class _Block:
             each.set("this", bound_name(reference(plan.field(names[number])), each))
             nodes.append(each)
         stage.plan = plan
-        add_top(stage, nodes, count)
+        add_top(stage, nodes, *limits)
         plan = keep_columns(stage.plan, names)
         columns = tuple(NamedColumn(title, plan.field(name)) for (title, _), name in zip(items, names, strict=True))
         return Bound(plan, columns)

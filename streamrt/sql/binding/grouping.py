@@ -10,9 +10,8 @@ from streamrt.errors import SQLError
 from streamrt.sql.binding.group_plans import Aggregate, Call, SessionAggregate, WindowAggregate
 from streamrt.sql.binding.grouping_sets import Sets, bind_grouping, expand_sets
 from streamrt.sql.binding.intervals import time_column
-from streamrt.sql.binding.join_plans import Union
 from streamrt.sql.binding.keys import as_key
-from streamrt.sql.binding.row_plans import Announced, Expand, Field, Filter, Plan, Project, Scan, walk_plan
+from streamrt.sql.binding.row_plans import Field, Plan, Project
 from streamrt.sql.binding.scopes import BlockScope, BoundNames, bound_name, parts_of, reference
 from streamrt.sql.binding.stages import Stage
 from streamrt.sql.binding.windows import Windowing, add_window_columns, is_window_call, read_window_call
@@ -67,19 +66,16 @@ class Grouped:
     rewrite: Callable[[exp.Expr], exp.Expr]
 
 
-def bind_groups(
-    stage: Stage, keys: list[exp.Expr], nodes: list[exp.Expr], *, announces: bool = False, sets: Sets | None = None
-) -> Grouped:
+def bind_groups(stage: Stage, keys: list[exp.Expr], nodes: list[exp.Expr], sets: Sets | None = None) -> Grouped:
     """Group the rows of a query.
 
     Args:
-        announces: whether one group has its row as soon as there is any input, also if no row of it counts.
         stage: the query so far.
         keys: the expressions of GROUP BY, or none for one group.
         nodes: the expressions that use the groups: those of SELECT, HAVING and ORDER BY.
         sets: the sets of keys of GROUPING SETS and the like.
     """
-    return _Grouping(stage).bind(keys, nodes, announces=announces, sets=sets)
+    return _Grouping(stage).bind(keys, nodes, sets)
 
 
 class _Grouping:
@@ -96,7 +92,7 @@ class _Grouping:
         self._sets: list[frozenset[int]] = []
         self._set: Field | None = None
 
-    def bind(self, keys: list[exp.Expr], nodes: list[exp.Expr], *, announces: bool, sets: Sets | None) -> Grouped:
+    def bind(self, keys: list[exp.Expr], nodes: list[exp.Expr], sets: Sets | None) -> Grouped:
         stage, session = self._stage, self._session
         windows = [each for each in keys if is_window_call(each.unnest())]
         if windows and sets is not None:
@@ -123,8 +119,6 @@ class _Grouping:
             rows: Plan = Project(stage.plan, tuple(columns))
             if sets is not None:
                 rows, group = self._expand_sets(rows, sets, [name for name, _ in arguments])
-            elif announces and not group:
-                rows = self._announce(columns)
             plan = Aggregate(rows, group, tuple(self._calls))
         self._keys = [(expression, plan.field(field.name)) for expression, field in self._keys]
         stage.plan = plan
@@ -253,29 +247,6 @@ class _Grouping:
             )
         self._name_window(call, reference(plan.field(start)), reference(plan.field(end)))
         return plan
-
-    def _announce(self, columns: list[tuple[str, TypedExpression]]) -> Plan:
-        """Return the rows of one group, with a row of NULL for each input that has had any row.
-
-        Aggregates skip NULL; those without an argument get one, which such a row has not.
-        """
-        source, session = self._stage.plan, self._session
-        inner = list(walk_plan(source))
-        scans = list({id(each): each for each in inner if isinstance(each, Scan)}.values())
-        if not any(isinstance(each, Filter | Expand) or len(each.inputs()) > 1 for each in inner):
-            return Project(source, tuple(columns))
-        if source.appends and len(scans) > 1:
-            # Streams that were joined are in other partitions than their inputs.
-            return Project(source, tuple(columns))
-        one = session.new_name()
-        columns = [*columns, (one, Constant(1, pa.int32()))]
-        for number, call in enumerate(self._calls):
-            if not call.arguments:
-                counted = bound_name(reference(Field(one, pa.int32(), nullable=True)), exp.Null())
-                aggregate = session.bind_aggregate(exp.Count(this=counted, big_int=True), BlockScope([]))
-                self._calls[number] = Call(call.name, aggregate, (one,), call.title)
-        nothing = tuple((name, Constant(None, expression.dtype)) for name, expression in columns)
-        return Union((Project(source, tuple(columns)), *(Project(Announced(scan), nothing) for scan in scans)))
 
     def _rewrite(self, node: exp.Expr) -> exp.Expr:
         """Replace keys and aggregates in a copy of an expression."""

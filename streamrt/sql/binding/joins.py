@@ -26,6 +26,7 @@ from streamrt.sql.binding.scopes import (
 from streamrt.sql.binding.session import Session
 from streamrt.sql.binding.sources import bind_source, relabel
 from streamrt.sql.binding.stages import CTEs, Stage, conjuncts, require_condition, with_columns
+from streamrt.sql.binding.values import make_row
 from streamrt.sql.expressions import TypedExpression
 from streamrt.sql.expressions.failures import make_analysis_error, make_refusal
 from streamrt.sql.expressions.logic import Coalesce
@@ -76,7 +77,9 @@ def bind_from(
     """
     source = select.args.get("from_")
     if source is None:
-        raise make_refusal("a query that is kept up to date needs FROM: without it there is no input", select)
+        where = select.args.get("where")
+        stage = Stage(session, make_row(session), BlockScope([], outer), ctes)
+        return stage, [] if where is None else conjuncts(where.this)
     clause = FromClause(session, ctes, bind_query, outer)
     return clause.bind(source.this, select.args.get("joins") or [], select.args.get("where"))
 

@@ -13,7 +13,6 @@ from streamrt.sql.binding.group_plans import (
 from streamrt.sql.binding.join_plans import AsOfJoin, IntervalJoin, Join, JoinHow, SetOperation, Union
 from streamrt.sql.binding.over_plans import FramedCall, OverTable
 from streamrt.sql.binding.row_plans import (
-    Announced,
     Expand,
     Field,
     Filter,
@@ -21,13 +20,13 @@ from streamrt.sql.binding.row_plans import (
     Plan,
     Project,
     Scan,
+    Values,
     describe_plan,
     walk_plan,
 )
 
 __all__ = [
     "Aggregate",
-    "Announced",
     "AsOfJoin",
     "Call",
     "Distinct",
@@ -48,6 +47,7 @@ __all__ = [
     "SetOperation",
     "Top",
     "Union",
+    "Values",
     "WindowAggregate",
     "describe_plan",
     "record_key",

@@ -11,7 +11,7 @@ from streamrt.sql.binding.group_plans import Aggregate, Distinct, OverRows, Sess
 from streamrt.sql.binding.grouping_sets import RowsOfSets
 from streamrt.sql.binding.join_plans import AsOfJoin, IntervalJoin, Join, SetOperation, Union
 from streamrt.sql.binding.over_plans import OverTable
-from streamrt.sql.binding.row_plans import Announced, Expand, Filter, Plan, Project, Scan
+from streamrt.sql.binding.row_plans import Expand, Filter, Plan, Project, Scan
 from streamrt.sql.binding.scopes import reference, references_of
 
 __all__ = ["prune_plan"]
@@ -88,8 +88,6 @@ class _Pruning:
                 return replace(plan, **self._sides(plan, needed | {plan.left_time, plan.right_time}))
             case Union():
                 return replace(plan, parts=tuple(self._only(part, needed) for part in plan.parts))
-            case Announced():
-                return plan
             case Distinct():
                 return replace(plan, input=self.prune(plan.input, {field.name for field in plan.fields}))
             case SetOperation():

@@ -15,7 +15,7 @@ from streamrt.sql.binding.group_plans import Call, Top
 from streamrt.sql.binding.keys import as_key
 from streamrt.sql.binding.over_plans import FramedCall, OverTable
 from streamrt.sql.binding.row_plans import Filter, Plan, Project, replace_inputs
-from streamrt.sql.binding.scopes import reference
+from streamrt.sql.binding.scopes import BlockScope, bound_name, reference
 from streamrt.sql.binding.stages import Stage, with_columns
 from streamrt.sql.expressions import TypedExpression
 from streamrt.sql.expressions.failures import make_analysis_error, make_refusal
@@ -24,7 +24,7 @@ from streamrt.sql.expressions.nodes import ColumnReference, Constant
 from streamrt.sql.expressions.places import make_rank
 from streamrt.windows.frames import ALL_ROWS
 
-__all__ = ["add_rank", "add_top", "bind_order", "close_ranks", "filter_plan", "rank_method"]
+__all__ = ["add_rank", "add_top", "bind_order", "close_ranks", "filter_plan", "rank_method", "read_number"]
 
 _OPEN = 0
 _METHODS: dict[type[exp.Expr], Literal["row_number", "rank", "dense_rank"]] = {
@@ -59,15 +59,19 @@ def add_rank(stage: Stage, window: exp.Window) -> ColumnReference:
     return _add_top(stage, group, order.expressions, _OPEN, method)
 
 
-def add_top(stage: Stage, order: Sequence[exp.Expr], count: int) -> None:
-    """Keep the first rows of all: ORDER BY ... LIMIT n.
+def add_top(stage: Stage, order: Sequence[exp.Expr], count: int, skipped: int) -> None:
+    """Keep the first rows of all, or those behind the first ones: ORDER BY ... LIMIT n OFFSET m.
 
     Args:
         stage: the query so far.
         order: the expressions of ORDER BY.
         count: the number of rows.
+        skipped: the number of rows before them.
     """
-    _add_top(stage, [], order, count, "row_number")
+    rank = _add_top(stage, [], order, skipped + count, "row_number")
+    if skipped:
+        later = exp.GT(this=bound_name(rank, order[0]), expression=exp.Literal.number(skipped))
+        stage.filter(stage.session.bind(later, BlockScope([])))
 
 
 def _add_top(
@@ -147,7 +151,7 @@ def _read_bound(node: exp.Expr, column_of: object) -> tuple[str, int, bool] | No
     if not isinstance(left, exp.Column) or left.meta.get("bound").__class__ is Constant:
         left, right = right, left
         kind = _MIRRORED.get(kind, kind)
-    number = _read_number(right)
+    number = read_number(right)
     if number is None or not isinstance(left, exp.Column) or kind in (exp.GTE, exp.GT):
         return None
     column = column_of(left)
@@ -158,7 +162,8 @@ def _read_bound(node: exp.Expr, column_of: object) -> tuple[str, int, bool] | No
     return (column.name, number, kind is not exp.EQ) if number >= 1 else None
 
 
-def _read_number(node: exp.Expr) -> int | None:
+def read_number(node: exp.Expr) -> int | None:
+    """Return the whole number that a node or a parameter is, or None."""
     if isinstance(node, exp.Literal) and not node.is_string and node.name.isdigit():
         return int(node.name)
     constant = node.meta.get("bound")

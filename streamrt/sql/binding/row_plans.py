@@ -13,10 +13,9 @@ import pyarrow as pa
 
 from streamrt.schema.types import type_word
 from streamrt.sql.expressions import TypedExpression
-from streamrt.sql.expressions.nodes import ColumnReference
+from streamrt.sql.expressions.nodes import ColumnReference, Constant
 
 __all__ = [
-    "Announced",
     "Expand",
     "Field",
     "Filter",
@@ -24,6 +23,7 @@ __all__ = [
     "Plan",
     "Project",
     "Scan",
+    "Values",
     "describe_plan",
     "digest_plan",
     "replace_inputs",
@@ -31,6 +31,7 @@ __all__ = [
 ]
 
 _DIGITS = 16
+_SHORT = 200
 Key = frozenset[str]
 """Columns that no two rows have in common."""
 
@@ -105,6 +106,30 @@ class Scan(Plan):
 
 
 @dataclass(frozen=True)
+class Values(Plan):
+    """Rows that the text has itself, and that are there before all records.
+
+    Attributes:
+        fields: the columns.
+        rows: the values of each row.
+    """
+
+    fields: tuple[Field, ...]
+    rows: tuple[tuple[Any, ...], ...]
+
+    appends = False
+
+    @property
+    def keys(self) -> tuple[Key, ...]:  # type: ignore[override]  # noqa: D102
+        return (frozenset(),) if len(self.rows) == 1 else ()
+
+    def describe(self) -> str:  # noqa: D102
+        rows = [zip(row, self.fields, strict=True) for row in self.rows]
+        text = ", ".join(f"({', '.join(str(Constant(value, field.dtype)) for value, field in row)})" for row in rows)
+        return f"values {text}" if len(text) <= _SHORT else f"values of {len(rows)} rows, {_digest(text)}"
+
+
+@dataclass(frozen=True)
 class Filter(Plan):
     """The rows for which a condition is TRUE."""
 
@@ -128,26 +153,6 @@ class Filter(Plan):
 
     def describe(self) -> str:  # noqa: D102
         return f"filter {self.condition}"
-
-
-@dataclass(frozen=True)
-class Announced(Plan):
-    """A row of no columns for each partition of an input that has had any row."""
-
-    input: Plan
-
-    fields = ()
-    keys = ()
-
-    @property
-    def appends(self) -> bool:  # type: ignore[override]  # noqa: D102
-        return self.input.appends
-
-    def inputs(self) -> tuple[Plan, ...]:  # noqa: D102
-        return (self.input,)
-
-    def describe(self) -> str:  # noqa: D102
-        return "any row"
 
 
 @dataclass(frozen=True)
@@ -275,7 +280,11 @@ def digest_plan(plan: Plan) -> str:
         if id(part) not in digests:
             read = [f"{each.name} {each.dtype}" for each in part.fields] if isinstance(part, Scan) else []
             texts = [part.describe(), *read, *map(digest, part.inputs())]
-            digests[id(part)] = hashlib.sha256("\n".join(texts).encode()).hexdigest()[:_DIGITS]
+            digests[id(part)] = _digest("\n".join(texts))
         return digests[id(part)]
 
     return digest(plan)
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:_DIGITS]

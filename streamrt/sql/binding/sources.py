@@ -8,6 +8,7 @@ from streamrt.sql.binding.row_plans import Field, Project
 from streamrt.sql.binding.scopes import BlockScope, Bound, NamedColumn, Relation, reference
 from streamrt.sql.binding.session import Session
 from streamrt.sql.binding.stages import CTEs, Stage
+from streamrt.sql.binding.values import bind_values
 from streamrt.sql.binding.windows import add_window_columns, read_window_call, read_window_function
 from streamrt.sql.expressions.failures import make_analysis_error, make_refusal
 
@@ -57,12 +58,9 @@ def bind_source(node: exp.Expr, session: Session, ctes: CTEs, bind_query: BindQu
     if isinstance(node, exp.Table):
         return _bind_table(node, session, ctes, bind_query)
     if isinstance(node, exp.Values):
-        raise make_refusal(
-            "VALUES in FROM is refused: put these rows into a table with a primary key, by catalog.execute('INSERT ...')",
-            node,
-        )
+        return _make_relation(bind_values(node, session), alias, (), "VALUES", node)
     raise make_refusal(
-        "FROM takes tables, views, queries in parentheses, {frame}, TUMBLE, HOP and LATERAL VIEW explode", node
+        "FROM takes tables, views, queries in parentheses, VALUES, {frame}, TUMBLE, HOP and LATERAL VIEW explode", node
     )
 
 

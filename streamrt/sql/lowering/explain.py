@@ -23,8 +23,6 @@ def explain_plan(title: str, plan: Plan) -> str:
     states = [text for text in map(_state_of, walk_plan(plan)) if text is not None]
     lines.append("state: " + ("; ".join(states) if states else "none"))
     lines.append(f"exactness: {_exactness(plan)}")
-    if any(isinstance(each, Aggregate) and not each.group for each in walk_plan(plan)):
-        lines.append("the row of an aggregate without GROUP BY appears with the first row of its input")
     return "\n".join(lines)
 
 

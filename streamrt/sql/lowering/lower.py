@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Protocol
+
+import pyarrow as pa
 
 from streamrt.dataframe import StreamingDataFrame
 from streamrt.dataframe.aggregating import key_columns
@@ -18,7 +20,6 @@ from streamrt.operators.columns import Project as KeepColumns
 from streamrt.operators.group_by import ColumnKey, ColumnsKey, NullGroup, Repartition
 from streamrt.operators.ranking import Ranking
 from streamrt.relations import (
-    Announce,
     ExactDeserializer,
     ExactSerializer,
     ExpandChanges,
@@ -35,10 +36,11 @@ from streamrt.relations.partial_aggregate import WholeKey
 from streamrt.sql.binding.group_plans import Aggregate, Distinct, OverRows, SessionAggregate, Top, WindowAggregate
 from streamrt.sql.binding.join_plans import AsOfJoin, IntervalJoin, Join, SetOperation, Union
 from streamrt.sql.binding.over_plans import OverTable
-from streamrt.sql.binding.row_plans import Announced, Expand, Filter, Plan, Project, Scan, digest_plan
+from streamrt.sql.binding.row_plans import Expand, Filter, Plan, Project, Scan, Values, digest_plan, walk_plan
 from streamrt.sql.expressions.logic import Condition
-from streamrt.sql.expressions.nodes import ColumnReference
+from streamrt.sql.expressions.nodes import ColumnReference, Constant
 from streamrt.sql.lowering.rows import (
+    ConstantRows,
     ExpandRow,
     MergeColumns,
     NewRow,
@@ -47,9 +49,11 @@ from streamrt.sql.lowering.rows import (
     WindowRow,
 )
 from streamrt.sql.lowering.state_names import name_state
+from streamrt.state.encoding import dumps_exact
 from streamrt.state.transactions.timed import TimedTransaction
 from streamrt.windows import Count, Max, Min
 from streamrt.windows.aggregation import Aggregation
+from streamrt.windows.parts import ALL
 
 __all__ = ["Frames", "Lowered", "Lowering"]
 
@@ -106,6 +110,8 @@ class Lowering:
         self._done = done
         self._owners = owners
         self._count = 0
+        # The row of no columns that all constant rows of the plan are made of.
+        self._row: Lowered | None = None
 
     def lower_plan(self) -> Lowered:
         """Return the position of the rows of the plan."""
@@ -128,10 +134,10 @@ class Lowering:
     def _make(self, plan: Plan) -> Lowered:
         kinds: dict[type[Plan], Callable[[Any], Lowered]] = {
             Scan: self._scan,
+            Values: self._values,
             Filter: self._filter,
             Project: self._project,
             Expand: self._expand,
-            Announced: self._announced,
             Aggregate: self._aggregate,
             Distinct: self._distinct,
             Union: self._union,
@@ -160,6 +166,15 @@ class Lowering:
             return Lowered(frame._branch, is_table=True)
         return Lowered(branch_of(frame), is_table=False)
 
+    def _values(self, plan: Values) -> Lowered:
+        """Make the rows of one that is always there: that of a group of no rows of any table."""
+        if self._row is None:
+            scan = next(each for each in walk_plan(self._plan) if isinstance(each, Scan))
+            self._row = self._group(self._filter(Filter(scan, Constant(value=False, type=pa.bool_()))), (), {})
+        names = [field.name for field in plan.fields]
+        rows = ConstantRows(tuple(dict(zip(names, row, strict=True)) for row in plan.rows))
+        return Lowered(self._row.branch.add(ExpandChanges(rows)).of_bags(), is_table=True)
+
     def _filter(self, plan: Filter) -> Lowered:
         rows, condition = self._lower(plan.input), Condition(plan.condition)
         if rows.is_table:
@@ -172,13 +187,6 @@ class Lowering:
         if rows.is_table:
             return rows.map("apply", row)
         return Lowered(rows.branch.add(Compute(row)), is_table=False)
-
-    def _announced(self, plan: Announced) -> Lowered:
-        rows = self._lower(plan.input)
-        # Also a stream whose records of a key are in several partitions has its first ones.
-        branch = replace(rows.branch, keyed=True)
-        branch = branch.add(Announce(branch.store(self._name(), TimedTransaction), rows.is_table))
-        return Lowered(branch.of_bags() if rows.is_table else branch, is_table=rows.is_table)
 
     def _expand(self, plan: Expand) -> Lowered:
         rows = self._lower(plan.input)
@@ -202,16 +210,15 @@ class Lowering:
 
     def _aggregate(self, plan: Aggregate) -> Lowered:
         calls = {call.name: call.aggregate.make(call.arguments) for call in plan.calls}
-        return self._group(self._lower(plan.input), plan.group, calls, always=not plan.group)
+        return self._group(self._lower(plan.input), plan.group, calls)
 
-    def _group(
-        self, rows: Lowered, columns: tuple[str, ...], calls: dict[str, Any], *, always: bool = False
-    ) -> Lowered:
+    def _group(self, rows: Lowered, columns: tuple[str, ...], calls: dict[str, Any]) -> Lowered:
         name = self._name()
         branch = self._regroup(rows, columns, name)
         aggregation = Aggregation.named(**(calls or {_ROWS: Count()}))
         store = branch.store(name, TimedTransaction)
-        operator = GroupAggregate(aggregation, store, columns, rows.is_table, always)
+        whole = None if columns else dumps_exact(ALL)
+        operator = GroupAggregate(aggregation, store, columns, rows.is_table, whole)
         operator.plan()
         branch = branch.add(operator).of_tables()
         if not calls:

@@ -14,7 +14,16 @@ from streamrt.topology import InlinedCode
 
 _EPOCH = datetime(1970, 1, 1)
 
-__all__ = ["CheckRow", "ExpandRow", "MergeColumns", "NewRow", "PairCondition", "SessionRow", "WindowRow"]
+__all__ = [
+    "CheckRow",
+    "ConstantRows",
+    "ExpandRow",
+    "MergeColumns",
+    "NewRow",
+    "PairCondition",
+    "SessionRow",
+    "WindowRow",
+]
 
 
 @dataclass(frozen=True)
@@ -64,6 +73,20 @@ class ExpandRow:
 
     def __str__(self) -> str:
         return self.title
+
+
+@dataclass(frozen=True)
+class ConstantRows:
+    """Returns the same rows for each row. A function for `ExpandChanges`."""
+
+    rows: tuple[dict[str, Any], ...]
+
+    def __call__(self, row: Any) -> list[dict[str, Any]]:
+        """Return the rows."""
+        return [dict(each) for each in self.rows]
+
+    def __str__(self) -> str:
+        return "values"
 
 
 @dataclass(frozen=True)

@@ -46,7 +46,7 @@ from streamrt.testing.driver.views import ReadableStores
 from streamrt.testing.memory import MemoryClients, Origin, WrittenRecord
 from streamrt.testing.tables import Arrived, DriverTables
 from streamrt.topics import Topic
-from streamrt.topology import Topology
+from streamrt.topology import TaskId, Topology
 
 __all__ = ["DriverExecution"]
 
@@ -176,6 +176,8 @@ class DriverExecution:
         self._repartitioned: dict[str, int] = {}
         self._outputs: list[Output] = []
         self._on_message_processed = definition.on_message_processed
+        # Tasks with results before their first record, which have not had a tick since the application started.
+        self._to_begin: set[TaskId] = set()
         self._closed = False
         self.tables.follow(topic for topic in definition.topics.topics.values() if isinstance(topic, TableTopic))
 
@@ -235,6 +237,20 @@ class DriverExecution:
             if not self._commits_together(part):
                 for partition, record in part:
                     self.accept_records(partition, record)
+
+    def begin_tasks(self) -> None:
+        """Let operators pass on what they have before the first record, except in tasks of paused topics."""
+        with self._end_on_error():
+            self._begin_tasks()
+
+    def _begin_tasks(self) -> None:
+        waiting = self._waiting_topics if self._to_begin else frozenset()
+        topics = self.topology.streams
+        starting = sorted(task for task in self._to_begin if waiting.isdisjoint(topics[task.stream]))
+        if starting:
+            self._to_begin.difference_update(starting)
+            self._feeding.tick(starting, self._make_context())
+            self._process_all(self._take_repartitioned())
 
     def drain(self) -> None:
         """Process the records that have come, except those of paused topics, and let time pass."""
@@ -437,6 +453,7 @@ class DriverExecution:
         self.drain()
 
     def _drain_records(self) -> None:
+        self._begin_tasks()
         while (index := self._next_arrival()) is not None:
             arrival = self._arrivals.pop(index)
             try:
@@ -522,6 +539,9 @@ class DriverExecution:
     def enter_running(self) -> None:
         """Enter RUNNING, or PAUSED."""
         self._closed = False
+        beginning = set(filter(self.topology.begins, self.topology.streams))
+        tasks = map(self.topology.task, self.offsets.declared_partitions(self.topology.sources))
+        self._to_begin = {task for task in tasks if task.stream in beginning}
         self._state.checkpoints.forget()
         self._state.control.works()
         self.apply_run_request()

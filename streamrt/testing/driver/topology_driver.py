@@ -69,7 +69,8 @@ class TopologyTestDriver:
     State uses the same transactions, commits and changelogs as in production; RocksDB stores keep their data in memory
     here. Records are fed as in the application's `processing_mode`: in micro-batch mode each piped record is one
     micro-batch; in resident mode a resident task processes it, and its stores stay open between records. In both modes
-    all is committed when `pipe` returns. Topics have their declared number of partitions, or 1 if none is declared.
+    all is committed when `pipe` returns. Topics have their declared number of partitions, or 1 if none is declared. The
+    rows that a query has without any record, such as `SELECT count(*)` of an empty table, are there after construction.
 
     Args:
         app: the application; its broker is never contacted.
@@ -116,6 +117,7 @@ class TopologyTestDriver:
         self._read: dict[str, int] = {}
         state.begin()
         self._execution.enter_running()
+        self._execution.begin_tasks()
 
     # -- Records and time -------------------------------------------------------------------------------------------------
 
