@@ -28,7 +28,7 @@ class FrameAggregate(OverFunction):
     """An aggregate of the rows of the frame, in their order.
 
     From a frame to the next one, rows are added to a state, and taken back from it if that is exact; otherwise a frame that
-    begins later is aggregated anew.
+    begins later is aggregated from its first row on.
 
     Args:
         name: name of the result, for errors.

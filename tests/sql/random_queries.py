@@ -76,7 +76,7 @@ class QueryMaker:
             kinds += [self._group_all]
         if depth > 1:
             # Last, so that seeds that choose other ones still do.
-            kinds += [self._over]
+            kinds += [self._over, self._sets]
         return self._random.choice(kinds)(depth, is_last)
 
     def _relation(self, depth: int) -> Relation:
@@ -145,6 +145,25 @@ class QueryMaker:
             f"GROUP BY {', '.join(key.name for key in chosen)}{having if self._random.random() < 0.3 else ''}"
         )
         return text, tuple(map(Column, names, types))
+
+    def _sets(self, depth: int, is_last: bool) -> tuple[str, tuple[Column, ...]]:
+        relation = self._relation(depth)
+        keys = [column for column in relation.columns if column.type in _KEYS]
+        if not keys:
+            return self._select(depth, is_last)
+        chosen = self._random.sample(keys, min(len(keys), self._random.choice((1, 2, 2))))
+        aggregates = [*self._aggregates(relation.columns, is_last), (f"grouping({chosen[0].name})", "TINYINT")]
+        columns = tuple(
+            Column(self._name("c"), type_)
+            for type_ in [key.type for key in chosen] + [type_ for _, type_ in aggregates]
+        )
+        texts = [key.name for key in chosen] + [text for text, _ in aggregates]
+        items = ", ".join(f"{text} AS {column.name}" for text, column in zip(texts, columns, strict=True))
+        names = ", ".join(key.name for key in chosen)
+        sets = self._random.choice(
+            (f"ROLLUP ({names})", f"CUBE ({names})", f"GROUPING SETS (({names}), ({chosen[-1].name}), ())")
+        )
+        return f"SELECT {items} FROM {relation.text}{self._where(relation.columns)} GROUP BY {sets}", columns
 
     def _group_all(self, depth: int, is_last: bool) -> tuple[str, tuple[Column, ...]]:
         relation = self._relation(depth)

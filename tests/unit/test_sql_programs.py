@@ -427,6 +427,16 @@ def test_long_unions_are_one_operator() -> None:
     assert text.count("union all") == 1
 
 
+def test_windows_that_grow() -> None:
+    text = """
+        SELECT window_end, count(*) AS n
+        FROM CUMULATE(TABLE orders, DESCRIPTOR(at), INTERVAL '5' SECONDS, INTERVAL '15' SECONDS)
+        GROUP BY window_start, window_end
+    """
+    rows = sorted((row["window_end"].second, row["n"]) for row in rows_of(text, ORDERS))
+    assert rows == [(5, 3), (10, 5), (15, 8), (20, 1), (25, 1), (30, 1)]
+
+
 @pytest.mark.rows("FE-008")
 def test_explain_says_state_and_exactness() -> None:
     app = make_app()
@@ -435,6 +445,9 @@ def test_explain_says_state_and_exactness() -> None:
     assert "filter" in text
     assert "an entry for each" in text
     assert "exactness: E:" in text
+    text = app.explain("SELECT sum(amount) OVER (PARTITION BY customer ORDER BY amount) AS s FROM orders")
+    assert "over rows of each customer by" in text
+    assert "state: all rows of each group, in order, for ever" in text
     assert app.explain("SELECT id FROM orders ORDER BY id").startswith("refused: line 1, column")
     assert app.topology.sources == {}
 

@@ -129,7 +129,21 @@ REFUSED = [
     ("SELECT * FROM range(10)", 15, "range() cannot stand in FROM"),
     ("SELECT * FROM read_csv('x')", 15, "read_csv() cannot stand in FROM"),
     ("SELECT * FROM parquet.`/etc/passwd`", 15, "there is no table or view parquet./etc/passwd"),
-    ("SELECT * FROM CUMULATE(TABLE orders, DESCRIPTOR(at), INTERVAL '1' MINUTE)", 15, "write HOP or TUMBLE"),
+    (
+        "SELECT * FROM SESSION(TABLE orders, DESCRIPTOR(at), INTERVAL '1' MINUTE)",
+        15,
+        "SESSION in FROM is refused: write GROUP BY session_window(at, '5 minutes')",
+    ),
+    (
+        "SELECT * FROM CUMULATE(TABLE orders, DESCRIPTOR(at), INTERVAL '2' MINUTES, INTERVAL '3' MINUTES)",
+        15,
+        "the size of windows of CUMULATE is a multiple of the step",
+    ),
+    (
+        "SELECT count(*) FROM orders GROUP BY window(current_timestamp(), '1 hour')",
+        38,
+        "windows of the wall clock have other rows each time records are processed",
+    ),
     ("SELECT count(*) FROM orders GROUP BY window(id, '1 hour')", 38, "window() needs a column of type TIMESTAMP"),
     ("SELECT count(*) FROM orders GROUP BY window(at, '1 month')", 49, "'1 month' is not a duration"),
     (

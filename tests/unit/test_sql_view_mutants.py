@@ -114,7 +114,7 @@ FOUND: dict[Callable[[pytest.MonkeyPatch], None], int] = {
     retract_without_row: 13,
     lose_top: 21,
     keep_outer_rows: 57,
-    keep_rows_of_over: 69,
+    keep_rows_of_over: 45,
     lose_peers: 99,
     shift_frames: 45,
 }

@@ -96,6 +96,12 @@ def test_functions_of_windows_stand_in_from(catalog: Catalog) -> None:
         GROUP BY h.window_start ORDER BY window_start
     """
     assert ask(catalog, text) == [(-6, 1), (-3, 2), (0, 2), (3, 1), (6, 1), (9, 1)]
+    text = """
+        SELECT window_start, window_end, count(*) AS n
+        FROM CUMULATE(TABLE visits, DESCRIPTOR(at), INTERVAL '5' SECONDS, INTERVAL '10' SECONDS)
+        GROUP BY window_start, window_end ORDER BY window_start, window_end
+    """
+    assert ask(catalog, text) == [(-10, 0, 1), (0, 5, 2), (0, 10, 3)]
 
 
 @pytest.mark.parametrize(
@@ -109,7 +115,7 @@ def test_functions_of_windows_stand_in_from(catalog: Catalog) -> None:
             r"take window\.start or window\.end",
         ),
         ("SELECT window.begin AS w FROM visits GROUP BY window(at, '1 day')", "there is no column"),
-        ("SELECT page FROM CUMULATE(TABLE visits, DESCRIPTOR(at), INTERVAL '1' DAY)", "CUMULATE in FROM is refused"),
+        ("SELECT page FROM CUMULATE(TABLE visits, DESCRIPTOR(at), INTERVAL '1' DAY)", "has two durations"),
     ],
 )
 def test_windows_that_do_not_exist_are_refused(catalog: Catalog, text: str, message: str) -> None:

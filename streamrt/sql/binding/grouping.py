@@ -22,6 +22,9 @@ from streamrt.sql.expressions.nodes import ColumnReference, Constant
 __all__ = ["Grouped", "bind_groups", "find_aggregates", "has_aggregates"]
 
 
+_WALL_CLOCK = ("current_timestamp", "localtimestamp", "now", "proctime")
+
+
 def find_aggregates(node: exp.Expr, functions: FunctionRegistry) -> list[exp.Expr]:
     """Return the aggregates in an expression, without those in subqueries and in OVER.
 
@@ -151,6 +154,12 @@ class _Grouping:
         arguments = call.expressions
         if not arguments:
             raise make_analysis_error(f"{call.name}() needs the column of the time", call)
+        if arguments[0].name.lower() in _WALL_CLOCK and isinstance(arguments[0], exp.Anonymous):
+            raise make_refusal(
+                "windows of the wall clock have other rows each time records are processed: write sdf.group_by(...)"
+                ".tumbling_window(10_000, time='processing') in Python, or take a column with a time",
+                call,
+            )
         return read_window_call(call.name.lower(), self._stage.bind(arguments[0]), arguments[1:], call)
 
     def _name_window(self, call: exp.Expr, start: TypedExpression, end: TypedExpression) -> None:

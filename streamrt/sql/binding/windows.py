@@ -57,14 +57,14 @@ class Windowing(Generic[Time]):
     """Which windows a time is in.
 
     Attributes:
-        kind: windows of one length, or sessions.
+        kind: windows of one length, windows that grow to this length, or sessions.
         time: the time.
         size_ms: length of windows, or the gap between sessions, in milliseconds.
-        step_ms: from the start of a window to that of the next one.
+        step_ms: from the start of a window to that of the next one; of those that grow, by how much.
         offset_ms: how much later than the epoch a window starts.
     """
 
-    kind: Literal["fixed", "session"]
+    kind: Literal["fixed", "cumulate", "session"]
     time: Time
     size_ms: int
     step_ms: int
@@ -74,7 +74,8 @@ class Windowing(Generic[Time]):
         """Return the windows in a few words."""
         step = "" if self.step_ms == self.size_ms else f" each {self.step_ms} ms"
         offset = f" from {self.offset_ms} ms" if self.offset_ms else ""
-        return f"windows of {self.size_ms} ms{step}{offset} of {self.time}"
+        growing = "growing " if self.kind == "cumulate" else ""
+        return f"{growing}windows of {self.size_ms} ms{step}{offset} of {self.time}"
 
 
 def bound_of_window(size_us: int, offset_us: int, shift_us: int, time: datetime.datetime) -> datetime.datetime:
@@ -134,6 +135,28 @@ class WindowsOf:
             start -= self.step_us
 
 
+@dataclass(frozen=True)
+class GrowingWindowsOf(WindowsOf):
+    """Makes the start and the end of each window that a row is in, of windows that grow from the same start.
+
+    Example:
+        >>> windows = GrowingWindowsOf("at", "start", "end", 3_000_000, 1_000_000, 0)
+        >>> [row["end"].second for row in windows({"at": datetime.datetime(2026, 1, 1, 0, 0, 1)})]
+        [2, 3]
+    """
+
+    def __call__(self, row: dict[str, Any]) -> Iterable[dict[str, Any]]:
+        """Return the columns for each window."""
+        time = row[self.column]
+        if time is None:
+            return
+        start = bound_of_window(self.size_us, self.offset_us, 0, time)
+        for length in range(self.step_us, self.size_us + 1, self.step_us):
+            end = start + datetime.timedelta(microseconds=length)
+            if end > time:
+                yield {self.start: start, self.end: end}
+
+
 def is_window_call(node: exp.Expr) -> bool:
     """Return whether a node of GROUP BY is `window(...)` or `session_window(...)`."""
     return isinstance(node, exp.Anonymous) and node.name.lower() in ("window", "session_window")
@@ -157,12 +180,15 @@ def read_window_call(name: str, time: Time, durations: Sequence[exp.Expr], call:
         if len(lengths) != 1:
             raise make_analysis_error("session_window(at, '5 minutes') has a time and a gap", call)
         return Windowing("session", time, lengths[0], lengths[0])
-    most = {"window": 3, "tumble": 2, "hop": 3}[name]
+    most = {"window": 3, "tumble": 2, "hop": 3, "cumulate": 3}[name]
     if not 1 <= len(lengths) <= most:
         raise make_analysis_error(f"{name}() has {len(lengths)} durations, and takes 1 to {most}", call)
-    if name == "hop":
+    if name in ("hop", "cumulate"):
         if len(lengths) < 2:
-            raise make_analysis_error("HOP(TABLE bids, DESCRIPTOR(at), slide, size) has two durations", call)
+            word = "slide" if name == "hop" else "step"
+            raise make_analysis_error(
+                f"{name.upper()}(TABLE bids, DESCRIPTOR(at), {word}, size) has two durations", call
+            )
         step, size = lengths[:2]
     elif name == "tumble":
         size = step = lengths[0]
@@ -174,6 +200,10 @@ def read_window_call(name: str, time: Time, durations: Sequence[exp.Expr], call:
         raise make_analysis_error("windows have a length above 0, and start at least once in each length", call)
     if size // step > 1000:
         raise make_refusal(f"each row would be in {size // step:,} windows: at most 1,000", call)
+    if name == "cumulate":
+        if size % step:
+            raise make_analysis_error("the size of windows of CUMULATE is a multiple of the step", call)
+        return Windowing("cumulate", time, size, step, offset % size)
     return Windowing("fixed", time, size, step, offset % step)
 
 
@@ -209,16 +239,12 @@ def read_window_function(call: exp.Expr) -> WindowFunction:
         call = call.expressions[0]
     is_named = isinstance(call, exp.Func) and not isinstance(call, exp.Anonymous)
     name = (call.sql_name() if is_named else call.name).lower()  # type: ignore[attr-defined]
-    if name in ("session", "cumulate"):
+    if name == "session":
+        raise make_refusal("SESSION in FROM is refused: write GROUP BY session_window(at, '5 minutes')", call)
+    if name not in ("tumble", "hop", "cumulate"):
         raise make_refusal(
-            f"{name.upper()} in FROM is refused: "
-            + ("write GROUP BY session_window(at, '5 minutes')" if name == "session" else "write HOP or TUMBLE"),
-            call,
-        )
-    if name not in ("tumble", "hop"):
-        raise make_refusal(
-            f"{name}() cannot stand in FROM: TUMBLE and HOP can, and LATERAL VIEW explode(...) for lists; other functions "
-            "that make rows are registered by app.register_function and stand behind LATERAL VIEW",
+            f"{name}() cannot stand in FROM: TUMBLE, HOP and CUMULATE can, and LATERAL VIEW explode(...) for lists; other "
+            "functions that make rows are registered by app.register_function and stand behind LATERAL VIEW",
             call,
         )
     arguments = [each.expression if isinstance(each, exp.Kwarg) else each for each in call.expressions]
@@ -287,12 +313,13 @@ def add_window_columns(stage: Stage, window: Windowing[TypedExpression]) -> tupl
             stage.filter(IsNull(reference(Field(start, dtype, nullable=True)), negated=True))
     else:
         (column,) = stage.add([window.time])
+        kind = GrowingWindowsOf if window.kind == "cumulate" else WindowsOf
         stage.plan = Expand(
             stage.plan,
-            WindowsOf(column, start, end, size, step, offset),
+            kind(column, start, end, size, step, offset),
             (Field(start, dtype, nullable=False), Field(end, dtype, nullable=False)),
             window.describe(),
-            added_keys=frozenset((start,)),
+            added_keys=frozenset((end,) if window.kind == "cumulate" else (start,)),
         )
     shown = [(field.name, reference(field)) for field in stage.plan.fields]
     moment = FunctionCall(

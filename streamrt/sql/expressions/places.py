@@ -1,4 +1,4 @@
-"""`bind_place`: functions of OVER that are no aggregates, such as `row_number()` and `lag(x)`."""
+"""`bind_place`: functions of OVER other than aggregates, such as `row_number()` and `lag(x)`."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field

@@ -55,7 +55,7 @@ def _state_of(plan: Plan) -> str | None:
         case Top():
             return f"{plan.count} rows of each group" if plan.input.appends else "the rows of each group, in order"
         case OverTable():
-            return "the rows of each group, in order"
+            return f"all rows of each group, in order{', for ever' if plan.input.appends else ''}"
         case OverRows():
             return "the rows of each frame"
         case SetOperation() | Union() if not plan.appends:

@@ -147,6 +147,8 @@ def _pack(relation: Relation, names: set[str]) -> str:
 
 def _add_fixed(rows: str, window: Windowing[TypedText]) -> str:
     """Return rows with the bounds of each window that they are in."""
+    if window.kind == "cumulate":
+        return _add_growing(rows, window)
     step = f"to_microseconds({window.step_ms * _MS})"
     last = f"time_bucket({step}, {_MOMENT}, make_timestamp({window.offset_ms * _MS}))"
     count = -(-window.size_ms // window.step_ms)
@@ -157,6 +159,16 @@ def _add_fixed(rows: str, window: Windowing[TypedText]) -> str:
         starts = f"SELECT * REPLACE ({earlier} AS {_START}) FROM ({numbered})"
     ended = f"SELECT *, {_START} + to_microseconds({window.size_ms * _MS}) AS {_END} FROM ({starts})"
     return ended if count == 1 else f"SELECT * FROM ({ended}) WHERE {_END} > {_MOMENT}"
+
+
+def _add_growing(rows: str, window: Windowing[TypedText]) -> str:
+    """Return rows with the bounds of each window that they are in, of windows that grow from the same start."""
+    size = f"to_microseconds({window.size_ms * _MS})"
+    start = f"time_bucket({size}, {_MOMENT}, make_timestamp({window.offset_ms * _MS}))"
+    numbers = f"unnest(range(1, {window.size_ms // window.step_ms + 1})) AS number"
+    started = f"SELECT *, {start} AS {_START}, {numbers} FROM ({rows}) WHERE {_MOMENT} IS NOT NULL"
+    end = f"{_START} + to_microseconds(number * {window.step_ms * _MS})"
+    return f"SELECT * FROM (SELECT *, {end} AS {_END} FROM ({started})) WHERE {_END} > {_MOMENT}"
 
 
 def _add_sessions(rows: str, window: Windowing[TypedText], key_count: int) -> str:
