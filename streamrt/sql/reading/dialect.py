@@ -103,10 +103,17 @@ def _prepare(tokens: Sequence[Token], text: str) -> list[Token]:
             raise syntax_error_at(text, token, f"parentheses are nested more than {_MOST_BRACKETS} deep")
         if token.token_type == TokenType.WINDOW and not _begins_clause(tokens, number):
             token = _renamed(token, TokenType.VAR)
+        if token.text.upper() == "SESSION" and _opens(tokens, number + 1):
+            token = _renamed(token, TokenType.VAR)
         if token.token_type == TokenType.TABLE and _is_argument(tokens, number):
             continue
         prepared.append(token)
     return prepared
+
+
+def _opens(tokens: Sequence[Token], number: int) -> bool:
+    """Return whether a token is a parenthesis that opens."""
+    return number < len(tokens) and tokens[number].token_type == TokenType.L_PAREN
 
 
 def _begins_clause(tokens: Sequence[Token], number: int) -> bool:
