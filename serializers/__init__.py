@@ -3,6 +3,7 @@
 from streamrt.errors import IgnoreMessage, SerializationError
 from streamrt.serializers.avro import AvroDeserializer, AvroSerializer
 from streamrt.serializers.base import (
+    BatchDeserializer,
     BoundDeserializer,
     BoundSerializer,
     Deserializer,
@@ -43,6 +44,7 @@ __all__ = [
     "SERIALIZERS",
     "AvroDeserializer",
     "AvroSerializer",
+    "BatchDeserializer",
     "BoundDeserializer",
     "BoundSerializer",
     "BytesDeserializer",

@@ -11,7 +11,7 @@ A deserializer never gets `None`: a key of None or a tombstone stays None with e
 
 import abc
 import enum
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Literal, TypeVar
 
@@ -22,6 +22,10 @@ BoundSerializer = Callable[[Any, "Headers | None"], "bytes | None"]
 
 BoundDeserializer = Callable[[bytes, "Headers | None"], Any]
 """Deserializes the keys or the values of one topic: takes bytes and the record's headers, returns a value."""
+
+BatchDeserializer = Callable[[Sequence[bytes]], "Iterable[dict[Any, Any]] | None"]
+"""Deserializes many keys or values of one topic, whose records have no headers. Returns None if they must be deserialized one
+by one, which tells what they are."""
 
 Bound = TypeVar("Bound", BoundSerializer, BoundDeserializer)
 
@@ -120,10 +124,12 @@ class Deserializer(abc.ABC):
     """
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
-        """Restore the default `bind` for a subclass that overrides only `__call__` and inherits a faster `bind`."""
+        """Restore the defaults of `bind` and `bind_batch` for a subclass that overrides only what they are to match."""
         super().__init_subclass__(**kwargs)
         if "__call__" in vars(cls) and "bind" not in vars(cls):
             cls.bind = Deserializer.bind  # type: ignore[method-assign]
+        if not vars(cls).keys().isdisjoint(("__call__", "bind", "split_values")) and "bind_batch" not in vars(cls):
+            cls.bind_batch = Deserializer.bind_batch  # type: ignore[method-assign]
 
     @property
     def split_values(self) -> bool:
@@ -155,6 +161,18 @@ class Deserializer(abc.ABC):
             return self(value, SerializationContext(topic, field, headers))
 
         return deserialize
+
+    def bind_batch(self, topic: str, field: MessageField) -> BatchDeserializer | None:
+        """Return the function that deserializes many values that are dicts, with the results of `bind` in less time.
+
+        Args:
+            topic: name of the topic.
+            field: key or value.
+
+        Returns:
+            The function; None, as by default, if there is no faster way than one by one.
+        """
+        return None
 
 
 class BoundFunctions(Generic[Bound]):

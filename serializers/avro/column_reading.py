@@ -11,14 +11,17 @@ module does not know, or finds odd (numbers that are too long, bytes that end to
 `NotVectorizableError`: the values must then be read one by one, and that decides what they are.
 """
 
-from collections.abc import Mapping, Sequence
+import datetime
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-__all__ = ["AvroColumns", "NotVectorizableError"]
+from streamrt.errors import SerializationError
+
+__all__ = ["UNSURE", "AvroColumns", "NotVectorizableError", "column_objects"]
 
 Positions = npt.NDArray[np.int64]
 
@@ -26,6 +29,18 @@ _PADDING = bytes(16)
 _MAX_ROUNDS = 1_000
 _MAX_BYTES = 1 << 31
 _PRIMITIVES = frozenset({"null", "boolean", "int", "long", "float", "double", "bytes", "string"})
+_NULLS = ("null", {"type": "null"})
+_ONE = np.uint64(1)
+_HIGHEST_BITS = np.uint64(0x8080808080808080)
+_JOINS = tuple(
+    (np.uint64(low), np.uint64(high), np.uint64(shift))
+    for low, high, shift in (
+        (0x007F007F007F007F, 0x7F007F007F007F00, 1),
+        (0x00003FFF00003FFF, 0x3FFF00003FFF0000, 2),
+        (0x000000000FFFFFFF, 0x0FFFFFFF00000000, 4),
+    )
+)
+"""Bits that stay, bits that move to the right, and how far."""
 _DAY_MS = 86_400_000
 # The years 1 to 9999, which Python has.
 _DAYS = (-719_162, 2_932_896)
@@ -34,6 +49,20 @@ _MICROSECONDS = (_DAYS[0] * _DAY_MS * 1000, (_DAYS[1] + 1) * _DAY_MS * 1000 - 1)
 
 class NotVectorizableError(Exception):
     """The values must be read one by one."""
+
+
+UNSURE = (
+    NotVectorizableError,
+    SerializationError,
+    pa.ArrowException,
+    ArithmeticError,
+    TypeError,
+    ValueError,
+    IndexError,
+    KeyError,
+    RecursionError,
+)
+"""Errors after which values must be read one by one, which tells what they are."""
 
 
 class AvroColumns:
@@ -53,13 +82,13 @@ class AvroColumns:
         self._fields = [(field["name"], field["type"]) for field in parsed["fields"]]
         self._named = named
 
-    def read(self, values: Sequence[bytes], skipped: int, wanted: frozenset[str]) -> dict[str, pa.Array]:
+    def read(self, values: Sequence[bytes], skipped: int, wanted: Collection[str] | None = None) -> dict[str, pa.Array]:
         """Return the wanted fields of all values, each with the type that Arrow has for Avro's.
 
         Args:
             values: bytes of records.
             skipped: number of bytes in front of each record.
-            wanted: names of fields.
+            wanted: names of fields; None for all. Only what is wanted is checked.
 
         Raises:
             NotVectorizableError: if they must be read one by one.
@@ -68,7 +97,7 @@ class AvroColumns:
         at = reader.starts + skipped
         columns = {}
         for name, declared in self._fields:
-            at, array = reader.read(declared, at, reader.ends, name in wanted)
+            at, array = reader.read(declared, at, reader.ends, wanted is None or name in wanted)
             if array is not None:
                 columns[name] = array
         if not np.array_equal(at, reader.ends):
@@ -86,6 +115,8 @@ class _Reader:
             raise NotVectorizableError
         self._buffer = pa.py_buffer(joined)
         self._data = np.frombuffer(joined, np.uint8)
+        # The eight bytes from each byte on.
+        self._words = np.ndarray(len(joined) - 7, "<u8", joined, strides=(1,))
         self._named = named
 
     def read(self, declared: Any, at: Positions, ends: Positions, build: bool) -> tuple[Positions, pa.Array | None]:
@@ -106,6 +137,27 @@ class _Reader:
     def longs(self, at: Positions) -> tuple[Positions, Positions]:
         """Read numbers of variable length; return where each ends, and the numbers."""
         byte = self._data[at]
+        if not len(at) or byte.max() < 0x80:
+            number = byte.astype(np.int64)
+            return at + 1, (number >> 1) ^ -(number & 1)
+        words = self._words[at]
+        # The highest bit of each byte is 1 if another one follows; of the lowest 0 among them, all bits below.
+        last = ~words & _HIGHEST_BITS
+        last &= np.negative(last)
+        if not last.all():
+            return self._long_longs(at)
+        words &= (last - 1) & ~_HIGHEST_BITS
+        # From seven bits in each byte to adjacent ones: in pairs, in pairs of these, and once more.
+        for low, high, shift in _JOINS:
+            words = (words & low) | ((words & high) >> shift)
+        number = (words >> _ONE).view(np.int64) ^ -(words & _ONE).view(np.int64)
+        # The exponent of a power of two is its number of bits.
+        bits = (last.astype(np.float64).view(np.int64) >> 52) - 1022
+        return at + (bits >> 3), number
+
+    def _long_longs(self, at: Positions) -> tuple[Positions, Positions]:
+        """Read numbers some of which have more than eight bytes."""
+        byte = self._data[at]
         at = at + 1
         number = (byte & 0x7F).astype(np.uint64)
         more = np.flatnonzero(byte >= 0x80)
@@ -118,17 +170,23 @@ class _Reader:
             number[more] |= (byte & 0x7F).astype(np.uint64) << np.uint64(shift)
             more = more[byte >= 0x80]
             shift += 7
-        return at, (number >> np.uint64(1)).astype(np.int64) ^ -(number & np.uint64(1)).astype(np.int64)
+        return at, (number >> _ONE).view(np.int64) ^ -(number & _ONE).view(np.int64)
 
     # -- Composed types --------------------------------------------------------------------------------------------
 
     def _read_union(
         self, branches: list[Any], at: Positions, ends: Positions, build: bool
     ) -> tuple[Positions, pa.Array | None]:
+        # A number below 64 has one byte, which is twice that number.
+        first = int(self._data[at[0]]) if len(at) else 1
+        if not first & 1 and first < min(128, 2 * len(branches)) and (self._data[at] == first).all():
+            declared = branches[first >> 1]
+            if declared not in _NULLS and not (build and sum(each not in _NULLS for each in branches) > 1):
+                return self.read(declared, at + 1, ends, build)
         at, branch = self.longs(at)
         if (at > ends).any() or ((branch < 0) | (branch >= len(branches))).any():
             raise NotVectorizableError
-        others = [number for number, each in enumerate(branches) if each not in ("null", {"type": "null"})]
+        others = [number for number, each in enumerate(branches) if each not in _NULLS]
         if build and len(others) != 1:
             raise NotVectorizableError
         array = None
@@ -271,7 +329,11 @@ class _Reader:
     def _read_double(
         self, declared: Any, at: Positions, ends: Positions, build: bool
     ) -> tuple[Positions, pa.Array | None]:
-        return at + 8, pa.array(self._fixed_bytes(at, 8).view("<f8").reshape(-1)) if build else None
+        if not build:
+            return at + 8, None
+        if len(at) and at.max() >= len(self._words):
+            raise NotVectorizableError
+        return at + 8, pa.array(self._words[at].view("<f8"))
 
     def _fixed_bytes(self, at: Positions, size: int) -> npt.NDArray[np.uint8]:
         if len(at) and at.max() + size > len(self._data):
@@ -361,6 +423,24 @@ class _Reader:
         array = pa.Array.from_buffers(pa.decimal128(precision, scale), len(at), [None, pa.py_buffer(content)])
         array.validate(full=True)
         return array
+
+
+def column_objects(array: pa.Array) -> list[Any]:
+    """Return the values of a column as fastavro returns them.
+
+    Raises:
+        NotVectorizableError: if it has parts that Arrow would return as other objects.
+    """
+    dtype = array.type
+    if pa.types.is_timestamp(dtype):
+        times: list[Any] = array.view(pa.timestamp("us")).to_pylist()
+        utc = datetime.timezone.utc
+        return times if dtype.tz is None else [time and time.replace(tzinfo=utc) for time in times]
+    items = dtype.value_type if pa.types.is_list(dtype) else dtype
+    if pa.types.is_nested(items) or pa.types.is_timestamp(items):
+        raise NotVectorizableError
+    objects: list[Any] = array.to_pylist()
+    return objects
 
 
 _KINDS: Mapping[Any, Any] = {

@@ -68,6 +68,12 @@ class AvroSchema:
     shares_defaults: bool = False
 
     @property
+    def has_columns(self) -> bool:
+        """Whether values are records with fields, none of which contains such a record."""
+        record = isinstance(self.parsed, dict) and self.parsed["type"] == "record"
+        return record and bool(self.parsed["fields"]) and not self.recursive
+
+    @property
     def is_bytes(self) -> bool:
         """Whether values are bytes, which Confluent's serializers write without a length."""
         return isinstance(self.parsed, dict) and self.parsed["type"] == "bytes"

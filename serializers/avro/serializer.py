@@ -1,10 +1,11 @@
 """Avro with fastavro: single values without a container, with a schema known to both sides or a schema registry."""
 
 import codecs
+import functools
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from io import BytesIO
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from streamrt.common.copies import deep_copy
 from streamrt.errors import ConfigurationError, SerializationError
@@ -19,6 +20,7 @@ from streamrt.serializers.avro.compiled_schema import (
 )
 from streamrt.serializers.avro.value_checks import MisfitValueError, value_check
 from streamrt.serializers.base import (
+    BatchDeserializer,
     BoundDeserializer,
     BoundFunctions,
     BoundSerializer,
@@ -27,6 +29,7 @@ from streamrt.serializers.base import (
     SerializationContext,
     Serializer,
 )
+from streamrt.serializers.dicts import make_dicts
 from streamrt.serializers.registry import (
     RegisteredSchema,
     RegistrySchema,
@@ -37,6 +40,12 @@ from streamrt.serializers.registry import (
     SchemaWriter,
     checked_configs,
 )
+from streamrt.serializers.registry.framing import ID_BYTES
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from streamrt.serializers.avro.column_reading import AvroColumns
 
 _WITHOUT_VALUE = ("record contains more fields", "no value and no default for", "Field ", "the value is nested deeper")
 
@@ -257,6 +266,54 @@ class AvroDeserializer(Deserializer):
 
         return self._reader.bind(topic, field, make)
 
+    def bind_columns(self, topic: str, field: MessageField) -> "Callable[[bytes], AvroColumns] | None":
+        """Return the function that takes a value's prefix, which is empty without a registry, and returns what reads columns.
+
+        It raises `NotVectorizableError` for values that are no records. None if fields differ from those of the writer.
+        """
+        if self._read is not None or self._options:
+            return None
+        if self._reader is None:
+            self.bind(topic, field)
+            own = self._writer_schema
+            return None if own is None or not own.has_columns else _make_columns_of(own)
+        bound = self._reader.bind(
+            topic, field, lambda found, registry: _make_columns_of(compile_registered(found, registry))
+        )
+        return lambda prefix: bound(prefix, None)
+
+    def bind_arrays(self, topic: str, field: MessageField) -> "Callable[[Sequence[bytes]], dict[str, pa.Array]] | None":
+        """Return the function that reads all fields of values of one writer; its errors are `UNSURE`. None as above."""
+        columns_of = self.bind_columns(topic, field)
+        if columns_of is None:
+            return None
+        if self._reader is None:
+            return lambda values: columns_of(b"").read(values, 0)
+
+        def read(values: Sequence[bytes]) -> "dict[str, pa.Array]":
+            prefix, *others = {value[:ID_BYTES] for value in values}
+            if others or prefix[:1] != b"\0":
+                raise SerializationError("values have several schemas, or none")
+            return columns_of(prefix).read(values, ID_BYTES)
+
+        return read
+
+    def bind_batch(self, topic: str, field: MessageField) -> BatchDeserializer | None:  # noqa: D102
+        read = self.bind_arrays(topic, field)
+        if read is None:
+            return None
+
+        def deserialize(values: Sequence[bytes]) -> Iterable[dict[str, Any]] | None:
+            from streamrt.serializers.avro.column_reading import UNSURE, column_objects
+
+            try:
+                arrays = read(values)
+                return make_dicts(tuple(arrays), [column_objects(array) for array in arrays.values()])
+            except UNSURE:
+                return None
+
+        return deserialize
+
 
 def _taken_apart(schema: AvroSchemaLike | None, registry: bool) -> tuple[Any, Any]:
     """Return a schema of the user as plain objects, and its references."""
@@ -363,6 +420,21 @@ def _make_decoder(writer: AvroSchema, reader: AvroSchema | None, options: dict[s
         return deep_copy(value) if shares_defaults else value
 
     return decode
+
+
+def _make_columns_of(compiled: AvroSchema) -> "Callable[[bytes], AvroColumns]":
+    """Return the function that returns what reads columns of a schema, whatever the bytes are."""
+
+    @functools.cache
+    def columns_of(data: bytes) -> "AvroColumns":
+        # NumPy and Arrow take time and memory, and many applications never have many records at once.
+        from streamrt.serializers.avro.column_reading import AvroColumns, NotVectorizableError
+
+        if not compiled.has_columns:
+            raise NotVectorizableError
+        return AvroColumns(compiled.parsed, compiled.named)
+
+    return columns_of
 
 
 def _raw_bytes(value: Any, headers: Headers | None) -> bytes:

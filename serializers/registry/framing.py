@@ -37,8 +37,8 @@ SchemaSource = RegistrySchema | Callable[[SchemaRegistry, SerializationContext],
 
 _ID = struct.Struct(">bI")
 _BY_ID, _BY_GUID = 0, 1
-_ID_BYTES, _GUID_BYTES = 5, 17
-_PREFIX_BYTES = {_BY_ID: _ID_BYTES, _BY_GUID: _GUID_BYTES}
+ID_BYTES, _GUID_BYTES = 5, 17
+_PREFIX_BYTES = {_BY_ID: ID_BYTES, _BY_GUID: _GUID_BYTES}
 _ASK_AGAIN_S = 30.0
 _MAX_REMEMBERED = 1000
 
@@ -260,9 +260,9 @@ class SchemaReader:
                         if len(raw) < length or length < 0 or (len(raw) > length and not joined):
                             raise SerializationError(f"the header {header} contains no schema id: {raw[:32]!r}")
                         return open_schema(raw[:length])(raw[length:] + value if joined else value)
-            decode = decoders.get(value[:_ID_BYTES])
-            if decode is not None and len(value) >= _ID_BYTES:
-                return decode(value[_ID_BYTES:])
+            decode = decoders.get(value[:ID_BYTES])
+            if decode is not None and len(value) >= ID_BYTES:
+                return decode(value[ID_BYTES:])
             length = _PREFIX_BYTES.get(value[0] if value else -1, -1)
             if length < 0 or len(value) < length:
                 raise SerializationError(_no_prefix(value))

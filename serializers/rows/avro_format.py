@@ -3,7 +3,7 @@
 import datetime
 import json
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -11,11 +11,11 @@ import pyarrow.compute as pc
 
 from streamrt.errors import SchemaMismatchError, SerializationError
 from streamrt.schema import Column, RowCheck, Schema
-from streamrt.serializers.avro import AvroDeserializer, AvroSerializer, compile_registered
-from streamrt.serializers.avro.column_reading import AvroColumns, NotVectorizableError
+from streamrt.serializers.avro import AvroDeserializer, AvroSerializer
+from streamrt.serializers.avro.column_reading import UNSURE, AvroColumns, NotVectorizableError, column_objects
 from streamrt.serializers.avro.column_writing import avro_rows
-from streamrt.serializers.avro.compiled_schema import compile_schema, load_schema
 from streamrt.serializers.base import (
+    BatchDeserializer,
     BoundDeserializer,
     BoundSerializer,
     Deserializer,
@@ -23,32 +23,19 @@ from streamrt.serializers.base import (
     SerializationContext,
     Serializer,
 )
+from streamrt.serializers.dicts import make_dicts
 from streamrt.serializers.registry import (
-    RegisteredSchema,
-    SchemaReader,
-    SchemaRegistry,
     SchemaRegistryClientConfig,
     SchemaRegistrySerializationConfig,
 )
+from streamrt.serializers.registry.framing import ID_BYTES
 from streamrt.serializers.rows.batches import batch_of, has_default, one_by_one, plain_columns, rows_of
 from streamrt.serializers.rows.contract import RowFormat
 from streamrt.serializers.rows.registry_options import registry_options, would_be_accepted
 
 __all__ = ["AvroRowFormat"]
 
-_PREFIX = 5
 _MOST_SCHEMAS = 8
-_UNSURE = (
-    NotVectorizableError,
-    SerializationError,
-    pa.ArrowException,
-    ArithmeticError,
-    TypeError,
-    ValueError,
-    IndexError,
-    KeyError,
-    RecursionError,
-)
 _CONTEXT_FIELD = MessageField.VALUE
 
 
@@ -126,9 +113,9 @@ class AvroRowFormat(RowFormat):
             prefix = b""
             try:
                 if self._registry is not None:
-                    prefix = self.encode(next(rows_of(rows.slice(0, 1))), topic)[:_PREFIX]
+                    prefix = self.encode(next(rows_of(rows.slice(0, 1))), topic)[:ID_BYTES]
                 return avro_rows(columns, self._avro["fields"], prefix)
-            except _UNSURE:
+            except UNSURE:
                 pass  # a row is odd, and writing one by one says how
         return super().encode_batch(rows, topic)
 
@@ -138,7 +125,7 @@ class AvroRowFormat(RowFormat):
         schema = self.schema if columns is None else self.schema.project(columns)
         try:
             return self._decode_columns(values, topic, schema)
-        except _UNSURE:
+        except UNSURE:
             pass  # a row is odd, and reading one by one says how
         read = AvroRowDeserializer(schema, self._deserializer.records)
         decode = read.bind(topic, _CONTEXT_FIELD)
@@ -147,16 +134,19 @@ class AvroRowFormat(RowFormat):
     def _decode_columns(self, values: Sequence[bytes], topic: str, schema: Schema) -> pa.RecordBatch:
         reader_of = self._readers.get(topic)
         if reader_of is None:
-            reader_of = self._readers[topic] = self._reader_of(topic)
+            reader_of = self._deserializer.records.bind_columns(topic, _CONTEXT_FIELD)
+            if reader_of is None:
+                raise NotVectorizableError
+            self._readers[topic] = reader_of
         if self._registry is None:
             return _make_batch(reader_of(b""), values, 0, schema)
         prefixes: dict[bytes, list[int]] = {}
         for number, value in enumerate(values):
-            prefixes.setdefault(value[:_PREFIX], []).append(number)
+            prefixes.setdefault(value[:ID_BYTES], []).append(number)
         if not 0 < len(prefixes) <= _MOST_SCHEMAS or any(each[:1] != b"\0" for each in prefixes):
             raise NotVectorizableError
         parts = [
-            _make_batch(reader_of(prefix), [values[number] for number in numbers], _PREFIX, schema)
+            _make_batch(reader_of(prefix), [values[number] for number in numbers], ID_BYTES, schema)
             for prefix, numbers in prefixes.items()
         ]
         if len(parts) == 1:
@@ -165,21 +155,6 @@ class AvroRowFormat(RowFormat):
         back = sorted(range(len(order)), key=order.__getitem__)
         joined = [pa.concat_arrays([part.column(each) for part in parts]) for each in range(len(schema))]
         return pa.RecordBatch.from_arrays(joined, schema=schema.arrow).take(pa.array(back, pa.int64()))
-
-    def _reader_of(self, topic: str) -> Callable[[bytes], AvroColumns]:
-        """Return what returns the reader of values with a prefix."""
-        if self._registry is None:
-            own = compile_schema(load_schema(self._avro))
-            columns = AvroColumns(own.parsed, own.named)
-            return lambda prefix: columns
-
-        def make(found: RegisteredSchema, registry: SchemaRegistry) -> Callable[[bytes], AvroColumns]:
-            compiled = compile_registered(found, registry)
-            columns = AvroColumns(compiled.parsed, compiled.named)
-            return lambda data: columns
-
-        bound = SchemaReader("AVRO", self._registry).bind(topic, _CONTEXT_FIELD, make)
-        return lambda prefix: bound(prefix, None)
 
 
 class AvroRowSerializer(Serializer):
@@ -222,12 +197,12 @@ class AvroRowDeserializer(Deserializer):
         records: reads them, with the schema of the writer.
     """
 
-    def __init__(self, schema: Schema, records: Deserializer) -> None:
+    def __init__(self, schema: Schema, records: AvroDeserializer) -> None:
         self.schema = schema
         self.records = records
         takers = {each.name: _make_taker(each.dtype) for each in schema.fields}
         convert = {name: take for name, take in takers.items() if take is not None}
-        self._check = RowCheck(schema.fields, decoded=True, convert=convert).mapping
+        self._rows = RowCheck(schema.fields, decoded=True, convert=convert)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return AvroRowDeserializer, (self.schema, self.records)
@@ -237,7 +212,7 @@ class AvroRowDeserializer(Deserializer):
         return row
 
     def bind(self, topic: str, field: MessageField) -> BoundDeserializer:
-        read, check = self.records.bind(topic, field), self._check
+        read, check = self.records.bind(topic, field), self._rows.mapping
 
         def deserialize(value: bytes, headers: Any) -> dict[str, Any]:
             record = read(value, headers)
@@ -247,6 +222,21 @@ class AvroRowDeserializer(Deserializer):
                 return check(record)
             except SchemaMismatchError as error:
                 raise SerializationError(str(error)) from None
+
+        return deserialize
+
+    def bind_batch(self, topic: str, field: MessageField) -> BatchDeserializer | None:
+        read = self.records.bind_arrays(topic, field)
+        if read is None or any(map(pa.types.is_nested, self.schema.arrow.types)):
+            return None
+        schema = self.schema
+
+        def deserialize(values: Sequence[bytes]) -> Iterable[dict[str, Any]] | None:
+            try:
+                columns = _fit_columns(read(values), schema, len(values))
+                return make_dicts(schema.names, [column_objects(column) for column in columns])
+            except UNSURE:
+                return None
 
         return deserialize
 
@@ -289,8 +279,11 @@ def _return_value(value: Any) -> Any:
 
 def _make_batch(reader: AvroColumns, values: Sequence[bytes], skipped: int, schema: Schema) -> pa.RecordBatch:
     read = reader.read(values, skipped, frozenset(schema.names))
-    arrays = [_make_column(read.get(column.name), column, len(values)) for column in schema.fields]
-    return pa.RecordBatch.from_arrays(arrays, schema=schema.arrow)
+    return pa.RecordBatch.from_arrays(_fit_columns(read, schema, len(values)), schema=schema.arrow)
+
+
+def _fit_columns(read: Mapping[str, pa.Array], schema: Schema, rows: int) -> list[pa.Array]:
+    return [_make_column(read.get(column.name), column, rows) for column in schema.fields]
 
 
 def _make_column(array: pa.Array | None, column: Column, rows: int) -> pa.Array:

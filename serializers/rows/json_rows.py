@@ -99,7 +99,7 @@ class RowDeserializer(Deserializer):
 
     def __init__(self, schema: Schema) -> None:
         self.schema = schema
-        self._check = RowCheck(schema.fields, from_json=True, decoded=True).mapping
+        self._rows = RowCheck(schema.fields, from_json=True, decoded=True)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return RowDeserializer, (self.schema,)
@@ -118,7 +118,7 @@ class RowDeserializer(Deserializer):
         if not isinstance(row, dict):
             raise SerializationError(f"a row must be a JSON object, not {type(row).__name__}")
         try:
-            return self._check(row)
+            return self._rows.mapping(row)
         except SchemaMismatchError as error:
             raise SerializationError(str(error)) from None
 

@@ -223,6 +223,20 @@ class DeserializerConformance:
             for data in [*(data for data, _ in self.accepted), *self.refused]:
                 self._check_agreement(deserializer, data, field)
 
+    def test_many_values_are_what_each_of_them_is(self) -> None:
+        """What `bind_batch` returns, if it returns anything, has the results of `bind`; it never hides an error."""
+        for field in MessageField:
+            load = self.make().bind_batch("topic", field)
+            if load is None or self.headers is not None:
+                continue
+            given = [data for data, _ in self.accepted]
+            loaded = load(given * 2)
+            if loaded is not None:
+                rows = [value for _, value in self.accepted] * 2
+                assert all(map(_are_equal, loaded, rows)), given
+            for data in self.refused:
+                assert load([given[0], data]) is None, repr(data)
+
     def test_it_can_be_pickled(self) -> None:
         """A deserializer is sent to the processes that run tasks."""
         again: Deserializer = pickle.loads(cloudpickle.dumps(self.make()))

@@ -8,7 +8,7 @@ import contextlib
 import logging
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import repeat
 from typing import Any
@@ -48,6 +48,7 @@ from streamrt.runtime.spec import TaskSpec
 from streamrt.runtime.tasks.chain.calls_in_flight import CallsInFlight, Place
 from streamrt.runtime.tasks.chain.collector import OutputCollector
 from streamrt.runtime.tasks.chain.failed_records import DeadLetterRefused, FailedRecords, RejectedRecords
+from streamrt.runtime.tasks.chain.load_ahead import FEWEST_AHEAD, load_ahead
 from streamrt.runtime.tasks.chain.operator_times import OperatorTimes
 from streamrt.runtime.tasks.chain.output_errors import OutputRefused
 from streamrt.runtime.tasks.chain.passage import RawParts
@@ -269,8 +270,8 @@ class OperatorChain:
         clock, deadline, wanted, collector = self.clock, limits.deadline, limits.outputs, self.collector
         collector.deadline = deadline
         part = slice(start, last)
+        raw_values = chunk.values[part]
         headers_column = repeat(None) if chunk.headers is None else chunk.headers[part]
-        columns = zip(chunk.keys[part], chunk.values[part], chunk.timestamps[part], headers_column, strict=False)
         index = start
         self._chunk = chunk
         self._override = None
@@ -285,8 +286,13 @@ class OperatorChain:
         ):
             with self._set_current():
                 run = source.whole.with_loads if loads is None else source.whole.with_bare_loads
+                values: Iterable[Any] = raw_values
+                if source.load_batch is not None and chunk.headers is None and last - start >= FEWEST_AHEAD:
+                    run, values = source.whole.with_batches, load_ahead(raw_values, source.load_batch)
+                columns = zip(chunk.keys[part], values, chunk.timestamps[part], headers_column, strict=False)
                 index = run(self, columns, start, limits, loads or load_value, load_key)
                 return chunk.offsets[index] + 1, index + 1 == last
+        columns = zip(chunk.keys[part], raw_values, chunk.timestamps[part], headers_column, strict=False)
         effects, waiting = collector.effects, collector.waiting
         entries, held = ([], []) if effects is None else (effects.entries, effects.held)
         with self._set_current():

@@ -8,6 +8,7 @@ from streamrt.records import Headers, MessageContext, MessageTimestamp, RawRecor
 from streamrt.runtime.chunk import Chunk
 from streamrt.runtime.tasks.task_clients import RecordWriter
 from streamrt.serializers import BoundDeserializer
+from streamrt.serializers.base import BatchDeserializer
 from streamrt.topics import TimestampExtractor
 from streamrt.topology import RecordHandler
 
@@ -26,6 +27,10 @@ class WholeRuns(Protocol):
         """The loop for a function that loads a value without its headers."""
 
     @property
+    def with_batches(self) -> RunRecords:
+        """The loop for records some of whose values are loaded."""
+
+    @property
     def with_loads(self) -> RunRecords:
         """The loop for a deserializer."""
 
@@ -41,6 +46,7 @@ class Input:
         split: whether a value contains several records.
         extract_timestamp: returns the timestamp of a record; None for that of Kafka.
         whole: executes records without closures; None if closures must do it.
+        load_batch: the deserializer of many values that are dicts; None if they are deserialized one by one.
     """
 
     execute: RecordHandler
@@ -49,6 +55,7 @@ class Input:
     split: bool
     extract_timestamp: TimestampExtractor | None
     whole: WholeRuns | None = None
+    load_batch: BatchDeserializer | None = None
 
 
 class RecordPlace:

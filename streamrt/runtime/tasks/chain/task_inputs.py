@@ -29,6 +29,7 @@ def input_of(topic: Topic, execute: RecordHandler) -> Input:
         None if plain_keys else topic.key_deserializer.bind(topic.name, MessageField.KEY),
         topic.value_deserializer.split_values,
         topic.timestamp_extractor,
+        load_batch=topic.value_deserializer.bind_batch(topic.name, MessageField.VALUE),
     )
 
 

@@ -96,14 +96,21 @@ class WholeRun:
     @cached_property
     def with_bare_loads(self) -> RunRecords:
         """The loop for a function that loads a value without its headers."""
-        return self._compile("load(raw_value)", bare=True)
+        return self._compile("load(raw_value)", bare=True, often=False)
+
+    @cached_property
+    def with_batches(self) -> RunRecords:
+        """The loop for records some of whose values are loaded: dicts. A deserializer loads the others."""
+        return self._compile(
+            "raw_value if type(raw_value) is dict else load(raw_value, sent_headers)", bare=False, often=False
+        )
 
     @cached_property
     def with_loads(self) -> RunRecords:
         """The loop for a deserializer."""
-        return self._compile("load(raw_value, sent_headers)", bare=False)
+        return self._compile("load(raw_value, sent_headers)", bare=False, often=True)
 
-    def _compile(self, load: str, *, bare: bool) -> RunRecords:
+    def _compile(self, load: str, *, bare: bool, often: bool) -> RunRecords:
         code = InlinedCode()
         stateful = self._add_operators(code)
         before, after = "", _END_RECORD if stateful else ""
@@ -121,7 +128,7 @@ class WholeRun:
             lines=code.indent_lines(5),
             after=textwrap.indent(after, " " * 20),
             bare=bare,
-            is_over=_CHECK_SELDOM if bare and code.is_plain else _CHECK,
+            is_over=_CHECK if often or not code.is_plain else _CHECK_SELDOM,
         )
         run: RunRecords = code.define(text)["run"]
         return run
