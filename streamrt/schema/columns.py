@@ -1,15 +1,17 @@
 """Columns, and the check of rows that have them."""
 
 import enum
-from collections.abc import Mapping, Sequence
+import functools
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
 import pyarrow as pa
 
 from streamrt.errors import SchemaMismatchError
+from streamrt.schema.row_lines import ColumnLines, compile_row_check, find_test
 from streamrt.schema.types import quoted, type_word
-from streamrt.schema.values import EXACT, Check, ValueMismatchError, check_for, text_of
+from streamrt.schema.values import Check, ValueMismatchError, check_for, text_of
 
 __all__ = ["COLUMN_KEYS", "NO_DEFAULT", "Column", "RowCheck", "column_check"]
 
@@ -79,7 +81,8 @@ class RowCheck:
         from_json: whether rows come from JSON; what it has in addition to the columns is then left out.
         decoded: whether a reader of bytes made the rows, so that all strings are those of UTF-8; what they have in
             addition to the columns is left out.
-        convert: what values of a column are made of those that are given, by name of the column, before they are checked.
+        convert: what values of a column are made of those that are given, by name of the column, before they are checked;
+            values of the column's own type stay as they are.
 
     Raises:
         SchemaMismatchError: if a row does not fit.
@@ -94,8 +97,11 @@ class RowCheck:
         convert: Mapping[str, Check] | None = None,
     ) -> None:
         self._columns = {each.name: each for each in columns}
-        self._checks = [_compile_column(each, from_json, decoded, (convert or {}).get(each.name)) for each in columns]
+        self._lines = [_lines_of(each, from_json, decoded, (convert or {}).get(each.name)) for each in columns]
         self._ignores_others = from_json or decoded
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "mapping"}
 
     def __call__(self, row: Mapping[str, Any] | Sequence[Any]) -> dict[str, Any]:
         """Check a row: a mapping, or a list or tuple with a value for each column."""
@@ -103,30 +109,31 @@ class RowCheck:
             return self.mapping(row)
         if not isinstance(row, (list, tuple)):
             raise SchemaMismatchError(f"a row must be a mapping, a list or a tuple, not {type(row).__name__}")
-        if len(row) != len(self._checks):
-            raise SchemaMismatchError(f"{len(row)} values for {len(self._checks)} columns")
+        if len(row) != len(self._lines):
+            raise SchemaMismatchError(f"{len(row)} values for {len(self._lines)} columns")
         return self.mapping(dict(zip(self._columns, row, strict=True)))
 
-    def mapping(self, row: Mapping[str, Any]) -> dict[str, Any]:
-        """Check a row that is a mapping."""
+    @functools.cached_property
+    def mapping(self) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
+        """The function that checks a row that is a mapping; it is compiled on first use."""
+        return compile_row_check(self._lines, NO_DEFAULT, self._check_each, ignores_others=self._ignores_others)
+
+    def _check_each(self, row: Mapping[str, Any]) -> dict[str, Any]:
+        """Check a row column by column."""
         checked: dict[str, Any] = {}
         missing = 0
-        get = row.get
         name = ""
         try:
-            # Each call of a function costs as much as all of a column that needs none.
-            for name, exact, lowest, highest, check, nullable, default in self._checks:
-                value = get(name, NO_DEFAULT)
-                kind = type(value)
-                if kind is exact or (kind is int and lowest <= value <= highest):
-                    checked[name] = value
-                elif value is None and nullable:
+            for column in self._lines:
+                name = column.name
+                value = row.get(name, NO_DEFAULT)
+                if value is None and column.nullable:
                     checked[name] = None
                 elif value is not NO_DEFAULT:
-                    checked[name] = check(value)
-                elif default is not NO_DEFAULT:
+                    checked[name] = column.convert(value)
+                elif column.defaults:
                     missing += 1
-                    checked[name] = default
+                    checked[name] = column.defaults[0]
                 else:
                     raise SchemaMismatchError(f"column {name!r} is missing, and it must not be null")
         except ValueMismatchError as misfit:
@@ -138,29 +145,13 @@ class RowCheck:
         return checked
 
 
-class _NoType:
-    """The type of no value."""
-
-
-_Compiled: TypeAlias = tuple[str, type, int, int, Check, bool, Any]
-"""Name; the type whose values need no check; the least and the greatest integer that needs none; the check; whether None
-is a value; the value of rows that do not give one."""
-
-
-def _compile_column(column: Column, from_json: bool, decoded: bool, convert: Check | None) -> _Compiled:
+def _lines_of(column: Column, from_json: bool, decoded: bool, convert: Check | None) -> ColumnLines:
     check = column_check(column, from_json)
-    exact = EXACT.get(column.dtype, _NoType)
-    if column.dtype == pa.string() and decoded and column.length is None:
-        exact = str
-    if column.dtype == pa.binary() and from_json:
-        exact = _NoType
-    lowest, highest = 1, 0
-    if pa.types.is_integer(column.dtype):
-        highest = (1 << (column.dtype.bit_width - 1)) - 1
-        lowest = ~highest
     if convert is not None:
         check = _convert_first(convert, check)
-    return column.name, exact, lowest, highest, check, column.nullable, _missing_value(column)
+    test, exact = find_test(column.dtype, column.length, from_json=from_json, decoded=decoded)
+    default = None if column.default is NO_DEFAULT and column.nullable else column.default
+    return ColumnLines(column.name, test, exact, check, column.nullable, () if default is NO_DEFAULT else (default,))
 
 
 def _convert_first(convert: Check, check: Check) -> Check:
@@ -180,13 +171,6 @@ def column_check(column: Column, from_json: bool = False) -> Check:
         raise ValueMismatchError("not null")
 
     return check
-
-
-def _missing_value(column: Column) -> Any:
-    """Return the value of rows that do not give one."""
-    if column.default is NO_DEFAULT and column.nullable:
-        return None
-    return column.default
 
 
 def _write_literal(value: Any) -> str:

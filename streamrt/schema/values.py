@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from streamrt.schema.iso8601 import parse_date, parse_datetime, parse_time
 
-__all__ = ["EXACT", "Check", "ValueMismatchError", "check_for", "text_of"]
+__all__ = ["Check", "ValueMismatchError", "check_for", "text_of"]
 
 Check = Callable[[Any], Any]
 """Returns a value as its column keeps it.
@@ -28,14 +28,6 @@ Check = Callable[[Any], Any]
 Raises:
     ValueMismatchError: if it does not fit.
 """
-
-EXACT: dict[pa.DataType, type] = {
-    pa.bool_(): bool,
-    pa.float64(): float,
-    pa.binary(): bytes,
-    pa.date32(): datetime.date,
-}
-"""Types of columns that hold all values of a type of Python, those of its subclasses not among them."""
 
 _UTC = datetime.timezone.utc
 # Python's own `int`, `float` and `Decimal` read digits of all scripts, `_` between them, and blanks around them.
