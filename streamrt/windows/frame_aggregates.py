@@ -5,16 +5,9 @@ from typing import Any
 
 from streamrt.common.copies import deep_copy
 from streamrt.errors import InvalidOperationError
-from streamrt.windows.aggregators import (
-    _PLAIN,
-    Aggregator,
-    Collector,
-    Earliest,
-    Latest,
-    fold_of,
-    is_built_in,
-    pick_of,
-)
+from streamrt.windows.aggregator import PLAIN, Aggregator, Collector, pick_of
+from streamrt.windows.aggregators import fold_of, is_built_in
+from streamrt.windows.arrivals import Earliest, Latest
 from streamrt.windows.fold import Fold
 from streamrt.windows.frames import Frame, OrderedRows
 from streamrt.windows.inputs import extractor_of
@@ -56,7 +49,7 @@ class FrameAggregate(OverFunction):
         fold, extract = _make_fold(self.name, self.aggregator)
         inputs = list(ordered.rows if extract is None else map(extract, ordered.rows))
         results: list[Any] = []
-        state, first, end = fold.initial(_PLAIN), 0, 0
+        state, first, end = fold.initial(PLAIN), 0, 0
         last: tuple[int, int] | None = None
         for low, high in frame.bounds(ordered):
             high = max(low, high)
@@ -65,13 +58,13 @@ class FrameAggregate(OverFunction):
                 continue
             last = low, high
             if low >= end or (low > first and fold.retract is None):
-                state, first, end = fold.initial(_PLAIN), low, low
+                state, first, end = fold.initial(PLAIN), low, low
             for value in inputs[first:low]:
-                state = fold.retract(state, value, 0, _PLAIN)  # type: ignore[misc]  # checked above
+                state = fold.retract(state, value, 0, PLAIN)  # type: ignore[misc]  # checked above
             for value in inputs[end:high]:
-                state = fold.step(state, value, 0, _PLAIN)
+                state = fold.step(state, value, 0, PLAIN)
             first, end = low, high
-            results.append(fold.result(state, _PLAIN))
+            results.append(fold.result(state, PLAIN))
         return results
 
     def reach(self, frame: Frame) -> Reach:  # noqa: D102
