@@ -18,6 +18,7 @@ from streamrt.application.observation import Observation, sample_lag
 from streamrt.application.operations import Operations
 from streamrt.application.querying import ApplicationQueries
 from streamrt.application.run_state import RunState
+from streamrt.application.spark_queries import ApplicationSpark
 from streamrt.application.sql import ApplicationSQL
 from streamrt.application.state_reads import StateReads
 from streamrt.application.tables import ApplicationTables
@@ -94,6 +95,7 @@ if TYPE_CHECKING:
     from streamrt.sql.lowering import View
     from streamrt.sql.verify import Verification
     from streamrt.tables import Catalog, Table, TableInfo
+    from streamrt.tables.catalogue.query_engine import Engine
     from streamrt.tables.catalogue.statements import Execution as SQLExecution
     from streamrt.tables.reading.query_result import QueryResult
 
@@ -396,7 +398,14 @@ class Application:
         )
         self._operations = Operations(definition, state, self._execution, self._open_control)
         self._observation = Observation(definition, state, self._offsets, self._operations.stop)
-        self._queries = ApplicationQueries(self._tables, self._states, self._offsets, self._observation, self._sql)
+        self._queries = ApplicationQueries(
+            self._tables,
+            self._states,
+            self._offsets,
+            self._observation,
+            self._sql,
+            ApplicationSpark(definition, environment, state),
+        )
         self._collections = Collections(definition, state, self._operations, self._declarations)
         self._maintenance = Maintenance(definition, environment, state, self._tables)
         parts = Controlled(
@@ -927,8 +936,9 @@ class Application:
         timeout: float | None = 60.0,
         after: Offsets | str | None = None,
         max_scan_bytes: int = 4 * 1024**3,
+        engine: Engine = "duckdb",
     ) -> QueryResult:
-        """Return the present rows of a query in Spark's SQL, computed by DuckDB in this process when they are asked for.
+        """Return the present rows of a query in Spark's SQL, computed when they are asked for: by DuckDB in this process.
 
         It reads tables of the catalogue, as `Catalog.query` does, whether the application runs or not. While it runs,
         `streamrt_state.<store>` is its state, and `system.offsets` and `system.lag` are those of its group. Needs the extra
@@ -942,13 +952,16 @@ class Application:
             after: a completion token, or its text. Of tables in the query, rows up to it are seen; for other topics, the
                 application must run, and the query waits until it has processed them.
             max_scan_bytes: bytes of records that it may read.
+            engine: what computes it: "duckdb", or "spark" for scans and results beyond the memory of this process. Spark is
+                that of the application.
 
         Raises:
             SQLSyntaxError: if it cannot be read; the message has line and column.
             SQLAnalysisError: if names or types do not fit.
             SQLNotSupportedError: if it is not a query, or has what queries do not have.
             TableNotFoundError: if it names a table that does not exist.
-            ConfigurationError: if DuckDB is not installed.
+            ConfigurationError: if DuckDB is not installed, or the application has no Spark.
+            ApplicationStateError: if resident tasks hold all slots of Spark.
 
         Example:
             ```python
@@ -956,7 +969,9 @@ class Application:
             print(app.query("SELECT * FROM shop.totals WHERE customer = :name", {"name": "ann"}, after=token).one())
             ```
         """
-        return self._queries.query(sql, args, limit=limit, timeout=timeout, after=after, max_scan_bytes=max_scan_bytes)
+        return self._queries.query(
+            sql, args, limit=limit, timeout=timeout, after=after, max_scan_bytes=max_scan_bytes, engine=engine
+        )
 
     def execute(self, sql: str, args: Mapping[str, Any] | None = None, *, timeout: float | None = 60.0) -> SQLExecution:
         """Do what one statement says, at once: INSERT, UPDATE, DELETE, and statements of the catalogue.

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from streamrt.application.group_offsets import GroupOffsets
 from streamrt.application.observation import Observation
+from streamrt.application.spark_queries import ApplicationSpark
 from streamrt.application.sql import ApplicationSQL
 from streamrt.application.state_reads import StateReads
 from streamrt.application.tables import ApplicationTables
@@ -18,6 +19,7 @@ from streamrt.records import TopicPartition
 if TYPE_CHECKING:
     from streamrt.sql.queries.query_sources import QueryHome, SystemTable
     from streamrt.tables import Catalog
+    from streamrt.tables.catalogue.query_engine import Engine
     from streamrt.tables.catalogue.statements import Execution
     from streamrt.tables.reading.query_result import QueryResult
 
@@ -35,6 +37,7 @@ class ApplicationQueries:
         offsets: what its group has committed.
         observation: waits for tokens.
         programs: its views.
+        spark: its Spark.
     """
 
     def __init__(
@@ -44,12 +47,14 @@ class ApplicationQueries:
         offsets: GroupOffsets,
         observation: Observation,
         programs: ApplicationSQL,
+        spark: ApplicationSpark,
     ) -> None:
         self._tables = tables
         self._states = states
         self._offsets = offsets
         self._observation = observation
         self._programs = programs
+        self._spark = spark
 
     def query(
         self,
@@ -60,11 +65,21 @@ class ApplicationQueries:
         timeout: float | None,
         after: Offsets | str | None,
         max_scan_bytes: int,
+        engine: Engine = "duckdb",
     ) -> QueryResult:
         """See `Application.query`."""
         from streamrt.sql.queries.ask import ask
 
-        return ask(self._home(), sql, args, limit=limit, timeout=timeout, after=after, max_scan_bytes=max_scan_bytes)
+        return ask(
+            self._home(),
+            sql,
+            args,
+            limit=limit,
+            timeout=timeout,
+            after=after,
+            max_scan_bytes=max_scan_bytes,
+            engine=self._spark.choose_engine(engine),
+        )
 
     def execute(self, sql: str, args: Mapping[str, Any] | None, timeout: float | None) -> Execution:
         """See `Application.execute`."""

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pyarrow import parquet
 
-from streamrt.cli.tables.sql_output import SQLFormat
+from streamrt.cli.tables.sql_output import QueryOptions, SQLFormat
 from streamrt.cli.tables.sql_prompt import SQLPrompt, complete_words
 from streamrt.errors import ConfigurationError
 from streamrt.sql.queries.splitting import split_statements
@@ -88,7 +88,7 @@ class Session:
 
 def ask(catalog: Catalog, *lines: Any) -> Session:
     session = Session(*lines)
-    SQLPrompt(catalog, SQLFormat.table, None, 60.0, session).run()
+    SQLPrompt(catalog, SQLFormat.table, QueryOptions(None, 60.0), session).run()
     return session
 
 
@@ -150,4 +150,4 @@ def test_semicolons_in_quotes_separate_nothing() -> None:
 def test_without_prompt_toolkit_the_extra_is_named(catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "prompt_toolkit", None)
     with pytest.raises(ConfigurationError, match=r"needs prompt-toolkit: run pip install .*\[sql\]"):
-        SQLPrompt(catalog, SQLFormat.table, None, 60.0)
+        SQLPrompt(catalog, SQLFormat.table, QueryOptions(None, 60.0))

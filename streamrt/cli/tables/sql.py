@@ -9,7 +9,7 @@ import typer
 from streamrt.cli.broker import BrokerOption, ConfigOption
 from streamrt.cli.output import examples, note, quiet_pipe
 from streamrt.cli.tables.catalog import CatalogOption, open_catalog
-from streamrt.cli.tables.sql_output import SQLFormat, run_statement
+from streamrt.cli.tables.sql_output import QueryOptions, SQLEngine, SQLFormat, run_statement
 from streamrt.errors import ConfigurationError, SQLSyntaxError, StreamRTError
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ EXAMPLES = examples(
     'streamrt sql -c "SELECT customer, sum(amount) AS total FROM shop.orders GROUP BY customer"',
     'streamrt sql -c "SELECT * FROM shop.orders" --format parquet --output orders',
     "streamrt sql -f report.sql --format csv > report.csv",
+    'streamrt sql --engine spark --timeout 3600 -c "SELECT customer, count(*) AS n FROM shop.orders GROUP BY customer"',
     "echo 'SELECT * FROM system.tables' | streamrt sql --format json",
 )
 
@@ -39,6 +40,16 @@ def sql(
     ] = None,
     limit: Annotated[int | None, typer.Option("--limit", "-n", min=0, help="Most rows of each query.")] = None,
     timeout: Annotated[float, typer.Option(min=0.001, help="Seconds that each statement may work.")] = 60.0,
+    max_scan_bytes: Annotated[
+        int | None,
+        typer.Option(min=1, metavar="BYTES", help="Bytes of records that each query may read; 4 GiB by default."),
+    ] = None,
+    engine: Annotated[
+        SQLEngine, typer.Option(help="What computes queries: spark is for scans beyond memory.")
+    ] = SQLEngine.duckdb,
+    spark_master: Annotated[
+        str | None, typer.Option(metavar="URL", help="Spark's master for --engine spark; local[*] by default.")
+    ] = None,
     broker: BrokerOption = None,
     config: ConfigOption = None,
     catalog: CatalogOption = None,
@@ -49,17 +60,20 @@ def sql(
     """
     if command is not None and file is not None:
         raise typer.BadParameter("pass it or --file", param_hint="--command")
+    if spark_master is not None and engine is not SQLEngine.spark:
+        raise typer.BadParameter("it is for --engine spark", param_hint="--spark-master")
     if sql_format is SQLFormat.parquet and output is None:
         raise typer.BadParameter("a file of this format needs a name: pass --output", param_hint="--format")
+    options = QueryOptions(limit, timeout, max_scan_bytes, engine, spark_master)
     with quiet_pipe(), open_catalog(broker, config, 30.0, catalog) as opened:
         if command is None and file is None and sys.stdin.isatty():
             if output is not None:
                 raise typer.BadParameter("it is for --command and --file", param_hint="--output")
             from streamrt.cli.tables.sql_prompt import SQLPrompt
 
-            SQLPrompt(opened, sql_format, limit, timeout).run()
+            SQLPrompt(opened, sql_format, options).run()
             return
-        _run_all(opened, _read_text(command, file), sql_format, output, limit, timeout)
+        _run_all(opened, _read_text(command, file), sql_format, output, options)
 
 
 def _read_text(command: str | None, file: Path | None) -> str:
@@ -73,9 +87,7 @@ def _read_text(command: str | None, file: Path | None) -> str:
         raise ConfigurationError(f"{file} cannot be read: {error}") from None
 
 
-def _run_all(
-    catalog: "Catalog", text: str, sql_format: SQLFormat, output: Path | None, limit: int | None, timeout: float
-) -> None:
+def _run_all(catalog: "Catalog", text: str, sql_format: SQLFormat, output: Path | None, options: QueryOptions) -> None:
     """Run statements up to the first one that fails."""
     from streamrt.sql.queries.splitting import is_query, split_statements
 
@@ -89,7 +101,7 @@ def _run_all(
         raise ConfigurationError("--output takes the rows of one query, and there are several")
     for statement, line in statements:
         try:
-            run_statement(catalog, statement, sql_format, output, limit, timeout)
+            run_statement(catalog, statement, sql_format, output, options)
         except StreamRTError as error:
             if len(statements) > 1:
                 note(f"the statement in line {line} failed")

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from streamrt.cli.output import echo, note, print_table
-from streamrt.cli.tables.sql_output import SQLFormat, run_statement
+from streamrt.cli.tables.sql_output import QueryOptions, SQLFormat, run_statement
 from streamrt.errors import ConfigurationError, StreamRTError, reference_of
 from streamrt.extras import install_command
 
@@ -41,8 +41,7 @@ class SQLPrompt:
     Args:
         catalog: the catalogue.
         sql_format: the format of rows.
-        limit: most rows of each query.
-        timeout: seconds that each statement may work.
+        options: how statements run.
         session: what reads lines; by default that of prompt-toolkit.
 
     Raises:
@@ -53,12 +52,11 @@ class SQLPrompt:
         self,
         catalog: "Catalog",
         sql_format: SQLFormat,
-        limit: int | None,
-        timeout: float,
+        options: QueryOptions,
         session: Any = None,
     ) -> None:
         self._catalog = catalog
-        self._options = (sql_format, None, limit, timeout)
+        self._options = (sql_format, None, options)
         self._session = session or _open_session(catalog)
 
     def run(self) -> None:

@@ -76,6 +76,8 @@ _OWN = {
     # Loopback TCP between the JVM and its Python workers waits about 40 ms a batch.
     "spark.python.unix.domain.socket.enabled": "true",
     "spark.sql.streaming.metricsEnabled": "false",
+    # Queries have a pool of their own, and so take turns with micro-batches.
+    "spark.scheduler.mode": "FAIR",
 }
 """Settings of sessions that StreamRT makes."""
 
@@ -269,6 +271,12 @@ def open_session(
             raise
         _open = key, environment
         return environment
+
+
+def open_environment() -> SparkEnvironment | None:
+    """Return the environment that StreamRT has opened in this process; None if there is none, or it has ended."""
+    with _lock:
+        return _open[1] if _open is not None and _is_alive(_open[1]) else None
 
 
 def create_spark_session(

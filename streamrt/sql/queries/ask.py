@@ -1,20 +1,24 @@
 """Queries: from a text to rows that are read when they are asked for."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from streamrt.arguments import checked_int
 from streamrt.errors import ArgumentTypeError, ArgumentValueError, SQLNotSupportedError, SQLSyntaxError
 from streamrt.kafka.completion_token import Offsets
 from streamrt.sql.queries.arguments import bind_arguments
-from streamrt.sql.queries.query_run import PreparedQuery, QueryLimits
+from streamrt.sql.queries.checked_query import CheckedQuery, QueryLimits
+from streamrt.sql.queries.duckdb_query import DuckDBQuery
 from streamrt.sql.queries.query_sources import QueryHome
 from streamrt.sql.reading import Statement, parse_statements
 from streamrt.sql.reading.dialect import read_tokens, syntax_error_at
 from streamrt.tables.catalogue.query_engine import MAX_SCAN_BYTES
-from streamrt.tables.reading.query_result import QueryResult
+from streamrt.tables.reading.query_result import QueryResult, RunnableQuery
 
-__all__ = ["ask", "check_limits", "read_statement"]
+__all__ = ["MakeQuery", "ask", "check_limits", "read_statement"]
+
+MakeQuery = Callable[[CheckedQuery], RunnableQuery]
+"""Returns a query that an engine computes."""
 
 _FIRST_WORDS = frozenset(
     [
@@ -47,6 +51,7 @@ def ask(
     timeout: float | None = 60.0,
     after: Offsets | str | None = None,
     max_scan_bytes: int = MAX_SCAN_BYTES,
+    engine: MakeQuery = DuckDBQuery,
 ) -> QueryResult:
     """Return the rows of a query; `Catalog.query` says what the arguments are.
 
@@ -58,6 +63,7 @@ def ask(
         timeout: seconds.
         after: a completion token.
         max_scan_bytes: bytes of records.
+        engine: computes it.
     """
     limits = check_limits("query", limit, timeout, max_scan_bytes)
     token = Offsets.parse(after) if isinstance(after, str) else after
@@ -70,7 +76,7 @@ def ask(
             "are for execute()",
             *(statement.line, statement.column),
         )
-    return QueryResult(PreparedQuery(home, bind_arguments(statement.tree, args, "query"), limits, token))
+    return QueryResult(engine(CheckedQuery(home, bind_arguments(statement.tree, args, "query"), limits, token)))
 
 
 def read_statement(sql: str, method: str) -> Statement:

@@ -6,10 +6,12 @@ from typing import Any
 from streamrt.kafka.completion_token import Offsets
 from streamrt.sql.queries.ask import ask
 from streamrt.sql.queries.change import change_rows
+from streamrt.sql.queries.engines import choose_engine
 from streamrt.sql.queries.query_sources import QueryHome, TableHolder
 from streamrt.sql.queries.system_tables import make_system_tables
 from streamrt.tables.access.positions import TopicPositions
 from streamrt.tables.catalogue.catalog import Catalog
+from streamrt.tables.catalogue.query_engine import Engine
 from streamrt.tables.catalogue.statements import Execution
 from streamrt.tables.descriptions.info import TableInfo
 from streamrt.tables.reading.query_result import QueryResult
@@ -43,9 +45,20 @@ def query(
     timeout: float | None,
     after: Offsets | str | None,
     max_scan_bytes: int,
+    engine: Engine,
+    spark_session: Any,
 ) -> QueryResult:
     """Return the rows of a query; see `Catalog.query`."""
-    return ask(home_of(catalog), sql, args, limit=limit, timeout=timeout, after=after, max_scan_bytes=max_scan_bytes)
+    return ask(
+        home_of(catalog),
+        sql,
+        args,
+        limit=limit,
+        timeout=timeout,
+        after=after,
+        max_scan_bytes=max_scan_bytes,
+        engine=choose_engine(engine, spark_session),
+    )
 
 
 def execute(catalog: Catalog, sql: str, args: Mapping[str, Any] | None, *, timeout: float | None) -> Execution:

@@ -10,11 +10,12 @@ from streamrt.errors import InvalidOperationError, SQLNotSupportedError
 from streamrt.sql.expressions.coercion import can_store, describe_type
 from streamrt.sql.queries.arguments import bind_arguments
 from streamrt.sql.queries.ask import check_limits, read_statement
+from streamrt.sql.queries.checked_query import CheckedQuery, QueryLimits
 from streamrt.sql.queries.duckdb_casts import cast_text
+from streamrt.sql.queries.duckdb_query import DuckDBQuery
 from streamrt.sql.queries.duckdb_types import TypedText
 from streamrt.sql.queries.fixed_keys import fixed_keys_of
 from streamrt.sql.queries.from_clause import QueryOutput
-from streamrt.sql.queries.query_run import PreparedQuery, QueryLimits
 from streamrt.sql.queries.query_sources import STATE, SYSTEM, QueryHome, find_table
 from streamrt.sql.queries.scopes import OutputColumn, fail, quote
 from streamrt.sql.queries.translation import refuse
@@ -189,7 +190,7 @@ def _read_rows(
             columns.append(OutputColumn(name, dtype, quote(name)))
         return QueryOutput(f"SELECT {', '.join(cells)} FROM ({made.sql}) AS given", columns)
 
-    return QueryResult(PreparedQuery(home, query, limits, None, reshape)).to_arrow()
+    return QueryResult(DuckDBQuery(CheckedQuery(home, query, limits, None, reshape))).to_arrow()
 
 
 def _write(table: Table, word: str, rows: pa.Table, columns: Sequence[str] | None) -> Execution:

@@ -109,6 +109,16 @@ class TableRows:
         self.topics: Sequence[str] = [each for each in (table.info.topic, requests) if each is not None]
 
     @property
+    def table(self) -> Table:
+        """The table."""
+        return self._table
+
+    @property
+    def scan(self) -> TableScan | None:
+        """What is read, once it is fixed."""
+        return self._scan
+
+    @property
     def key_set(self) -> frozenset[bytes] | None:
         """The only keys that are read, as bytes; None if all are."""
         return self._keys

@@ -28,7 +28,7 @@ from streamrt.sql.queries.duckdb_types import TypedText, duckdb_type
 from streamrt.sql.queries.scopes import Scope, fail
 from streamrt.sql.queries.translation import FUNCTIONS, NAMED, refuse
 
-__all__ = ["ScalarText"]
+__all__ = ["ScalarText", "is_listed"]
 
 # Importing the modules of functions registers them.
 _REGISTERED = (_time_functions,)
@@ -259,6 +259,15 @@ class ScalarText:
         if isinstance(node, exp.BitwiseXor):
             return TypedText(f"xor({left.sql}, {right.sql})", dtype)
         return TypedText(f"({left.sql} {'&' if isinstance(node, exp.BitwiseAnd) else '|'} {right.sql})", dtype)
+
+
+def is_listed(node: exp.Expr) -> bool:
+    """Return whether expressions of queries may have a node, whatever is below it."""
+    if isinstance(node, exp.Anonymous):
+        if node.name.lower() in NAMED:
+            return True
+        node = ScalarText(Scope()).find_known(node)
+    return type(node) in (*_OWN, *FUNCTIONS, *AGGREGATES, *WINDOW_FUNCTIONS)
 
 
 def _build(build: Callable[..., exp.Expr], arguments: list[exp.Expr]) -> exp.Expr | None:

@@ -38,6 +38,7 @@ from streamrt.tables.table import Table
 
 if TYPE_CHECKING:
     from streamrt.serializers.registry import SchemaRegistryClientConfig
+    from streamrt.tables.catalogue.query_engine import Engine
     from streamrt.tables.catalogue.statements import Execution
     from streamrt.tables.reading.query_result import QueryResult
 
@@ -632,8 +633,10 @@ class Catalog:
         timeout: float | None = 60.0,
         after: Offsets | str | None = None,
         max_scan_bytes: int = 4 * 1024**3,
+        engine: "Engine" = "duckdb",
+        spark_session: Any = None,
     ) -> "QueryResult":
-        """Return the present rows of a query in Spark's SQL, computed by DuckDB in this process when they are asked for.
+        """Return the present rows of a query in Spark's SQL, computed when they are asked for: by DuckDB in this process.
 
         It reads tables that are topics, of those with a primary key the current rows, and system tables such as
         `system.tables`. Needs the extra `sql`. See docs/sql-queries.md.
@@ -645,13 +648,16 @@ class Catalog:
             timeout: seconds that it may work; None for any time. The time between two reads of rows does not count.
             after: a completion token that a writer has returned, or its text: rows up to it are seen.
             max_scan_bytes: bytes of records that it may read.
+            engine: what computes it: "duckdb", or "spark" for scans and results beyond the memory of this process.
+            spark_session: the session of Spark; `create_spark_session` makes one. By default, the Spark of this process,
+                which is started as local[*] if there is none.
 
         Raises:
             SQLSyntaxError: if it cannot be read; the message has line and column.
             SQLAnalysisError: if names or types do not fit.
             SQLNotSupportedError: if it is not a query, or has what queries do not have.
             TableNotFoundError: if it names a table that does not exist.
-            ConfigurationError: if DuckDB is not installed.
+            ConfigurationError: if DuckDB is not installed, or Spark cannot read a table.
 
         Example:
             ```python
@@ -663,7 +669,15 @@ class Catalog:
 
         self._state.require_open()
         return load_query_engine().query(
-            self, sql, args, limit=limit, timeout=timeout, after=after, max_scan_bytes=max_scan_bytes
+            self,
+            sql,
+            args,
+            limit=limit,
+            timeout=timeout,
+            after=after,
+            max_scan_bytes=max_scan_bytes,
+            engine=engine,
+            spark_session=spark_session,
         )
 
     def view(self, name: str) -> NoReturn:

@@ -2,16 +2,19 @@
 
 import importlib
 from collections.abc import Mapping
-from typing import Any, Protocol, cast
+from typing import Any, Literal, Protocol, TypeAlias, cast
 
 from streamrt.kafka.completion_token import Offsets
 from streamrt.tables.catalogue.statements import Execution
 from streamrt.tables.reading.query_result import QueryResult
 
-__all__ = ["MAX_SCAN_BYTES", "QueryEngine", "load_query_engine"]
+__all__ = ["MAX_SCAN_BYTES", "Engine", "QueryEngine", "load_query_engine"]
 
 MAX_SCAN_BYTES = 4 * 1024**3
 """Bytes of records that a query reads at most unless it says otherwise: 4 GiB."""
+
+Engine: TypeAlias = Literal["duckdb", "spark"]
+"""What computes a query."""
 
 _MODULE = "streamrt.sql.queries.catalog_queries"
 
@@ -29,6 +32,8 @@ class QueryEngine(Protocol):
         timeout: float | None,
         after: Offsets | str | None,
         max_scan_bytes: int,
+        engine: Engine,
+        spark_session: Any,
     ) -> QueryResult:
         """Return the rows of a query."""
 

@@ -210,7 +210,7 @@ class QueryResult:
         sys.stdout.write(f"{self._draw(limit)}\n")
 
     def explain(self) -> str:
-        """Return what is read of which table, the query that DuckDB gets, and its plan. Nothing is read."""
+        """Return what is read of which table, the query that its engine gets, and the plan. No record is read."""
         return self._query.explain()
 
     def cancel(self) -> None:

@@ -105,6 +105,10 @@ class RangeReader:
             size += count
         yield from self._run(turns, None)
 
+    def require_same_topic(self) -> None:
+        """Refuse a topic that was created again since its positions were looked up."""
+        TopicWatch(self._positions, self.start.topic_id).require_same_topic()
+
     def _open_ranges(self) -> dict[TopicPartition, int]:
         """Return the end of each partition that has offsets to read."""
         return {

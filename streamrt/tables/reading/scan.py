@@ -95,6 +95,25 @@ class TableScan:
         return self._ranges.bounds
 
     @property
+    def is_current(self) -> bool:
+        """Whether it returns the current rows of a table with a primary key."""
+        return self._is_current
+
+    @property
+    def readers(self) -> Callable[[], RowReader]:
+        """Returns a new decoder of its records; tasks of Spark get it."""
+        return self._readers
+
+    def require_same_topic(self) -> None:
+        """Refuse a topic that was created again since the scan was made; readers other than this scan call it.
+
+        Raises:
+            StaleTokenError: if it was.
+            TopicNotFoundError: if it does not exist.
+        """
+        self._ranges.require_same_topic()
+
+    @property
     def skipped(self) -> int:
         """How many records the last run has skipped because they were not rows."""
         return self._reader.skipped

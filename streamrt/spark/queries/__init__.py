@@ -1,0 +1,1 @@
+"""Queries of present rows that Spark computes, for scans beyond the memory of a process."""
