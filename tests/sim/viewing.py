@@ -37,6 +37,11 @@ QUERIES = {
     ),
     "nothing": "SELECT count(*) AS rows, sum(n) AS total FROM {one} WHERE n = 9",
     "scalar": "SELECT k, n, (SELECT count(*) FROM {two} WHERE n = 9) AS rows FROM {one}",
+    "over": (
+        "SELECT k, sum(n) OVER (PARTITION BY g ORDER BY n, k ROWS BETWEEN 1 PRECEDING AND CURRENT ROW) AS total, "
+        "rank() OVER (PARTITION BY g ORDER BY n) AS place FROM {one}"
+    ),
+    "sets": "SELECT g, n, count(*) AS rows FROM {one} GROUP BY ROLLUP (g, n)",
 }
 """The queries, by kinds of their operators. `chain` passes two exchanges; `nothing` and `scalar` count no row."""
 BEGINNING = ("nothing", "scalar")
