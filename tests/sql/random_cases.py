@@ -10,7 +10,8 @@ from streamrt.errors import SQLError
 from streamrt.schema import Schema
 from tests.sql.bags import compare_bags
 from tests.sql.random_queries import TYPES, Column, QueryMaker
-from tests.sql.worlds import Batch, Change, Guarantee, World
+from tests.sql.random_windows import EVENTS, Closing, make_closing, make_events
+from tests.sql.worlds import VIEW, Batch, Change, Guarantee, World
 
 __all__ = ["Case", "Result", "make_case", "run_case", "shrink_case"]
 
@@ -35,12 +36,14 @@ class Case:
         tables: schemas by the names of tables.
         query: the text of the view.
         chunks: changes that are committed together.
+        closing: what windows with one result must give, if there are some.
     """
 
     seed: int
     tables: dict[str, Schema]
     query: str
     chunks: list[list[Change]]
+    closing: Closing | None = None
 
 
 @dataclass(frozen=True)
@@ -54,15 +57,20 @@ class Result:
 def make_case(seed: int) -> Case:
     """Return the case of a seed."""
     source = random.Random(seed)
+    if seed % 4 == 0:
+        query, closing = make_closing(source)
+        return Case(seed, {EVENTS: closing.schema}, query, make_events(source, closing, _VALUES), closing)
     tables, columns = {}, {}
     for number in range(source.choice((1, 2, 2, 3))):
         name = f"r{number}"
         types = source.sample(TYPES, source.randint(2, 4))
+        if seed % 4 == 3 and "TIMESTAMP" not in types:
+            types[0] = "TIMESTAMP"
         columns[name] = (Column("k", "BIGINT"), *(Column(f"v{n}", type_) for n, type_ in enumerate(types)))
         is_keyed = source.random() < 0.6
         key = ", PRIMARY KEY (k)" if is_keyed else ""
         tables[name] = Schema(", ".join(f"{column.name} {column.type}" for column in columns[name]) + key)
-    query, _ = QueryMaker(source, columns).make_query()
+    query, _ = QueryMaker(source, columns, "often" if seed % 4 == 3 else "seldom").make_query()
     chunks = [
         [_make_change(source, tables, columns, 100 * number + n) for n in range(source.randint(1, 6))]
         for number in range(source.randint(2, 6))
@@ -85,7 +93,9 @@ def _make_change(
 
 
 def run_case(case: Case, guarantee: Guarantee = "exactly-once", partitions: int = 2) -> Result:
-    """Run a case in the test driver, and compare the view with DuckDB after each chunk."""
+    """Run a case in the test driver, and compare the view with DuckDB after each chunk, or when all windows are over."""
+    if case.closing is not None:
+        return _run_closing(case, case.closing, guarantee)
     try:
         world = World(case.tables, case.query, guarantee=guarantee, partitions=partitions)
     except SQLError as error:
@@ -108,6 +118,37 @@ def run_case(case: Case, guarantee: Guarantee = "exactly-once", partitions: int 
             difference = compare_bags(expected, rows)
             if difference is not None:
                 return Result("wrong", f"chunk {number}: {difference.describe()}")
+    return Result("passed")
+
+
+def _run_closing(case: Case, closing: Closing, guarantee: Guarantee) -> Result:
+    try:
+        world = World(
+            case.tables, case.query, guarantee=guarantee, partitions=closing.partitions, options=closing.options
+        )
+    except SQLError as error:
+        return Result("refused", str(error))
+    except Exception as error:
+        return Result("failed", f"{type(error).__name__}: {error}")
+    with world:
+        try:
+            for chunk in case.chunks:
+                world.feed(chunk)
+            found = world.driver.verify(VIEW)
+            world.driver.end()
+            rows = world.rows()
+            at_end = world.driver.verify(VIEW)
+        except Exception as error:
+            return Result("failed", f"{type(error).__name__}: {error}")
+    try:
+        expected = closing.expect(change for chunk in case.chunks for change in chunk)
+    except Exception as error:
+        return Result("unchecked", f"DuckDB: {error}")
+    difference = compare_bags(expected, rows)
+    if difference is not None:
+        return Result("wrong", difference.describe())
+    if not (found.equal and at_end.equal):
+        return Result("wrong", f"verify: {at_end if found.equal else found}")
     return Result("passed")
 
 

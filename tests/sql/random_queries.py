@@ -6,7 +6,7 @@ numbered is ordered by all of its columns.
 
 import random
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 __all__ = ["LITERALS", "TYPES", "Column", "QueryMaker", "Relation"]
 
@@ -46,11 +46,18 @@ class QueryMaker:
     Args:
         source: chooses.
         tables: columns by the names of tables.
+        windows: how often queries group by windows of times.
     """
 
-    def __init__(self, source: random.Random, tables: dict[str, tuple[Column, ...]]) -> None:
+    def __init__(
+        self,
+        source: random.Random,
+        tables: dict[str, tuple[Column, ...]],
+        windows: Literal["never", "seldom", "often"] = "seldom",
+    ) -> None:
         self._random = source
         self._tables = tables
+        self._windows_come = windows
         self._names = 0
 
     def make_query(self) -> tuple[str, tuple[str, ...]]:
@@ -61,6 +68,8 @@ class QueryMaker:
     # -- Relations -------------------------------------------------------------------------------------------------
 
     def _query(self, depth: int, *, is_last: bool = False) -> tuple[str, tuple[Column, ...]]:
+        if self._windows_come == "often" and self._random.random() < 0.5:
+            return self._windows(depth, is_last)
         kinds = [self._select, self._select, self._group, self._group, self._distinct]
         if depth > 1:
             kinds += [
@@ -318,19 +327,55 @@ class QueryMaker:
         return f"SELECT {items} FROM {outer.text} WHERE {test}", columns
 
     def _windows(self, depth: int, is_last: bool) -> tuple[str, tuple[Column, ...]]:
-        logs = [name for name, columns in self._tables.items() if any(c.type == "TIMESTAMP" for c in columns)]
-        if not logs:
+        tables = [name for name, columns in self._tables.items() if any(c.type == "TIMESTAMP" for c in columns)]
+        if not tables or self._windows_come == "never":
             return self._group(depth, is_last)
-        table = self._random.choice(logs)
-        time = next(column.name for column in self._tables[table] if column.type == "TIMESTAMP")
-        size = self._random.choice(("'5 seconds'", "'10 seconds'", "'10 seconds', '5 seconds'"))
-        names = [self._name("c") for _ in range(3)]
-        aggregate, type_ = self._aggregate(self._tables[table], is_last)
-        text = (
-            f"SELECT window.start AS {names[0]}, window.end AS {names[1]}, {aggregate} AS {names[2]} FROM {table} "
-            f"WHERE {time} IS NOT NULL GROUP BY window({time}, {size})"
+        table = self._random.choice(tables)
+        columns = self._tables[table]
+        time = self._random.choice([column.name for column in columns if column.type == "TIMESTAMP"])
+        size = self._random.choice(("5", "10", "10", "7")) + " seconds"
+        step = self._random.choice(
+            ("", "", ", '5 seconds'", ", '3 seconds', '1 second'", ", '5 seconds', '-2 seconds'")
         )
-        return text, tuple(map(Column, names, ("TIMESTAMP", "TIMESTAMP", type_)))
+        if self._random.random() < 0.7:
+            return self._window_query(columns, f"window({time}, '{size}'{step})", table)[::2]
+        length = f"INTERVAL '{size.partition(' ')[0]}' SECONDS"
+        call = (
+            f"TUMBLE(TABLE {table}, DESCRIPTOR({time}), {length})"
+            if not step
+            else f"HOP(TABLE {table}, DESCRIPTOR({time}), INTERVAL '3' SECONDS, {length})"
+        )
+        items, made = self._project((*columns, Column("window_start", "TIMESTAMP"), Column("window_end", "TIMESTAMP")))
+        return f"SELECT {items} FROM {call}{self._where(columns)}", made
+
+    def make_window_results(self, call: str, oracle: str) -> tuple[str, str, tuple[Column, ...]]:
+        """Return a query with results of windows, the same over rows of which each has its window, and the columns.
+
+        Args:
+            call: the windows of the only table.
+            oracle: name of the table with the columns `ws` and `we`; for sessions, without them.
+        """
+        ((table, columns),) = self._tables.items()
+        text, expected, made = self._window_query(columns, call, table)
+        expected = expected.replace(f" FROM {table}", f" FROM {oracle}")
+        if not call.startswith("session"):
+            expected = expected.replace("window.start", "ws").replace("window.end", "we").replace(call, "ws, we")
+        return text, expected, made
+
+    def _window_query(self, columns: tuple[Column, ...], call: str, table: str) -> tuple[str, str, tuple[Column, ...]]:
+        keys = [column for column in columns if column.type in _KEYS]
+        chosen = self._random.sample(keys, min(len(keys), self._random.choice((0, 0, 1, 2))))
+        aggregates = self._aggregates(columns, is_last=False)
+        bounds = [("window.start", "TIMESTAMP"), ("window.end", "TIMESTAMP")]
+        items = [*bounds, *((key.name, key.type) for key in chosen), *aggregates]
+        made = tuple(Column(self._name("c"), type_) for _, type_ in items)
+        listed = ", ".join(f"{text} AS {column.name}" for (text, _), column in zip(items, made, strict=True))
+        having = f" HAVING count(*) {self._random.choice(('>', '<', '<>'))} {self._random.choice('123')}"
+        text = (
+            f"SELECT {listed} FROM {table}{self._where(columns, 0.3)} "
+            f"GROUP BY {', '.join((call, *(key.name for key in chosen)))}{having if self._random.random() < 0.3 else ''}"
+        )
+        return text, text, made
 
     def _project(self, columns: Sequence[Column]) -> tuple[str, tuple[Column, ...]]:
         count = self._random.randint(1, min(3, len(columns)))

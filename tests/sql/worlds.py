@@ -15,7 +15,7 @@ from streamrt.sql.verify.batch_query import name_columns
 from streamrt.tables import Catalog, MemoryCatalog
 from streamrt.testing import InputRecord, TopologyTestDriver
 
-__all__ = ["Batch", "Change", "Guarantee", "Row", "World", "apply_changes"]
+__all__ = ["VIEW", "Batch", "Change", "Guarantee", "Row", "World", "apply_changes"]
 
 VIEW = "result"
 Guarantee = Literal["at-least-once", "exactly-once"]
@@ -41,6 +41,7 @@ class World:
         guarantee: the processing guarantee.
         partitions: number of partitions of each table.
         functions: Python functions with their SQL types, by name.
+        options: options of the view, as text.
 
     Raises:
         SQLError: if the view is refused.
@@ -54,6 +55,7 @@ class World:
         guarantee: Guarantee = "exactly-once",
         partitions: int = 2,
         functions: Mapping[str, tuple[Any, str]] | None = None,
+        options: str = "",
     ) -> None:
         self._partitions = partitions
         catalog = Catalog(store=MemoryCatalog())
@@ -65,7 +67,7 @@ class World:
         for name, (function, returns) in (functions or {}).items():
             self.app.register_function(name, function, returns)
         names = f" ({', '.join(columns)})" if columns else ""
-        self.app.sql(f"CREATE MATERIALIZED VIEW {VIEW}{names} AS {query}")
+        self.app.sql(f"CREATE MATERIALIZED VIEW {VIEW}{names}{options} AS {query}")
         self.driver = TopologyTestDriver(self.app)
         sources = self.app.topology.sources
         self.read_tables = {name for name, topic in self._topics.items() if topic in sources}

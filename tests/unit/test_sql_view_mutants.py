@@ -1,15 +1,20 @@
 """Random views find mistakes: each mutant of the operators below views is found among a few hundred of them."""
 
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
+from streamrt.dataframe import StreamingDataFrame
 from streamrt.relations import row_join
 from streamrt.relations.group_aggregate import GroupAggregate
 from streamrt.relations.over import OverChanges
 from streamrt.relations.row_bag import count_row, take_row
 from streamrt.relations.top import TopRows
+from streamrt.sql.binding import windows
+from streamrt.sql.binding.windows import WindowsOf
+from streamrt.windows import fixed
 from streamrt.windows.frames import Frame, OrderedRows
 from tests.sql.random_cases import make_case, run_case
 from tests.support import LONG
@@ -105,6 +110,51 @@ def shift_frames(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Frame, "bounds", lambda self, rows: [(first + 1, end) for first, end in bounds(self, rows)])
 
 
+def begin_window_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A row at the start of a window is in the one before."""
+    original = windows.bound_of_window
+    earlier = timedelta(microseconds=1)
+    monkeypatch.setattr(
+        windows, "bound_of_window", lambda size, offset, shift, time: original(size, offset, shift, time - earlier)
+    )
+
+
+def lose_hop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A row is not in the first of its windows."""
+    original = WindowsOf.__call__
+    monkeypatch.setattr(WindowsOf, "__call__", lambda self, row: [*original(self, row)][:-1])
+
+
+def lose_final_hop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A row is not in the first of its windows that close, if there are several."""
+    original = fixed.window_starts
+
+    def mutant(*arguments: int) -> range:
+        starts = original(*arguments)
+        return starts[1:] or starts
+
+    monkeypatch.setattr(fixed, "window_starts", mutant)
+
+
+def count_late_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A row counts that comes after its window has closed."""
+    original = fixed._Windows.__init__
+
+    def mutant(self: Any, operator: Any, child: Any, late: Any) -> None:
+        original(self, operator, child, late)
+        self._open_for += 2000
+
+    monkeypatch.setattr(fixed._Windows, "__init__", mutant)
+
+
+def part_sessions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows that are the gap apart are in two sessions."""
+    original = StreamingDataFrame.session_window
+    monkeypatch.setattr(
+        StreamingDataFrame, "session_window", lambda self, gap, *rest, **named: original(self, gap - 1, *rest, **named)
+    )
+
+
 def _parts(key: Any) -> tuple[Any, ...]:
     return tuple(key) if isinstance(key, list | tuple) else (key,)
 
@@ -117,6 +167,11 @@ FOUND: dict[Callable[[pytest.MonkeyPatch], None], int] = {
     keep_rows_of_over: 45,
     lose_peers: 99,
     shift_frames: 45,
+    begin_window_late: 3,
+    lose_hop: 43,
+    lose_final_hop: 12,
+    count_late_rows: 8,
+    part_sessions: 180,
 }
 """Seeds that find mutants: ordinary runs try no other ones."""
 

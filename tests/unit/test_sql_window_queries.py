@@ -48,6 +48,7 @@ def ask(catalog: Catalog, text: str) -> list[tuple[Any, ...]]:
             [(-6, -1, 1), (-3, 2, 2), (0, 5, 2), (3, 8, 1), (6, 11, 1), (9, 14, 1)],
         ),
         ("session_window(at, '5 seconds')", [(-2.5, 9, 3), (9.999999, 14.999999, 1)]),
+        ("session_window(at, '3 seconds')", [(-2.5, 0.5, 1), (1, 7, 2), (9.999999, 12.999999, 1)]),
     ],
 )
 def test_rows_are_counted_in_all_of_their_windows(catalog: Catalog, window: str, bounds: list[Any]) -> None:

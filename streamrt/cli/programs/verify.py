@@ -9,7 +9,7 @@ from streamrt.cli.programs.loading import ApplicationArgument
 from streamrt.cli.programs.run_settings import SettingsOption, TokenFileOption, configured_application
 
 if TYPE_CHECKING:
-    from streamrt.sql.verify import Verification
+    from streamrt.sql.verify import DifferingRow, Verification
 
 __all__ = ["EXAMPLES", "verify"]
 
@@ -65,15 +65,18 @@ def _as_dict(found: "Verification") -> dict[str, Any]:
         "offsets": str(found.offsets),
         "rows": found.rows,
         "differing": found.differing,
-        "differences": [
-            {
-                "kind": each.kind,
-                "row": {name: _shown(value) for name, value in each.row.items()},
-                "records": [record._asdict() for record in each.records],
-            }
-            for each in found.differences
-        ],
+        "differences": [_row_as_dict(each) for each in found.differences],
+        "excused_count": found.excused_count,
+        "excused": [_row_as_dict(each) for each in found.excused],
         "notes": list(found.notes),
+    }
+
+
+def _row_as_dict(row: "DifferingRow") -> dict[str, Any]:
+    return {
+        "kind": row.kind,
+        "row": {name: _shown(value) for name, value in row.row.items()},
+        "records": [record._asdict() for record in row.records],
     }
 
 

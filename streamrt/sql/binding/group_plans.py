@@ -120,13 +120,16 @@ class WindowAggregate(_WindowPlan):
         grace_ms: how long a window waits for late rows.
         size_ms: length of windows in milliseconds.
         step_ms: from the start of a window to that of the next one.
+        offset_ms: how much later than the epoch a window starts.
     """
 
     size_ms: int
     step_ms: int
+    offset_ms: int = 0
 
     def describe(self) -> str:  # noqa: D102
-        return self._describe_as(f"windows of {self.size_ms} ms each {self.step_ms} ms")
+        offset = f" from {self.offset_ms} ms" if self.offset_ms else ""
+        return self._describe_as(f"windows of {self.size_ms} ms each {self.step_ms} ms{offset}")
 
 
 @dataclass(frozen=True)
@@ -141,7 +144,7 @@ class SessionAggregate(_WindowPlan):
         start: the column of the start of the session.
         end: the column of its end: the last time, and the gap.
         grace_ms: how long a session waits for late rows.
-        gap_ms: how long nothing happens between two sessions, in milliseconds.
+        gap_ms: the longest time between two rows of a session, in milliseconds.
     """
 
     gap_ms: int

@@ -239,10 +239,6 @@ class _Grouping:
                 "the time column of its table: create it with WITH ('time' = 'at')",
                 call,
             )
-        if window.offset_ms:
-            raise make_refusal(
-                "windows that start later, with emit = 'final', are not there: leave out the third duration", call
-            )
         time = session.new_name()
         start, end = session.new_name(), session.new_name()
         rows = Project(stage.plan, ((time, window.time), *columns))
@@ -251,9 +247,8 @@ class _Grouping:
         if window.kind == "session":
             plan = SessionAggregate(rows, time, group, tuple(self._calls), start, end, grace, window.size_ms)
         else:
-            plan = WindowAggregate(
-                rows, time, group, tuple(self._calls), start, end, grace, window.size_ms, window.step_ms
-            )
+            lengths = window.size_ms, window.step_ms, window.offset_ms
+            plan = WindowAggregate(rows, time, group, tuple(self._calls), start, end, grace, *lengths)
         self._name_window(call, reference(plan.field(start)), reference(plan.field(end)))
         return plan
 

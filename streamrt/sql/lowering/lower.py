@@ -227,18 +227,19 @@ class Lowering:
 
     def _windows(self, plan: WindowAggregate) -> Lowered:
         name, frame, calls = self._windowed(plan)
+        grace, plain, offset = plan.grace_ms, _plain(name), plan.offset_ms
         if plan.step_ms == plan.size_ms:
-            windows = frame.tumbling_window(plan.size_ms, plan.grace_ms, name=_plain(name))
+            windows = frame.tumbling_window(plan.size_ms, grace, name=plain, offset_ms=offset)
         else:
-            windows = frame.hopping_window(plan.size_ms, plan.step_ms, plan.grace_ms, name=_plain(name))
+            windows = frame.hopping_window(plan.size_ms, plan.step_ms, grace, name=plain, offset_ms=offset)
         closed = windows.agg(**calls).final(closing_strategy="watermark")
         make = WindowRow(plan.group, plan.start, plan.end, tuple(call.name for call in plan.calls), _has_zone(plan))
         return Lowered(branch_of(closed.apply(make, metadata=True)), is_table=False)
 
     def _sessions(self, plan: SessionAggregate) -> Lowered:
         name, frame, calls = self._windowed(plan)
-        # Two rows that are the gap apart are in two sessions.
-        windows = frame.session_window(plan.gap_ms - 1, plan.grace_ms, name=_plain(name))
+        # Two rows that are the gap apart are in one session, as in Spark.
+        windows = frame.session_window(plan.gap_ms, plan.grace_ms, name=_plain(name))
         closed = windows.agg(**calls, **{plan.start: Min(plan.time), plan.end: Max(plan.time)}).final(
             closing_strategy="watermark"
         )

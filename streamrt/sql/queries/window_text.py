@@ -177,7 +177,7 @@ def _add_sessions(rows: str, window: Windowing[TypedText], key_count: int) -> st
     keys = [f"key_{number}" for number in range(key_count)]
     by = f"PARTITION BY {', '.join(keys)} " if keys else ""
     before = f"epoch_us({_MOMENT}) - epoch_us(lag({_MOMENT}) OVER ({by}ORDER BY {_MOMENT}))"
-    begins = f"SELECT *, if({before} < {gap}, 0, 1) AS begins FROM ({rows}) WHERE {_MOMENT} IS NOT NULL"
+    begins = f"SELECT *, if({before} <= {gap}, 0, 1) AS begins FROM ({rows}) WHERE {_MOMENT} IS NOT NULL"
     # Rows of the same time are in the same session, whatever their order is.
     number = f"sum(begins) OVER ({by}ORDER BY {_MOMENT} RANGE UNBOUNDED PRECEDING)"
     numbered = f"SELECT *, {number} AS number FROM ({begins})"

@@ -9,8 +9,10 @@ from sqlglot import exp
 from streamrt.errors import InvalidOperationError, SQLError, SQLNotSupportedError, TableNotFoundError
 from streamrt.schema import Schema
 from streamrt.sql.binding import plan as plans
+from streamrt.sql.binding.session import Emit
 from streamrt.sql.queries.arguments import fill_view
 from streamrt.sql.queries.duckdb_text import SourceTable, translate_query
+from streamrt.sql.queries.window_text import ClosedWindows
 from streamrt.sql.reading import parse_statements
 from streamrt.sql.verify.verify import VerifiedView
 from streamrt.tables.catalogue.table_names import find_table_name
@@ -30,6 +32,7 @@ class DefinedView(Protocol):
     table: Any
     plan: plans.Plan | None
     args: Mapping[str, Any]
+    emit: Emit
 
     @property
     def siblings(self) -> "Mapping[str, DefinedView]":
@@ -61,13 +64,14 @@ def make_verified_view(view: DefinedView, views: Mapping[str, DefinedView], open
             "and let the view read that"
         )
     tables = {scan.name: open_table(scan.name) for scan in scans}
+    query = partial(_Translator(views, tables).text_of, view)
     try:
-        text = _Translator(views, tables).text_of(view)
+        query(None)
     except SQLError as error:
         raise SQLNotSupportedError(
             f"view {view.name!r} cannot be verified, because DuckDB cannot compute the same: {error}"
         ) from error
-    return VerifiedView(view.name, view.plan, text, tables, open_table(view.table.name))
+    return VerifiedView(view.name, view.plan, query, tables, open_table(view.table.name))
 
 
 def name_columns(tree: exp.Expr, names: Sequence[str]) -> None:
@@ -94,20 +98,22 @@ class _Translator:
         self._views = views
         self._tables = tables
 
-    def text_of(self, view: DefinedView) -> str:
-        """Return the query of a view."""
+    def text_of(self, view: DefinedView, over_ms: int | None) -> str:
+        """Return the query of a view, with the windows that are over at a time; None for all."""
         (statement,) = parse_statements(view.sql)
         assert statement.tree is not None  # noqa: S101 - it was bound
         if statement.columns:
             name_columns(statement.tree, statement.columns)
         tree = fill_view(statement.tree, view.args)
-        return translate_query(tree, partial(self._find_table, {**self._views, **view.siblings})).sql
+        find_table = partial(self._find_table, {**self._views, **view.siblings}, over_ms)
+        closed = None if over_ms is None else ClosedWindows(over_ms, view.emit.grace_ms or 0, view.emit.final)
+        return translate_query(tree, find_table, closed=closed).sql
 
-    def _find_table(self, views: Mapping[str, DefinedView], node: exp.Table) -> SourceTable:
+    def _find_table(self, views: Mapping[str, DefinedView], over_ms: int | None, node: exp.Table) -> SourceTable:
         name = ".".join(part.name for part in node.parts)
         view = views.get(name.lower())
         if view is not None:
-            return SourceTable(f"({self.text_of(view)})", view.schema.arrow)
+            return SourceTable(f"({self.text_of(view, over_ms)})", view.schema.arrow)
         known = find_table_name(name, self._tables)
         if known is None:
             raise TableNotFoundError(f"there is no table {name!r}")

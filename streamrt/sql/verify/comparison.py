@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-__all__ = ["Comparison", "compare_rows", "pair_close_rows"]
+__all__ = ["Comparison", "Row", "compare_rows", "fetch_answer", "pair_close_rows"]
 
 TOLERANCE = 1e-9
 """Relative difference of two floats that are equal: sums of floats depend on the order of their summands."""
@@ -20,6 +20,11 @@ class Comparison(NamedTuple):
     missing: list[Row]
     surplus: list[Row]
 
+    @property
+    def size(self) -> int:
+        """The number of rows that differ."""
+        return len(self.missing) + len(self.surplus)
+
 
 def compare_rows(connection: Any, query: str, rows: pa.Table) -> Comparison:
     """Compare the rows of a query with those of a view, as bags.
@@ -29,19 +34,36 @@ def compare_rows(connection: Any, query: str, rows: pa.Table) -> Comparison:
         query: its text in DuckDB's SQL.
         rows: the rows of the view, with as many columns; the result of the query is cast to their types.
     """
-    names = [f"c{number}" for number in range(rows.num_columns)]
-    connection.register("rows_of_view", rows.rename_columns(names))
+    connection.register("rows_of_view", rows.rename_columns(_name_columns(rows.num_columns)))
     connection.execute("CREATE OR REPLACE TEMP TABLE actual AS SELECT * FROM rows_of_view")
     connection.unregister("rows_of_view")
-    # The text of the query is made by `to_duckdb`, and names of columns here.
-    answer = f"SELECT * FROM ({query}) AS answer({', '.join(names)})"  # noqa: S608
-    connection.execute(f"CREATE OR REPLACE TEMP TABLE expected AS {answer}")
-    types = dict(connection.execute("SELECT column_name, column_type FROM (DESCRIBE actual)").fetchall())
-    casts = ", ".join(f"CAST({name} AS {types[name]}) AS {name}" for name in names)
-    left, right = f"SELECT {casts} FROM expected", "SELECT * FROM actual"  # noqa: S608
+    connection.execute(f"CREATE OR REPLACE TEMP TABLE expected AS {_cast_answer(connection, query)}")
+    left, right = "SELECT * FROM expected", "SELECT * FROM actual"
     missing = connection.execute(f"{left} EXCEPT ALL {right}").fetchall()
     surplus = connection.execute(f"{right} EXCEPT ALL {left}").fetchall()
     return pair_close_rows(missing, surplus)
+
+
+def fetch_answer(connection: Any, query: str) -> list[Row]:
+    """Return the rows of another query, cast to the types of the view; behind `compare_rows`.
+
+    Args:
+        connection: the connection to DuckDB.
+        query: its text.
+    """
+    rows: list[Row] = connection.execute(_cast_answer(connection, query)).fetchall()
+    return rows
+
+
+def _cast_answer(connection: Any, query: str) -> str:
+    types = connection.execute("SELECT column_name, column_type FROM (DESCRIBE actual)").fetchall()
+    casts = ", ".join(f"CAST({name} AS {type_}) AS {name}" for name, type_ in types)
+    # The text of the query is made by `to_duckdb`, and names of columns here.
+    return f"SELECT {casts} FROM ({query}) AS answer({', '.join(_name_columns(len(types)))})"  # noqa: S608
+
+
+def _name_columns(count: int) -> list[str]:
+    return [f"c{number}" for number in range(count)]
 
 
 def pair_close_rows(missing: Sequence[Row], surplus: Sequence[Row]) -> Comparison:

@@ -1,7 +1,7 @@
 """What a verification says: how many rows a view has, up to which offsets, and how they differ from those of its query."""
 
-from collections.abc import Collection, Iterator
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
 from streamrt.common.texts import readable
@@ -64,6 +64,9 @@ class Verification:
         differences: the first rows that differ.
         differing: number of all rows that differ.
         notes: what else is to be known, such as how many records came too late for a window.
+        excused: the first rows that differ, and depend on records that may have come too late, or on windows that may be
+            open.
+        excused_count: number of all of these.
 
     Example:
         >>> verification = Verification("totals", Offsets({("orders", 0): 7}), 3)
@@ -79,10 +82,12 @@ class Verification:
     differences: tuple[DifferingRow, ...] = ()
     differing: int = 0
     notes: tuple[str, ...] = ()
+    excused: tuple[DifferingRow, ...] = ()
+    excused_count: int = 0
 
     @property
     def equal(self) -> bool:
-        """Whether no row differs."""
+        """Whether no row differs, but for those that are excused."""
         return not self.differing
 
     def hide(self, columns: Collection[str] | None = None) -> "Verification":
@@ -91,31 +96,45 @@ class Verification:
         Args:
             columns: names of the columns whose values are hidden; None for all.
         """
-        rows = tuple(
-            DifferingRow(
-                each.kind,
-                {name: HIDDEN if columns is None or name in columns else value for name, value in each.row.items()},
-                # A key may be the value of any column.
-                tuple(record._replace(key=None) for record in each.records),
-            )
-            for each in self.differences
+        return replace(
+            self,
+            differences=tuple(_hide_values(each, columns) for each in self.differences),
+            excused=tuple(_hide_values(each, columns) for each in self.excused),
         )
-        return Verification(self.view, self.offsets, self.rows, rows, self.differing, self.notes)
 
     def _lines(self) -> Iterator[str]:
         parts = ", ".join(f"{each} to {offset}" for each, offset in sorted(self.offsets.items()))
-        differ = "1 row differs" if self.differing == 1 else f"{self.differing} rows differ"
-        verdict = "equal to" if self.equal else f"{differ} from"
+        verdict = "equal to" if self.equal else f"{_count_rows(self.differing)} from"
         yield f"{self.view}: {self.rows} rows, {verdict} its query over {parts or 'no records'}"
-        for each in self.differences:
-            yield f"  {each}"
-        if self.differing > len(self.differences):
-            yield f"  and {self.differing - len(self.differences)} more"
+        yield from _list(self.differences, self.differing)
+        if self.excused_count:
+            yield f"  {_count_rows(self.excused_count)} because of late records or open windows:"
+            yield from _list(self.excused, self.excused_count)
         for note in self.notes:
             yield f"  note: {note}"
 
     def __str__(self) -> str:
         return "\n".join(self._lines())
+
+
+def _hide_values(row: DifferingRow, columns: Collection[str] | None) -> DifferingRow:
+    return DifferingRow(
+        row.kind,
+        {name: HIDDEN if columns is None or name in columns else value for name, value in row.row.items()},
+        # A key may be the value of any column.
+        tuple(record._replace(key=None) for record in row.records),
+    )
+
+
+def _count_rows(count: int) -> str:
+    return "1 row differs" if count == 1 else f"{count} rows differ"
+
+
+def _list(rows: Sequence[DifferingRow], count: int) -> Iterator[str]:
+    for each in rows:
+        yield f"  {each}"
+    if count > len(rows):
+        yield f"  and {count - len(rows)} more"
 
 
 def _show(value: Any) -> str:

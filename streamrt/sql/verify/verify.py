@@ -1,19 +1,17 @@
 """Verifies a view: its query as a batch in DuckDB, over the records that it has processed, gives the rows of its table."""
 
 import contextlib
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from typing import Any
 
-import pyarrow as pa
-
-from streamrt.errors import ConfigurationError, InvalidOperationError
-from streamrt.extras import install_command
+from streamrt.errors import InvalidOperationError
 from streamrt.kafka.completion_token import Offsets
 from streamrt.records import TopicPartition
 from streamrt.runtime.driver.life.completion import OffsetView
 from streamrt.sql.binding import plan as plans
+from streamrt.sql.verify.batch_tables import add_table, connect_duckdb
 from streamrt.sql.verify.comparison import Comparison, compare_rows
+from streamrt.sql.verify.excuses import Excuses, excuse_rows
 from streamrt.sql.verify.origins import find_records, trace_columns
 from streamrt.sql.verify.processed import Processed, find_processed
 from streamrt.sql.verify.verification import DifferingRow, Verification
@@ -33,14 +31,15 @@ class VerifiedView:
     Attributes:
         name: its name.
         plan: its plan.
-        text: its query in DuckDB's SQL.
+        query: returns its query in DuckDB's SQL: with the windows that are over at a time in milliseconds since 1970, or,
+            for None, with all.
         tables: the tables that the query reads, by their names in it.
         output: the table with its rows.
     """
 
     name: str
     plan: plans.Plan
-    text: str
+    query: Callable[[int | None], str]
     tables: Mapping[str, Table]
     output: Table
 
@@ -81,14 +80,22 @@ def verify_view(
         _require_whole(view, table, offsets)
     _require_whole(view, view.output, offsets)
     rows = view.output.scan(view.columns, until=processed.output).to_arrow()
-    with contextlib.closing(_connect()) as connection:
-        for name, table in view.tables.items():
-            _add_table(connection, name, table.scan(until=_part(until, table)).to_arrow())
-        differing = compare_rows(connection, view.text, rows)
-    shown = _describe(view, differing, until)
-    notes = _make_notes(view, differing, late_records, processed, offsets)
-    count = len(differing.missing) + len(differing.surplus)
-    return Verification(view.name, until, rows.num_rows, shown, count, notes)
+    tables = {name: (table, _part(until, table)) for name, table in view.tables.items()}
+    with contextlib.closing(connect_duckdb()) as connection:
+        for name, (table, end) in tables.items():
+            add_table(connection, name, table.scan(until=end).to_arrow())
+        differing = compare_rows(connection, view.query(None), rows)
+        excuses = excuse_rows(connection, view.plan, tables, view.query, differing)
+    return Verification(
+        view.name,
+        until,
+        rows.num_rows,
+        _describe(view, excuses.differing, until),
+        excuses.differing.size,
+        _make_notes(view, excuses, late_records, processed, offsets),
+        _describe(view, excuses.excused, until),
+        excuses.excused.size,
+    )
 
 
 def _make_offsets(at: Mapping[TopicPartition, int], tables: Collection[Table]) -> Offsets:
@@ -120,27 +127,6 @@ def _require_whole(view: VerifiedView, table: Table, offsets: OffsetView) -> Non
             )
 
 
-def _connect() -> Any:
-    try:
-        import duckdb
-    except ModuleNotFoundError:
-        raise ConfigurationError(f"verify() needs DuckDB: {install_command('sql')}") from None
-    connection = duckdb.connect(config={"enable_external_access": "false"})
-    connection.execute("SET lock_configuration = true")
-    return connection
-
-
-def _add_table(connection: Any, name: str, rows: pa.Table) -> None:
-    database, _, table = name.rpartition(".")
-    target = f'"{table}"'
-    if database:
-        connection.execute(f'CREATE SCHEMA IF NOT EXISTS "{database}"')
-        target = f'"{database}".{target}'
-    connection.register("rows_of_table", rows)
-    connection.execute(f"CREATE TABLE {target} AS SELECT * FROM rows_of_table")  # noqa: S608 - a name of the catalogue
-    connection.unregister("rows_of_table")
-
-
 def _describe(view: VerifiedView, differing: Comparison, until: Offsets) -> tuple[DifferingRow, ...]:
     """Return the first rows that differ, some of each kind, with the records that they are made of."""
     half = _MOST_ROWS // 2
@@ -155,22 +141,23 @@ def _describe(view: VerifiedView, differing: Comparison, until: Offsets) -> tupl
 
 
 def _make_notes(
-    view: VerifiedView, differing: Comparison, late_records: int, processed: Processed, offsets: OffsetView
+    view: VerifiedView, excuses: Excuses, late_records: int, processed: Processed, offsets: OffsetView
 ) -> tuple[str, ...]:
     notes = []
     if late_records:
         notes.append(
             f"{late_records} records came too late for a window or join of the application since its start, and were dropped"
         )
-    if _closes_windows(view.plan):
-        notes.append("the view has rows of windows that are over; those that are open are missing")
-    if differing.missing or differing.surplus:
+    if excuses.excused.size and excuses.late_records:
+        notes.append(
+            "records of its inputs that may have come too late, as they are far behind others of their partition: "
+            f"{excuses.late_records}"
+        )
+    if excuses.open_rows:
+        notes.append(f"rows of windows that may be open, and are not in the view yet: {excuses.open_rows}")
+    if excuses.differing.size:
         notes += _find_rewritten(view, processed, offsets)
     return tuple(notes)
-
-
-def _closes_windows(plan: plans.Plan) -> bool:
-    return isinstance(plan, plans.WindowAggregate | plans.SessionAggregate) or any(map(_closes_windows, plan.inputs()))
 
 
 def _find_rewritten(view: VerifiedView, processed: Processed, offsets: OffsetView) -> list[str]:

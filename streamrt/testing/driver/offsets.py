@@ -40,7 +40,9 @@ class DriverOffsets:
 
     def partitions(self, topics: Collection[str]) -> list[TopicPartition]:  # noqa: D102
         # Tests need not declare the partitions that they pipe to.
-        return sorted({*self.declared_partitions(topics), *(each for each in self.ends if each.topic in topics)})
+        # The driver does not read all topics that it writes.
+        declared = self.declared_partitions([topic for topic in topics if topic in self.counts])
+        return sorted({*declared, *(each for each in self.ends if each.topic in topics)})
 
     def committed(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int | None]:  # noqa: D102
         return {each: self.positions.get(each, 0) for each in partitions}

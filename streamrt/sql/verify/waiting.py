@@ -1,0 +1,53 @@
+"""Operators that wait for rows up to a time, and leave out what comes later: windows with one result, and joins of streams.
+
+When such an operator counts a row as late depends on how partitions were interleaved. But time never moves further than
+the partition of a row itself has come. So a row is in time for sure if its own partition has no earlier record that is
+later than the operator waits. In the same way, what is over for sure follows from the partition that is furthest behind.
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from streamrt.sql.binding import plan as plans
+from streamrt.sql.binding.row_plans import walk_plan
+
+__all__ = ["CLOCK", "TIME", "Wait", "find_waits"]
+
+TIME, CLOCK = "record_time", "highest_time"
+"""Columns: the time of a record in milliseconds since 1970, and the highest one of those before it in its partition."""
+
+
+class Wait(NamedTuple):
+    """How long an operator waits for the rows of a table.
+
+    Attributes:
+        table: name of the table.
+        is_late: a condition on `TIME` and `CLOCK` in DuckDB's SQL: whether a record may have come too late.
+    """
+
+    table: str
+    is_late: str
+
+
+def find_waits(plan: plans.Plan) -> list[Wait]:
+    """Return how long the operators of a plan wait for the rows of its tables."""
+    return [
+        Wait(scan.name, condition)
+        for node in walk_plan(plan)
+        for condition in _late_conditions(node)
+        for scan in walk_plan(node)
+        if isinstance(scan, plans.Scan) and scan.time is not None
+    ]
+
+
+def _late_conditions(plan: plans.Plan) -> Iterator[str]:
+    match plan:
+        case plans.WindowAggregate():
+            # The first of the windows of a record closes first.
+            since = f"({TIME} - {plan.size_ms + plan.offset_ms})"
+            into = f"(({since} % {plan.step_ms} + {plan.step_ms}) % {plan.step_ms})"
+            yield f"{TIME} + {plan.step_ms} - {into} + {plan.grace_ms} <= {CLOCK}"
+        case plans.SessionAggregate():
+            yield f"{TIME} + {plan.gap_ms + plan.grace_ms} < {CLOCK}"
+        case plans.IntervalJoin() | plans.OverRows():
+            yield f"{TIME} + {plan.grace_ms} < {CLOCK}"
