@@ -2,6 +2,7 @@
 
 import decimal
 import difflib
+import functools
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -18,6 +19,8 @@ _TYPE = re.compile(r"(?:^|,)\s*\w+\s+([A-Za-z]+)")
 _TYPES = (*SCALARS, "ARRAY", "CHAR", "DECIMAL", "MAP", "NUMERIC", "STRUCT", "VARCHAR")
 _LONGEST = 100_000
 """Characters of a text. Longer ones are not schemas, and reading them takes long."""
+_KEPT = 1_000
+"""Types that need not be read again: catalogues are read often."""
 _REQUIRED = "\x01not null"
 """Name of the one field of the struct that stands for an element that is never null."""
 
@@ -49,6 +52,7 @@ def parse_columns(text: str) -> tuple[Sequence[Mapping[str, Any]], tuple[str, ..
     return columns, tuple(primary_key)
 
 
+@functools.lru_cache(_KEPT)
 def parse_type(word: str, where: str) -> tuple[pa.DataType, int | None]:
     """Return the type that a word means, and the longest text if it says one.
 

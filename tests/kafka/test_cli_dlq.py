@@ -5,10 +5,11 @@ from typing import Any
 
 import orjson
 import pytest
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
 from streamrt.cli import app
 from streamrt.topics import DeadLetter
+from tests.command_line import CliRunner
 from tests.support import Kafka, unique
 from tests.unit.registries import KeepingRegistry
 

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
 from streamrt import Application
 from streamrt.cli import app as command_line
@@ -18,6 +17,7 @@ from streamrt.runtime.driver.housekeeping.state_directory import StateDirectory
 from streamrt.runtime.driver.starting.leftovers import refuse_leftovers
 from streamrt.runtime.metadata import CommittedMetadata
 from streamrt.topics import repartition_topic_name
+from tests.command_line import CliRunner
 from tests.kafka.test_deployments import Version, World, alone, count
 from tests.support import Kafka, unique, wait_until
 

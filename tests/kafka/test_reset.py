@@ -9,7 +9,6 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
 from streamrt import Application, Offsets
 from streamrt.app import definition_of
@@ -29,6 +28,7 @@ from streamrt.models import TopicPartition
 from streamrt.runtime.driver.housekeeping.application_reset import Reset
 from streamrt.runtime.driver.housekeeping.state_directory import StateDirectory
 from streamrt.topics import Topic, repartition_topic_name
+from tests.command_line import CliRunner
 from tests.kafka.test_deployments import Version, World, alone, count
 from tests.support import Kafka, unique
 

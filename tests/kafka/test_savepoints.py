@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
 from streamrt.app import definition_of, environment_of
 from streamrt.cli import app as command_line
@@ -39,6 +38,7 @@ from streamrt.savepoints.format import (
 from streamrt.savepoints.repartition import Repartitioning
 from streamrt.savepoints.restore import TargetGroup
 from streamrt.topics import Topic, repartition_topic_name
+from tests.command_line import CliRunner
 from tests.kafka.shops import DAY_MS, KEYS, OwnRules, RuledShop, Shop, TimedShop
 from tests.support import LONG, Kafka, unique
 

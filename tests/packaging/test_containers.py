@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
 from streamrt.cli import app as cli
 from streamrt.config import ApplicationConfig
+from tests.command_line import CliRunner
 from tests.servers import free_port
 from tests.unit.played import played
 

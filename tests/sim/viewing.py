@@ -8,7 +8,6 @@ import functools
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-import duckdb
 import orjson
 import pyarrow as pa
 
@@ -16,6 +15,7 @@ from streamrt import Application
 from streamrt.sql.queries.duckdb_text import to_duckdb
 from streamrt.sql.reading import parse_query
 from streamrt.topology import Topology
+from tests import duckdbs
 
 RESULT = "out"
 COLUMNS = "k STRING NOT NULL, g STRING, n BIGINT"
@@ -116,7 +116,7 @@ def answer(kind: str, rows: Mapping[str, Iterable[dict[str, Any]]]) -> list[tupl
     """Return the rows of a view, given those of both tables by their names."""
     schema = pa.schema([("k", pa.string()), ("g", pa.string()), ("n", pa.int64())])
     text = QUERIES[kind].replace("{one}", "one").replace("{two}", "two")
-    with duckdb.connect(config={"threads": 1}) as connection:
+    with duckdbs.connect() as connection:
         for name, each in rows.items():
             connection.register(name, pa.Table.from_pylist([*each], schema=schema))
         query = to_duckdb(parse_query(text), dict.fromkeys(rows, schema))

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
 from streamrt.cli import app as command_line
+from tests.command_line import CliRunner
 from tests.hosts import HostedProgram
 from tests.support import ROOT, SLOTS, Kafka, unique
 

@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
-import duckdb
 import pyarrow as pa
 from typing_extensions import Self
 
@@ -14,6 +13,7 @@ from streamrt.sql.reading import parse_query
 from streamrt.sql.verify.batch_query import name_columns
 from streamrt.tables import Catalog, MemoryCatalog
 from streamrt.testing import InputRecord, TopologyTestDriver
+from tests import duckdbs
 
 __all__ = ["VIEW", "Batch", "Change", "Guarantee", "Row", "World", "apply_changes"]
 
@@ -111,7 +111,8 @@ class Batch:
         self._schemas = tables
         self._rows: dict[str, dict[Any, dict[str, Any]]] = {name: {} for name in tables}
         self._dirty = set(tables)
-        self._connection = duckdb.connect(config={"threads": 1})
+        self._texts: dict[tuple[str, tuple[str, ...]], str] = {}
+        self._connection = duckdbs.connect()
 
     def apply(self, changes: Iterable[Change]) -> None:
         """Take over changes; rows without a key are all kept."""
@@ -129,16 +130,19 @@ class Batch:
         """
         for table in self._dirty:
             data = pa.Table.from_pylist([*self._rows[table].values()], schema=self._schemas[table].arrow)
-            self._connection.register("data", data)
-            self._connection.execute(f'CREATE OR REPLACE TABLE "{table}" AS SELECT * FROM data')
-            self._connection.unregister("data")
+            self._connection.register(table, data)
         self._dirty.clear()
+        made = query, tuple(columns)
+        if made not in self._texts:
+            self._texts[made] = self._translate(*made)
+        rows: list[Row] = self._connection.execute(self._texts[made]).fetchall()
+        return rows
+
+    def _translate(self, query: str, columns: Sequence[str]) -> str:
         tree = parse_query(query)
         if columns:
             name_columns(tree, columns)
-        text = to_duckdb(tree, {name: schema.arrow for name, schema in self._schemas.items()})
-        rows: list[Row] = self._connection.execute(text).fetchall()
-        return rows
+        return to_duckdb(tree, {name: schema.arrow for name, schema in self._schemas.items()})
 
 
 def apply_changes(

@@ -7,7 +7,6 @@ from typing import Any
 
 import orjson
 import pytest
-from typer.testing import CliRunner
 
 from streamrt.application.startup_plan import DeploymentPlan, StartOffset
 from streamrt.cli import app as commands
@@ -22,7 +21,7 @@ from streamrt.savepoints.format import SavedInput, SavedLog, SavedStore, Savepoi
 from streamrt.savepoints.repartition import OtherGroup, Repartitioned
 from streamrt.topics.dead_letter_queue import Handled
 from tests.cli_json import FIELDS, check, find_differences, run
-from tests.command_line import every_command, streamrt
+from tests.command_line import CliRunner, every_command, streamrt
 from tests.unit.played import Played
 
 ORDERS = TopicPartition("orders", 0)

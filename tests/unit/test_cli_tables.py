@@ -5,12 +5,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
 from streamrt.cli import app
 from streamrt.errors import StreamRTError
 from streamrt.secret import SecretRef
 from streamrt.tables import HTTPSSE, AWSConnection, Catalog, FileCatalog, SourceTable, SQSQueue
+from tests.command_line import CliRunner
 
 Run = Callable[..., str]
 SOURCE = ("table", "create", "t", "id INT", "--connector", "source", "--connector-option", "source=RateSource")

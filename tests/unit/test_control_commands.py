@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
 from streamrt import ApplicationStatus
 from streamrt.cli import app as commands
@@ -17,6 +17,7 @@ from streamrt.errors import (
     ProcessingError,
     StateUnavailableError,
 )
+from tests.command_line import CliRunner
 from tests.support import wait_until
 from tests.unit.played import Played, played
 

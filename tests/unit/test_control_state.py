@@ -8,7 +8,6 @@ from typing import Any
 
 import httpx
 import pytest
-from typer.testing import CliRunner
 
 from streamrt import Application
 from streamrt.cli import app as commands
@@ -19,6 +18,7 @@ from streamrt.queries.routing import QueryTarget
 from streamrt.state import State
 from streamrt.testing import TopologyTestDriver
 from streamrt.topics import Topic
+from tests.command_line import CliRunner
 from tests.support import wait_until
 from tests.unit.played import Played, played
 

@@ -9,7 +9,6 @@ from typing import Any
 from xml.etree import ElementTree as ET
 
 import pytest
-from typer.testing import CliRunner
 
 import streamrt
 from streamrt import (
@@ -28,7 +27,7 @@ from streamrt.config import ApplicationConfig
 from streamrt.kafka import java_options
 from streamrt.runtime.tasks import faults
 from streamrt.windows import aggregators
-from tests.command_line import every_command
+from tests.command_line import CliRunner, every_command
 from tests.forks import Forks
 
 ROOT = Path(__file__).parents[2]

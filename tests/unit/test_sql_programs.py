@@ -1,6 +1,7 @@
 """Queries and programs of SQL in applications have the rows of the same query as a batch."""
 
 import datetime
+import functools
 import math
 from decimal import Decimal
 from typing import Any
@@ -110,9 +111,11 @@ QUERIES = [
 ]
 
 
-def batch_rows(sql: str, changes: list[Input]) -> list[Any]:
+@functools.cache
+def batch_tables() -> duckdb.DuckDBPyConnection:
+    """Return DuckDB with the rows that there are after `CHANGES`."""
     tables: dict[str, dict[Any, Any]] = {"items": {}, "others": {}}
-    for table, key, row in changes:
+    for table, key, row in CHANGES:
         tables[table].pop(key, None)
         if row is not None:
             tables[table][key] = tuple(row.values())
@@ -122,10 +125,13 @@ def batch_rows(sql: str, changes: list[Input]) -> list[Any]:
     connection.execute("CREATE TABLE others (k BIGINT, a BIGINT, d VARCHAR)")
     for table, rows in tables.items():
         places = ", ".join("?" * (4 if table == "items" else 3))
-        if rows:
-            connection.executemany(f"INSERT INTO {table} VALUES ({places})", list(rows.values()))
+        connection.executemany(f"INSERT INTO {table} VALUES ({places})", list(rows.values()))
+    return connection
+
+
+def batch_rows(sql: str) -> list[Any]:
     text = sql.replace("LEFT SEMI JOIN", "SEMI JOIN").replace("LEFT ANTI JOIN", "ANTI JOIN")
-    cursor = connection.execute(text)
+    cursor = batch_tables().execute(text)
     return sorted(repr([_plain(value) for value in row]) for row in cursor.fetchall())
 
 
@@ -137,7 +143,7 @@ def _plain(value: Any) -> Any:
 @pytest.mark.parametrize("sql", QUERIES)
 def test_rows_are_those_of_the_batch(sql: str) -> None:
     rows = rows_of(sql, CHANGES, chunk=3)
-    assert sorted(repr([_plain(value) for value in row.values()]) for row in rows) == batch_rows(sql, CHANGES)
+    assert sorted(repr([_plain(value) for value in row.values()]) for row in rows) == batch_rows(sql)
 
 
 def test_an_aggregate_without_groups_keeps_its_row() -> None:
