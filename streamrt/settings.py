@@ -2,9 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-from pydantic import ValidationError
-from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
-from typing_extensions import override
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from streamrt.errors import ConfigurationError, argument_error
 
@@ -13,10 +11,11 @@ __all__ = ["KeywordSettings"]
 _PROBLEMS = {"extra_forbidden": "no such setting", "missing": "it is required"}
 
 
-class KeywordSettings(BaseSettings):
+class KeywordSettings(BaseModel):
     """Immutable settings, validated once.
 
-    Nothing is read from the environment. Secrets are fields of the type `SecretStr`.
+    Nothing is read from the environment: a variable named `URL` or `CLIENT_ID` must not change a connection. Secrets are
+    fields of the type `SecretStr`.
 
     Raises:
         ConfigurationError: if a setting is unknown or its value is invalid. The message names the setting and never
@@ -31,7 +30,9 @@ class KeywordSettings(BaseSettings):
         Login(user='ann', password=SecretStr('**********'))
     """
 
-    model_config = SettingsConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True, env_prefix="")
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, hide_input_in_errors=True, validate_default=True, arbitrary_types_allowed=True
+    )
 
     # Type checkers derive the signature from the fields, where secrets have the type SecretStr; a class with secrets
     # must declare this signature again.
@@ -59,16 +60,3 @@ class KeywordSettings(BaseSettings):
             if name in type(self).model_fields:
                 raise ConfigurationError(f"{name} cannot be changed: create a new {type(self).__name__}")
             super().__setattr__(name, value)
-
-    @classmethod
-    @override
-    def settings_customise_sources(
-        cls,
-        settings_cls: type[BaseSettings],
-        init_settings: PydanticBaseSettingsSource,
-        env_settings: PydanticBaseSettingsSource,
-        dotenv_settings: PydanticBaseSettingsSource,
-        file_secret_settings: PydanticBaseSettingsSource,
-    ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Read values only from keywords: a variable named `URL` or `CLIENT_ID` must not change the connection."""
-        return (init_settings,)

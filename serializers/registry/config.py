@@ -5,8 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import Field, SecretStr, ValidationInfo, field_validator, model_validator
-from pydantic_settings import SettingsConfigDict
+from pydantic import ConfigDict, Field, SecretStr, ValidationInfo, field_validator, model_validator
 from typing_extensions import Self, override
 
 from streamrt.errors import ConfigurationError
@@ -75,7 +74,7 @@ def reference_subject_name_strategy(ctx: SerializationContext, reference: Schema
 class _Settings(KeywordSettings):
     """Settings with finite numbers, and a `repr` without default values."""
 
-    model_config = SettingsConfigDict(allow_inf_nan=False)
+    model_config = ConfigDict(allow_inf_nan=False)
 
     @field_validator("*", mode="before")
     @classmethod

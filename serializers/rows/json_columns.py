@@ -7,6 +7,7 @@ than Python's do.
 """
 
 import datetime
+import functools
 import itertools
 import math
 from collections.abc import Callable
@@ -29,9 +30,6 @@ _TIME = r"^\d\d:\d\d:\d\d(\.\d{6})?$"
 _TIMESTAMP = r"^\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d{3}|\.\d{6})?$"
 _INSTANT = r"^\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d{3}|\.\d{6})?Z$"
 _DECIMAL = r"^-?\d+(\.\d+)?$"
-_FIRST_DAY = pa.scalar(datetime.date.min, pa.date32())
-_FIRST_MOMENT = pa.scalar(datetime.datetime.min, pa.timestamp("us"))
-_FIRST_INSTANT = pa.scalar(datetime.datetime.min.replace(tzinfo=datetime.timezone.utc), pa.timestamp("us", "UTC"))
 _UNSURE = (pa.ArrowException, OverflowError, ValueError, TypeError)
 
 
@@ -64,12 +62,12 @@ def _find_maker(dtype: pa.DataType) -> ColumnMaker:
     if dtype == pa.string():
         return _of_types({str, _NONE}, lambda values: pa.array(values, dtype))
     if dtype == pa.date32():
-        return _text_maker(_DATE, lambda texts: _not_before(texts.cast(dtype), _FIRST_DAY))
+        return _text_maker(_DATE, lambda texts: _not_before(texts.cast(dtype)))
     if dtype == pa.time32("ms"):
         return _text_maker(_TIME, _times_of_day)
     if pa.types.is_timestamp(dtype):
-        form, first = (_TIMESTAMP, _FIRST_MOMENT) if dtype.tz is None else (_INSTANT, _FIRST_INSTANT)
-        return _text_maker(form, lambda texts: _not_before(texts.cast(dtype), first))
+        form = _TIMESTAMP if dtype.tz is None else _INSTANT
+        return _text_maker(form, lambda texts: _not_before(texts.cast(dtype)))
     if pa.types.is_decimal128(dtype):
         return _text_maker(_DECIMAL, lambda texts: texts.cast(dtype))
     if pa.types.is_list(dtype):
@@ -106,10 +104,19 @@ def _finite_numbers(numbers: pa.Array) -> pa.Array | None:
     return None if pc.all(pc.is_finite(numbers)).as_py() is False else numbers
 
 
-def _not_before(times: pa.Array, first: pa.Scalar) -> pa.Array | None:
+def _not_before(times: pa.Array) -> pa.Array | None:
     # Arrow has a year 0.
     lowest = pc.min(times)
-    return times if not lowest.is_valid or pc.greater_equal(lowest, first).as_py() else None
+    return times if not lowest.is_valid or pc.greater_equal(lowest, _first_time(times.type)).as_py() else None
+
+
+@functools.cache
+def _first_time(dtype: pa.DataType) -> pa.Scalar:
+    """Return the first time that Python knows; made when it is needed, since Arrow imports pandas for it."""
+    if dtype == pa.date32():
+        return pa.scalar(datetime.date.min, dtype)
+    zone = None if dtype.tz is None else datetime.timezone.utc
+    return pa.scalar(datetime.datetime.min.replace(tzinfo=zone), pa.timestamp("us", dtype.tz))
 
 
 def _list_maker(dtype: pa.DataType) -> ColumnMaker:

@@ -45,7 +45,7 @@ _PAIRS: dict[str, tuple[type[Serializer], type[Deserializer], tuple[pa.DataType,
 _WORDS = (*_PAIRS, "json")
 
 
-RAW_SCHEMA = Schema("value BINARY")
+RAW_SCHEMA = Schema({"value": "BINARY"})
 """The schema of rows of the format `raw`."""
 
 

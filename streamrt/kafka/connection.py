@@ -6,8 +6,7 @@ import urllib.parse
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, SupportsIndex, get_args
 
-from pydantic import Field, ImportString, SecretStr, field_validator, model_validator
-from pydantic_settings import SettingsConfigDict
+from pydantic import ConfigDict, Field, ImportString, SecretStr, field_validator, model_validator
 from typing_extensions import Self, override
 
 from streamrt.errors import ArgumentTypeError, ArgumentValueError, ConfigurationError
@@ -76,7 +75,7 @@ class ConnectionConfig(KeywordSettings):
         '***'
     """
 
-    model_config = SettingsConfigDict(validate_default=False)
+    model_config = ConfigDict(validate_default=False)
 
     bootstrap_servers: str = Field(min_length=1)
     security_protocol: SecurityProtocol | None = None

@@ -243,7 +243,9 @@ HEAVY = ("pyspark", "py4j", "pandas", "numpy", "pyarrow", "confluent_kafka", "py
         ("from streamrt import message_context, MessageContext", HEAVY),
         # What a worker imports to unpickle and run operators.
         ("import streamrt.runtime", ("pyspark", "py4j", "pandas", "numpy", "pyarrow")),
-        ("from streamrt import Application", ("pyspark", "py4j", "pandas", "numpy", "pyarrow")),
+        ("from streamrt import Application", ("pyspark", "py4j", "pandas", "numpy", "pyarrow", "sqlglot")),
+        ("import streamrt.control.server", ("pyspark", "py4j", "pandas", "numpy", "pyarrow", "sqlglot")),
+        ("from streamrt.testing import TopologyTestDriver", ("pyspark", "py4j", "pandas", "sqlglot")),
     ],
 )
 def test_imports_are_light(statement: str, absent: tuple[str, ...]) -> None:

@@ -213,7 +213,7 @@ def test_it_answers_while_the_application_starts_and_after_its_end() -> None:
     starter.start()
     try:
         wait_until(lambda: app.location)
-        with httpx.Client(base_url=str(app.location), trust_env=False) as http:
+        with httpx.Client(base_url=str(app.location), trust_env=False, verify=False) as http:
             assert http.get("/live").json() == {"live": True}
             answer = http.get("/ready")
             assert (answer.status_code, answer.json()["reasons"]) == (503, ["the application is starting"])

@@ -223,7 +223,7 @@ def test_many_requests_that_wait_leave_room_for_probes_and_end_with_their_client
             request = f"GET {paths[number % 4]} HTTP/1.1\r\nHost: {location.host}\r\n\r\n"
             client.sendall(request.encode())
         wait_until(lambda: waits._under_way == 32)
-        with httpx.Client(base_url=location, trust_env=False) as http:
+        with httpx.Client(base_url=location, trust_env=False, verify=False) as http:
             assert http.get("/idle?wait=60").status_code == 503
             for path in ("/ready", "/status", "/metrics", "/end"):
                 assert http.get(path).is_success

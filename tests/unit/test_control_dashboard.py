@@ -64,7 +64,10 @@ def test_the_files_fetch_nothing_from_elsewhere_and_parse_no_html() -> None:
 
 
 def test_the_files_need_no_token_and_the_data_does() -> None:
-    with played(control_token=CANARY) as app, httpx.Client(base_url=str(app.location), trust_env=False) as http:
+    with (
+        played(control_token=CANARY) as app,
+        httpx.Client(base_url=str(app.location), trust_env=False, verify=False) as http,
+    ):
         for path in PAGE_PATHS:
             answer = http.get(path)
             assert answer.status_code == 200
@@ -93,7 +96,7 @@ def test_the_overview_of_tables() -> None:
     try:
         app.start()
         app.feed(40)
-        with httpx.Client(base_url=str(app.location), trust_env=False) as http:
+        with httpx.Client(base_url=str(app.location), trust_env=False, verify=False) as http:
             kept, aggregated, written, looked_up = http.get("/overview").json()["tables"]
         counts = {"inserted": 40, "updated": 1, "deleted": 1, "unchanged": 1, "upserts": 0, "deletes": 0}
         sizes = {"rows": 40, "bytes": 2_048, "lag": 5}
@@ -117,7 +120,7 @@ def test_the_overview_of_a_busy_application() -> None:
         app.feed(5)
         app.feed(2)
         app.trouble()
-        with httpx.Client(base_url=str(app.location), trust_env=False) as http:
+        with httpx.Client(base_url=str(app.location), trust_env=False, verify=False) as http:
             answer = http.get("/overview")
         found = answer.json()
         rows = found["partitions"]

@@ -67,14 +67,14 @@ def test_s2_probes_are_answered_whatever_connections_there_are(app: Played) -> N
     with (
         attacks(app, MOST_CONNECTIONS + 40, HALF) as mine,
         attacks(app, 60, HALF, "127.0.0.9"),
-        httpx.Client(base_url=str(app.location), trust_env=False) as http,
+        httpx.Client(base_url=str(app.location), trust_env=False, verify=False) as http,
     ):
         for _ in range(3):
             assert [http.get(path).status_code for path in ("/live", "/ready")] == [200, 200]
             assert http.get("/live", headers={"Connection": "close"}).status_code == 200
         # The oldest ones made room.
         assert is_closed(mine[0], 60)
-    assert httpx.get(f"{app.location}/live", trust_env=False).json() == {"live": True}
+    assert httpx.get(f"{app.location}/live", trust_env=False, verify=False).json() == {"live": True}
 
 
 @pytest.mark.slow
@@ -99,7 +99,7 @@ def test_s2_a_connection_has_its_time_for_a_request(app: Played, monkeypatch: py
             thread.join()
     # A busy machine may need longer for an honest request; a connection between two requests has no limit of this kind.
     monkeypatch.setattr("streamrt.control.protocol._REQUEST_S", 30.0)
-    with httpx.Client(base_url=str(app.location), trust_env=False) as http:
+    with httpx.Client(base_url=str(app.location), trust_env=False, verify=False) as http:
         assert http.get("/live").status_code == 200
         assert http.get("/live").status_code == 200
 
@@ -129,7 +129,7 @@ def test_s2_an_answer_that_is_not_taken_ends(app: Played, monkeypatch: pytest.Mo
                 greedy.sendall(page * 20)
         assert ended.wait(60)
     assert stalled
-    assert httpx.get(f"{app.location}/live", trust_env=False).status_code == 200
+    assert httpx.get(f"{app.location}/live", trust_env=False, verify=False).status_code == 200
 
 
 def test_s2_headers_without_an_end_are_refused(app: Played) -> None:
@@ -138,7 +138,7 @@ def test_s2_headers_without_an_end_are_refused(app: Played) -> None:
             for _ in range(64):
                 huge.sendall(b"y" * 65_536)
         assert is_closed(huge, 60)
-    assert httpx.get(f"{app.location}/live", trust_env=False).status_code == 200
+    assert httpx.get(f"{app.location}/live", trust_env=False, verify=False).status_code == 200
 
 
 @pytest.mark.parametrize(
@@ -146,7 +146,7 @@ def test_s2_headers_without_an_end_are_refused(app: Played) -> None:
     ["evil@127.0.0.1", "a:b@127.0.0.1:80", "127.0.0.1/x", "127.0.0.1?x", "127.0.0.1#x", "", "[::1", "::1", "x y"],
 )
 def test_s7_the_header_host_is_a_host_and_no_more(app: Played, host: str) -> None:
-    answer = httpx.get(f"{app.location}/live", headers={"Host": host}, trust_env=False)
+    answer = httpx.get(f"{app.location}/live", headers={"Host": host}, trust_env=False, verify=False)
     assert (answer.status_code, "does not name" in answer.text) == (403, True)
 
 
@@ -161,7 +161,7 @@ def test_s6_numbers_of_any_length_in_paths_and_parameters(app: Played) -> None:
     paths += [f"/state/default?{name}={'9' * 5_000}" for name in ("partition", "limit")]
     paths += [f"/idle?wait={'9' * 5_000}", f"/completion?token={'9' * 5_000}", f"/state/{'%00' * 500}/x", "/state/%FF"]
     with httpx.Client(
-        base_url=str(app.location), trust_env=False, headers={"Authorization": f"Bearer {TOKEN}"}
+        base_url=str(app.location), trust_env=False, verify=False, headers={"Authorization": f"Bearer {TOKEN}"}
     ) as http:
         for path in paths:
             # 503: the state of an application that reads nothing is nowhere.

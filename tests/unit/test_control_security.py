@@ -55,7 +55,7 @@ def test_nothing_listens_by_default_and_only_loopback_needs_no_token(monkeypatch
 
 def test_all_but_the_probes_need_the_token(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STREAMRT_CONTROL_TOKEN", CANARY)
-    with played() as app, httpx.Client(base_url=str(app.location), trust_env=False) as http:
+    with played() as app, httpx.Client(base_url=str(app.location), trust_env=False, verify=False) as http:
         for given in (
             {},
             {"Authorization": "Bearer wrong"},
@@ -129,7 +129,7 @@ def test_on_all_interfaces_the_token_stands_for_the_name() -> None:
         found = urlsplit(str(app.location))
         assert found.hostname == socket.gethostname().lower()
         address, token = f"http://127.0.0.1:{found.port}", {"Authorization": f"Bearer {CANARY}"}
-        with httpx.Client(base_url=address, trust_env=False) as http:
+        with httpx.Client(base_url=address, trust_env=False, verify=False) as http:
             host = {"Host": "shop.example:7070"}
             assert http.get("/status", headers=host).status_code == 401
             assert http.get("/status", headers={**host, **token}).status_code == 200
@@ -195,7 +195,7 @@ def test_keys_of_records_are_in_no_log(http: httpx.Client, caplog: pytest.LogCap
 def texts_of(app: Played, token: str = "") -> list[str]:
     """Return what a running application tells those who may read."""
     headers = {"Authorization": f"Bearer {token}"} if token else {}
-    with httpx.Client(base_url=str(app.location), headers=headers, trust_env=False) as http:
+    with httpx.Client(base_url=str(app.location), headers=headers, trust_env=False, verify=False) as http:
         answers = [http.get(path) for path in READS]
     assert 401 not in {answer.status_code for answer in answers}
     return [answer.text for answer in answers]

@@ -88,7 +88,7 @@ def client(app: Played) -> Iterator[Client]:
 @pytest.fixture
 def http(app: Played) -> Iterator[httpx.Client]:
     headers = {"Authorization": f"Bearer {TOKEN}"}
-    with httpx.Client(base_url=str(app.location), headers=headers, trust_env=False, timeout=60) as made:
+    with httpx.Client(base_url=str(app.location), headers=headers, trust_env=False, verify=False, timeout=60) as made:
         yield made
 
 
@@ -270,11 +270,14 @@ def test_results_beyond_the_rows_of_the_server_end_without_the_last_chunk(custom
             got.extend(each["id"] for each in client.query(sql))
         assert 0 < len(got) <= 25_000
         with pytest.raises(httpx.RemoteProtocolError):
-            httpx.post(f"{app.location}/query", json={"sql": sql}, headers=headers, trust_env=False)
+            httpx.post(f"{app.location}/query", json={"sql": sql}, headers=headers, trust_env=False, verify=False)
         assert len(client.query(sql, limit=25_000).to_arrow()) == 25_000
         # What fits into the first part has a status.
         small = {"sql": "SELECT id FROM shop.many", "limit": 25_001}
-        assert httpx.post(f"{app.location}/query", json=small, headers=headers, trust_env=False).status_code == 400
+        assert (
+            httpx.post(f"{app.location}/query", json=small, headers=headers, trust_env=False, verify=False).status_code
+            == 400
+        )
 
 
 def test_a_query_has_its_time(http: httpx.Client, client: Client) -> None:

@@ -136,7 +136,7 @@ def test_while_partitions_move(world: World, http: httpx.Client, client: Client)
 
 
 def test_the_client_follows_to_the_owner(world: World, app: Played) -> None:
-    with played() as wrong, Client(str(wrong.location)) as client, httpx.Client(trust_env=False) as plain:
+    with played() as wrong, Client(str(wrong.location)) as client, httpx.Client(trust_env=False, verify=False) as plain:
         target = world.driver._states.queries._serving_target()
 
         def refuse(wanted: Any) -> Any:
@@ -182,7 +182,11 @@ def test_the_client_gets_what_the_application_has(world: World, app: Played, cli
 def test_state_needs_the_token() -> None:
     with played(control_token="sesame") as app:
         world = World(app)
-        with world.driver, world.serving, httpx.Client(base_url=str(app.location), trust_env=False) as http:
+        with (
+            world.driver,
+            world.serving,
+            httpx.Client(base_url=str(app.location), trust_env=False, verify=False) as http,
+        ):
             for path in ("/state", "/state/default", "/state/default/ann"):
                 assert http.get(path).status_code == 401
                 assert http.get(path, headers={"Authorization": "Bearer sesame"}).status_code == 200
@@ -222,7 +226,7 @@ def test_values_without_a_json_form(value: Any, shown: Any) -> None:
 def test_queries_that_wait_leave_room_for_probes(world: World, app: Played) -> None:
     world.refusal = StateUnavailableError("in[0] is moving")
     limits = httpx.Limits(max_connections=None)
-    with httpx.Client(base_url=str(app.location), trust_env=False, timeout=60, limits=limits) as http:
+    with httpx.Client(base_url=str(app.location), trust_env=False, verify=False, timeout=60, limits=limits) as http:
 
         def ask() -> None:
             # Those who are refused ask again, or the question below, which may take the last place, is never refused.

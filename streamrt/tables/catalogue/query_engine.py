@@ -2,11 +2,13 @@
 
 import importlib
 from collections.abc import Mapping
-from typing import Any, Literal, Protocol, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, cast
 
 from streamrt.kafka.completion_token import Offsets
-from streamrt.tables.catalogue.statements import Execution
-from streamrt.tables.reading.query_result import QueryResult
+
+if TYPE_CHECKING:
+    from streamrt.tables.catalogue.statements import Execution
+    from streamrt.tables.reading.query_result import QueryResult
 
 __all__ = ["MAX_SCAN_BYTES", "Engine", "QueryEngine", "load_query_engine"]
 
@@ -34,10 +36,10 @@ class QueryEngine(Protocol):
         max_scan_bytes: int,
         engine: Engine,
         spark_session: Any,
-    ) -> QueryResult:
+    ) -> "QueryResult":
         """Return the rows of a query."""
 
-    def execute(self, catalog: Any, sql: str, args: Mapping[str, Any] | None, *, timeout: float | None) -> Execution:
+    def execute(self, catalog: Any, sql: str, args: Mapping[str, Any] | None, *, timeout: float | None) -> "Execution":
         """Do what INSERT, UPDATE or DELETE says."""
 
 

@@ -12,7 +12,7 @@ from graphlib import CycleError, TopologicalSorter
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from streamrt.application.run_state import RunState
 from streamrt.errors import ApplicationStateError, ArgumentValueError, RunnerError, SinkBackpressureError, StreamRTError
@@ -35,7 +35,6 @@ from streamrt.runtime.report import Output, Report
 from streamrt.runtime.tasks.chain.task_sinks import DriverSinks, TaskSinks
 from streamrt.runtime.tasks.task_executor import TaskExecutor
 from streamrt.runtime.tasks.watchdog import Watchdog
-from streamrt.tables.descriptions.home import TableHome
 from streamrt.tables.descriptions.topics import TableTopic
 from streamrt.testing.cluster import MemoryCluster
 from streamrt.testing.driver.chunks import ChunkFailedError, ChunkFeeding, Sent, Times
@@ -47,6 +46,9 @@ from streamrt.testing.memory import MemoryClients, Origin, WrittenRecord
 from streamrt.testing.tables import Arrived, DriverTables
 from streamrt.topics import Topic
 from streamrt.topology import TaskId, Topology
+
+if TYPE_CHECKING:
+    from streamrt.tables.descriptions.home import TableHome
 
 __all__ = ["DriverExecution"]
 

@@ -35,14 +35,7 @@ from streamrt.records import Headers
 from streamrt.runtime.driver.life.checkpoints import Checkpoint
 from streamrt.runtime.driver.life.lifecycle import ApplicationStatus
 from streamrt.serializers import BoundSerializer, MessageField
-from streamrt.sql.queries.ask import ask
-from streamrt.sql.queries.catalog_queries import home_of
-from streamrt.sql.queries.change import change_rows
-from streamrt.sql.queries.query_sources import QueryHome
 from streamrt.state.store import DEFAULT_STORE
-from streamrt.tables.catalogue.statements import Execution
-from streamrt.tables.reading.query_result import QueryResult
-from streamrt.tables.table import Table
 from streamrt.testing.driver.life import DriverOperations
 from streamrt.testing.driver.record_processing import DriverExecution, Piped
 from streamrt.testing.driver.records import InputRecord, TestRecord, read_record
@@ -54,7 +47,11 @@ from streamrt.topics.durations import milliseconds
 from streamrt.topology import Measured
 
 if TYPE_CHECKING:
+    from streamrt.sql.queries.query_sources import QueryHome
     from streamrt.sql.verify import Verification
+    from streamrt.tables.catalogue.statements import Execution
+    from streamrt.tables.reading.query_result import QueryResult
+    from streamrt.tables.table import Table
 
 _ALL = no_state_key()
 
@@ -528,6 +525,8 @@ class TopologyTestDriver:
             assert driver.query("SELECT sum(total) AS total FROM shop.totals").one() == {"total": 10}
             ```
         """
+        from streamrt.sql.queries.ask import ask
+
         return ask(self._query_home, sql, args, limit=limit, timeout=timeout)
 
     def execute(self, sql: str, args: Mapping[str, Any] | None = None) -> Execution:
@@ -546,10 +545,14 @@ class TopologyTestDriver:
             driver.execute("INSERT INTO shop.customers VALUES (1, 'ann')")
             ```
         """
+        from streamrt.sql.queries.change import change_rows
+
         return change_rows(self._query_home, sql, args)
 
     @property
     def _query_home(self) -> QueryHome:
+        from streamrt.sql.queries.catalog_queries import home_of
+
         home = home_of(self._app.catalog, self._execution.tables)
         return replace(
             home,
