@@ -15,7 +15,7 @@ from streamrt.sql.queries.scopes import OutputColumn, Relation, Scope, fail, quo
 from streamrt.sql.queries.translation import Translation, refuse
 from streamrt.sql.queries.window_text import expand_table
 
-__all__ = ["FromClause", "QueryOutput", "SourceTable", "output_columns"]
+__all__ = ["FromClause", "Queries", "QueryOutput", "SourceTable", "output_columns"]
 
 _TABLE_PARTS = frozenset(["this", "db", "catalog", "alias", "joins", "laterals"])
 _JOINS = {
