@@ -12,7 +12,7 @@ from streamrt.windows.fold import (
 )
 from streamrt.windows.inputs import Condition, Missing, Pick, Where, checked_where, extractor_of, name_condition
 
-__all__ = ["Aggregation", "Aggregator", "BuiltIn", "Collector", "pick_of"]
+__all__ = ["PLAIN", "Aggregation", "Aggregator", "BuiltIn", "Collector", "pick_of"]
 
 
 class Aggregation(abc.ABC):  # noqa: B024 - its two subclasses have abstract methods
