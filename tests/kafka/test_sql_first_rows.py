@@ -32,7 +32,7 @@ def test_rows_that_need_no_record_are_there_once(kafka: Kafka, guarantee: str) -
 
         def expect(totals: list[tuple[Any, ...]]) -> None:
             kinds = [("few", 0), ("many", 0)]
-            wait_until(lambda: added_rows("totals") == totals and sorted(added_rows("kinds")) == kinds, 120, "the rows")
+            wait_until(lambda: added_rows("totals") == totals and sorted(added_rows("kinds")) == kinds, what="the rows")
 
         for row in (None, [1, 5]):
             app = kafka.app(group, processing_mode="resident", spark_master=SLOTS, processing_guarantee=guarantee)
