@@ -8,10 +8,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from pydantic import Field, ValidationError, ValidationInfo, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
 from pydantic_core import PydanticCustomError
-from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
-from typing_extensions import Self, override
+from typing_extensions import Self
 
 from streamrt.arguments import checked, refuse_async, type_name
 from streamrt.common.addresses import parse_address
@@ -65,7 +64,7 @@ _MAY_BE_NONE = frozenset(
 _PROCESSES = re.compile(r"processes(\[(?P<count>[1-9]\d*|\*)\])?")
 
 
-class ApplicationConfig(BaseSettings):
+class ApplicationConfig(BaseModel):
     """Settings of an application; `streamrt.Application` describes each one.
 
     A setting that is not passed is read from the environment variable `STREAMRT_<NAME>`, such as
@@ -76,8 +75,8 @@ class ApplicationConfig(BaseSettings):
         5.0
     """
 
-    model_config = SettingsConfigDict(
-        env_prefix="STREAMRT_", extra="forbid", frozen=True, hide_input_in_errors=True, allow_inf_nan=False
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, hide_input_in_errors=True, allow_inf_nan=False, validate_default=True
     )
 
     broker_address: str | None = Field(default=None, min_length=1)
@@ -114,6 +113,14 @@ class ApplicationConfig(BaseSettings):
     progress_timeout: float | None = Field(default=DEFAULT_PROGRESS_TIMEOUT_S, gt=0)
     # After the setting that it is validated against.
     on_no_progress: NoProgress = "report"
+
+    @model_validator(mode="before")
+    @classmethod
+    def _add_environment(cls, given: dict[str, Any]) -> dict[str, Any]:
+        """Add settings of the environment. The case of names does not matter."""
+        names = {cls.variable(name): name for name in cls.model_fields}
+        found = {names[each.upper()]: value for each, value in os.environ.items() if each.upper() in names}
+        return {**found, **given}
 
     @property
     def broker_start_timeout(self) -> float:
@@ -298,21 +305,6 @@ class ApplicationConfig(BaseSettings):
             'readings'
         """
         return self._check_given({**self.model_dump(), **settings})
-
-    @classmethod
-    @override
-    def settings_customise_sources(
-        cls,
-        settings_cls: type[BaseSettings],
-        init_settings: PydanticBaseSettingsSource,
-        env_settings: PydanticBaseSettingsSource,
-        dotenv_settings: PydanticBaseSettingsSource,
-        file_secret_settings: PydanticBaseSettingsSource,
-    ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Look settings up in the environment only if it has one: to do so is most of what an application costs."""
-        names = {cls.variable(name) for name in cls.model_fields}
-        given = any(name.upper() in names for name in os.environ)
-        return (init_settings, env_settings) if given else (init_settings,)
 
     @classmethod
     def _defaults(cls) -> dict[str, Any]:

@@ -182,7 +182,7 @@ def test_paths_hold_nothing_of_their_own() -> None:
 # in: these come first whenever a path is imported, so paths that lie in the same package can share them.
 IMPORT_EACH = """
 import os, sys
-import cachetools, confluent_kafka, orjson, pydantic_settings, rich.live, sortedcontainers
+import cachetools, confluent_kafka, orjson, pydantic, rich.live, sortedcontainers
 
 def import_each(names, done):
     for name in sorted({".".join(name.split(".")[: done + 1]) for name in names}):
