@@ -269,7 +269,7 @@ class AvroDeserializer(Deserializer):
     def bind_columns(self, topic: str, field: MessageField) -> "Callable[[bytes], AvroColumns] | None":
         """Return the function that takes a value's prefix, which is empty without a registry, and returns what reads columns.
 
-        It raises `NotVectorizableError` for values that are no records. None if fields differ from those of the writer.
+        It raises `NotVectorizableError` for values that are not records. None if fields differ from those of the writer.
         """
         if self._read is not None or self._options:
             return None

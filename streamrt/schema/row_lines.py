@@ -82,7 +82,7 @@ def compile_row_check(
 
     Args:
         columns: the columns, in order.
-        missing: an object that is no value of a row.
+        missing: an object that never is a value of a row.
         check_each: checks a row column by column.
         ignores_others: whether rows may have other columns.
 

@@ -1,4 +1,4 @@
-"""The verification of views whose windows give one result: open windows and late records are no mistakes, others are."""
+"""The verification of views whose windows give one result: open windows and late records are not mistakes, others are."""
 
 from datetime import datetime, timedelta
 from typing import Any

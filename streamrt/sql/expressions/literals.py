@@ -1,4 +1,4 @@
-"""Numbers as texts have them."""
+"""Numbers as they are written in SQL."""
 
 from decimal import Decimal
 

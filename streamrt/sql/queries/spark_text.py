@@ -212,7 +212,7 @@ def _is_quoted(node: exp.Expr) -> bool:
 
 
 def _find_words(node: exp.Expr) -> list[str]:
-    """Return the texts of a node, which are written as they are."""
+    """Return the strings of a node, which are written as they are."""
     values = [each for value in node.args.values() for each in (value if isinstance(value, list) else [value])]
     return [each for each in values if isinstance(each, str)]
 

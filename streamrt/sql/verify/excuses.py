@@ -1,4 +1,4 @@
-"""Differences that are no mistake: rows of windows that are open, and rows that records are missing in which came too late.
+"""Differences that are not mistakes: rows of windows that are open, and rows that records are missing in which came too late.
 
 The query runs again: only with windows that are over for sure, and only with records that were in time for sure. What is
 the same in all runs must be in the view.
