@@ -30,7 +30,7 @@ from streamrt.tables import Catalog
 from streamrt.tables.access.kafka_links import KafkaLinks
 from streamrt.tables.catalogue.query_engine import Engine
 from streamrt.testing.plugin import KafkaBroker
-from tests.support import MASTER, Kafka, unique
+from tests.support import LONG, MASTER, Kafka, unique
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.slow]
 
@@ -100,7 +100,7 @@ def _plain(row: dict[str, Any]) -> dict[str, Any]:
     return {name: repr(value) if isinstance(value, float) else value for name, value in row.items()}
 
 
-@pytest.mark.parametrize("sql", QUERIES)
+@pytest.mark.parametrize("sql", QUERIES if LONG else QUERIES[::3])
 def test_both_engines_give_equal_rows(catalog: Catalog, database: str, sql: str) -> None:
     spark, duckdb = _ask_both(catalog, sql.format(database))
     assert spark == duckdb
