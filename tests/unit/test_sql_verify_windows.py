@@ -60,6 +60,31 @@ def test_sessions_are_verified() -> None:
         assert (found.equal, found.rows, found.excused_count) == (True, 3, 2), str(found)
 
 
+def test_rows_without_a_time_are_in_no_window() -> None:
+    for query in (WINDOWS, SESSIONS):
+        world = World({"visits": SCHEMA}, query, partitions=1, options=FINAL)
+        timeless = Change("visits", None, {"id": 0, "page": "a", "at": None}, 1767225601000)
+        with world:
+            world.feed([visit(1, 1), timeless, visit(2, 2)])
+            world.driver.end()
+            found = world.driver.verify(VIEW)
+            assert (found.equal, [row[-1] for row in world.rows()]) == (True, [2]), str(found)
+
+
+def test_pairs_of_late_records_may_be_missing() -> None:
+    tables = {"visits": SCHEMA, "clicks": Schema("id BIGINT, at TIMESTAMP", time="at")}
+    query = """
+        SELECT v.id, c.at AS clicked FROM visits v JOIN clicks c
+        ON c.id = v.id AND c.at BETWEEN v.at AND v.at + INTERVAL '2' SECONDS
+    """
+    with World(tables, query, partitions=1, options=" WITH (grace = '1 second')") as world:
+        for number, seconds in ((1, 1), (2, 100), (3, 3)):
+            click = {"id": number, "at": START + timedelta(seconds=seconds + 1)}
+            world.feed([visit(number, seconds), Change("clicks", None, click)])
+        found = world.driver.verify(VIEW)
+        assert (found.equal, found.rows, [row.row["id"] for row in found.excused]) == (True, 2, [3]), str(found)
+
+
 @pytest.fixture
 def _lost_windows(monkeypatch: pytest.MonkeyPatch) -> None:
     """No window has a result."""

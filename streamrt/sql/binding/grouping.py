@@ -17,6 +17,7 @@ from streamrt.sql.binding.stages import Stage
 from streamrt.sql.binding.windows import Windowing, add_window_columns, is_window_call, read_window_call
 from streamrt.sql.expressions import AggregateCall, FunctionRegistry, TypedExpression, is_aggregate
 from streamrt.sql.expressions.failures import make_analysis_error, make_refusal
+from streamrt.sql.expressions.logic import IsNull
 from streamrt.sql.expressions.nodes import ColumnReference, Constant
 
 __all__ = ["Grouped", "bind_groups", "find_aggregates", "has_aggregates"]
@@ -239,6 +240,9 @@ class _Grouping:
                 "the time column of its table: create it with WITH ('time' = 'at')",
                 call,
             )
+        # A row without a time is in no window, though its record has one.
+        if window.time.nullable:
+            stage.filter(IsNull(window.time, negated=True))
         time = session.new_name()
         start, end = session.new_name(), session.new_name()
         rows = Project(stage.plan, ((time, window.time), *columns))
