@@ -1,12 +1,13 @@
 """Random windows with one result, over a stream with late rows, and what they must be.
 
-Which rows are late is fixed by the order of rows if they are in one partition: the highest time so far decides. So the
-oracle computes in Python which windows each row is counted in. Of several partitions, no row is later than windows wait.
+Which rows are late is fixed by the order of rows if they are in one partition: the highest time so far decides, of the
+rows that come to the windows. So the oracle computes in Python which windows each row is counted in. Of several
+partitions, no row is later than windows wait.
 """
 
 import random
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -32,12 +33,14 @@ class Windows:
         size_ms: their length, or the gap between sessions.
         step_ms: from one start to the next; None for sessions.
         offset_ms: how much later than the epoch one starts.
+        where: the condition for rows that come to the windows; others do not move their time.
     """
 
     table: str
     size_ms: int
     step_ms: int | None
     offset_ms: int = 0
+    where: str = ""
 
     def counted(self, at: datetime, clock: datetime | None, grace_ms: int) -> Iterator[dict[str, datetime]]:
         """Yield the bounds of the windows in which a row is counted that comes when the time is `clock`."""
@@ -77,27 +80,39 @@ class Closing:
         """The options of the view."""
         return f" WITH (emit = 'final', grace = '{self.grace_ms} milliseconds')"
 
+    @property
+    def _columns(self) -> str:
+        return ", ".join(f"{name} {type_}" for name, type_ in zip(self.schema.names, self.schema.types, strict=True))
+
     def expect(self, changes: Iterable[Change]) -> list[Row]:
         """Return the rows of the view when all windows are over.
 
         Raises:
             SQLNotSupportedError: if DuckDB cannot compute the query.
         """
-        columns = ", ".join(f"{name} {type_}" for name, type_ in zip(self.schema.names, self.schema.types, strict=True))
         batch = Batch(
             {
-                each.table: Schema(columns + (", ws TIMESTAMP, we TIMESTAMP" if each.step_ms else ""))
+                each.table: Schema(self._columns + (", ws TIMESTAMP, we TIMESTAMP" if each.step_ms else ""))
                 for each in self.windows
             }
         )
-        clock: datetime | None = None
-        for change in changes:
-            row = change.row or {}
-            for windows in self.windows:
-                counted = windows.counted(row["at"], clock if self.partitions == 1 else None, self.grace_ms)
-                batch.apply(Change(windows.table, None, {**row, **bounds}) for bounds in counted)
-            clock = row["at"] if clock is None else max(clock, row["at"])
+        rows = [change.row or {} for change in changes]
+        for each in self.windows:
+            clock: datetime | None = None
+            for row in self._choose(rows, each.where):
+                counted = each.counted(row["at"], clock if self.partitions == 1 else None, self.grace_ms)
+                batch.apply(Change(each.table, None, {**row, **bounds}) for bounds in counted)
+                clock = row["at"] if clock is None else max(clock, row["at"])
         return batch.rows(self.oracle)
+
+    def _choose(self, rows: Sequence[dict[str, Any]], where: str) -> list[dict[str, Any]]:
+        """Return the rows for which a condition is true."""
+        if not where:
+            return list(rows)
+        batch = Batch({EVENTS: Schema(f"place BIGINT, {self._columns}")})
+        batch.apply(Change(EVENTS, None, {"place": place, **row}) for place, row in enumerate(rows))
+        chosen = {place for (place,) in batch.rows(f"SELECT place FROM {EVENTS} WHERE {where}")}
+        return [row for place, row in enumerate(rows) if place in chosen]
 
 
 def make_closing(source: random.Random) -> tuple[str, Closing]:
@@ -112,8 +127,9 @@ def make_closing(source: random.Random) -> tuple[str, Closing]:
     maker = QueryMaker(source, {EVENTS: columns})
     results, windows = {}, []
     for number in range(source.choice((1, 1, 2))):
-        windows.append(_choose_windows(source, f"windows_{number}"))
-        results[f"results_{number}"] = maker.make_window_results(_call(windows[-1]), windows[-1].table)
+        chosen = _choose_windows(source, f"windows_{number}")
+        results[f"results_{number}"] = made = maker.make_window_results(_call(chosen), chosen.table)
+        windows.append(replace(chosen, where=made[0].partition(" WHERE ")[2].partition(" GROUP BY ")[0]))
     if len(results) == 1 and source.random() < 0.4:
         ((text, oracle, _),) = results.values()
     else:

@@ -54,15 +54,15 @@ class TimedTable:
     def __init__(self, connection: Any, name: str, rows: pa.Table, time: str) -> None:
         self._connection = connection
         self._target = _name_in_duckdb(name)
-        self._timed = f'"times of {name}"'
+        self._timed, self._time = f'"times of {name}"', f'"{time}"'
         times = [_milliseconds(rows[column]) for column in (time, "_timestamp")]
         rows = rows.append_column(TIME, pc.coalesce(*times))
         before = "PARTITION BY _partition ORDER BY _offset ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING"
         _fill(connection, self._timed, f"*, max({TIME}) OVER ({before}) AS {CLOCK}", rows)
 
     def find_ends(self) -> list[int]:
-        """Return the highest time of each partition that has records, in milliseconds since 1970."""
-        query = f"SELECT max({TIME}) FROM {self._timed} GROUP BY _partition"  # noqa: S608
+        """Return the highest time of each partition that has rows with a time, in milliseconds since 1970."""
+        query = f"SELECT max({TIME}) FROM {self._timed} WHERE {self._time} IS NOT NULL GROUP BY _partition"  # noqa: S608
         return [time for (time,) in self._connection.execute(query).fetchall()]
 
     def leave_out_late(self, waits: Sequence[Wait]) -> int:

@@ -2,14 +2,18 @@
 
 When such an operator counts a row as late depends on how partitions were interleaved. But time never moves further than
 the partition of a row itself has come. So a row is in time for sure if its own partition has no earlier record that is
-later than the operator waits. In the same way, what is over for sure follows from the partition that is furthest behind.
+later than the operator waits. In the same way, what is over for sure follows from the partition that is furthest behind,
+if the operator sees all of its records: those that a filter leaves out move no time.
 """
 
 from collections.abc import Iterator
 from typing import NamedTuple
 
 from streamrt.sql.binding import plan as plans
+from streamrt.sql.binding.intervals import time_column
 from streamrt.sql.binding.row_plans import walk_plan
+from streamrt.sql.expressions.logic import IsNull
+from streamrt.sql.expressions.nodes import ColumnReference
 
 __all__ = ["CLOCK", "TIME", "Wait", "find_waits"]
 
@@ -23,21 +27,35 @@ class Wait(NamedTuple):
     Attributes:
         table: name of the table.
         is_late: a condition on `TIME` and `CLOCK` in DuckDB's SQL: whether a record may have come too late.
+        sees_all: whether all records of the table that have a time come to the operator.
     """
 
     table: str
     is_late: str
+    sees_all: bool
 
 
 def find_waits(plan: plans.Plan) -> list[Wait]:
     """Return how long the operators of a plan wait for the rows of its tables."""
     return [
-        Wait(scan.name, condition)
+        Wait(scan.name, condition, all(map(_passes_all, node.inputs())))
         for node in walk_plan(plan)
         for condition in _late_conditions(node)
         for scan in walk_plan(node)
         if isinstance(scan, plans.Scan) and scan.time is not None
     ]
+
+
+def _passes_all(plan: plans.Plan) -> bool:
+    """Return whether a plan has a row for each record with a time."""
+    match plan:
+        case plans.Scan():
+            return True
+        case plans.Filter(rows, IsNull(ColumnReference(name), negated=True)):
+            return name == time_column(rows) and _passes_all(rows)
+        case plans.Project(rows):
+            return _passes_all(rows)
+    return False
 
 
 def _late_conditions(plan: plans.Plan) -> Iterator[str]:
