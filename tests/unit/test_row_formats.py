@@ -210,7 +210,7 @@ def test_batches_of_other_types_are_checked_as_rows_are() -> None:
 def test_json_names_numbers_that_it_does_not_have() -> None:
     made = row_format("json", Schema("x DOUBLE, f FLOAT, l ARRAY<DOUBLE>, m MAP<DOUBLE, DOUBLE>, s STRUCT<a: DOUBLE>"))
     nan, inf = float("nan"), float("inf")
-    rows = [
+    rows: list[dict[str, Any]] = [
         {"x": nan, "f": inf, "l": [-inf, 0.5, None], "m": {-inf: nan, 1.5: inf}, "s": {"a": -inf}},
         {"x": -0.0, "f": nan, "l": None, "m": {}, "s": None},
     ]
