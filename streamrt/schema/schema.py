@@ -13,7 +13,7 @@ from streamrt.schema.avro import columns_of_avro, columns_to_avro
 from streamrt.schema.columns import COLUMN_KEYS, NO_DEFAULT, Column, RowCheck, column_check
 from streamrt.schema.ddl import parse_columns, parse_type
 from streamrt.schema.json_schema import columns_of_json_schema, columns_to_json_schema
-from streamrt.schema.types import checked_name, column_type, is_utf8, quoted, type_word
+from streamrt.schema.types import can_be_key, checked_name, column_type, is_utf8, quoted, type_word
 from streamrt.schema.values import ValueMismatchError
 
 __all__ = ["NO_DEFAULT", "Column", "Columns", "Schema"]
@@ -365,7 +365,7 @@ def _check_names(columns: Sequence[Column], primary_key: Sequence[str], time: st
             raise SchemaError(f"the {role} names the column {name!r}; the columns are {', '.join(names)}")
     for name in primary_key:
         dtype = by_name[name].dtype
-        if pa.types.is_floating(dtype) or pa.types.is_nested(dtype):
+        if not can_be_key(dtype):
             raise SchemaError(
                 f"column {name!r} ({type_word(dtype)}) cannot be in the primary key: equal keys of such a type may "
                 "have different bytes"

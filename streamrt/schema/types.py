@@ -26,7 +26,17 @@ import pyarrow as pa
 
 from streamrt.errors import SchemaError
 
-__all__ = ["MAX_LEVELS", "SCALARS", "checked_name", "column_type", "has_floats", "is_utf8", "quoted", "type_word"]
+__all__ = [
+    "MAX_LEVELS",
+    "SCALARS",
+    "can_be_key",
+    "checked_name",
+    "column_type",
+    "has_floats",
+    "is_utf8",
+    "quoted",
+    "type_word",
+]
 
 MAX_LEVELS = 30
 """Levels of lists, maps and structs within each other. Avro and Protobuf, and programs that read them, also have limits."""
@@ -98,6 +108,11 @@ def _column_type(dtype: pa.DataType, where: str) -> pa.DataType:
             )
         return pa.map_(key.type, _check_nested(dtype.item_field, f"the values of {where}"))
     raise SchemaError(f"{where} has the type {dtype}, which columns cannot have; they can have {', '.join(_ALL)}")
+
+
+def can_be_key(dtype: pa.DataType) -> bool:
+    """Return whether equal values of a type have equal bytes, as those of columns of a key must."""
+    return not (pa.types.is_floating(dtype) or pa.types.is_nested(dtype))
 
 
 def has_floats(dtype: pa.DataType) -> bool:

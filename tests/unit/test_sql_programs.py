@@ -288,6 +288,14 @@ def test_a_program_has_views_in_any_order_and_keeps_tables() -> None:
     assert sorted((row["customer"], row["amount"]) for row in pairs) == [("ann", 3), ("bob", 7)]
 
 
+def test_floats_are_not_the_key_of_a_view() -> None:
+    app = make_app()
+    app.sql("CREATE MATERIALIZED VIEW v AS SELECT DISTINCT coalesce(CAST(a AS DOUBLE), 0.5D) AS x FROM items")
+    driver = TopologyTestDriver(app)
+    driver.pipe_many(InputRecord("default.items", {"k": k, "a": 1, "b": 1, "c": "x"}, key=k) for k in range(3))
+    assert [row["x"] for row in driver.table("v").scan().rows()] == [1.0]
+
+
 def test_equal_rows_of_a_view_have_keys_of_their_own() -> None:
     app = make_app()
     app.sql("CREATE MATERIALIZED VIEW v AS SELECT c, a FROM items")

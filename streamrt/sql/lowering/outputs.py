@@ -9,7 +9,9 @@ from sqlglot import exp
 from streamrt.dataframe import StreamingDataFrame
 from streamrt.errors import SQLAnalysisError, SQLNotSupportedError
 from streamrt.schema import Schema
+from streamrt.schema.types import can_be_key
 from streamrt.sql.binding.group_plans import record_key
+from streamrt.sql.binding.row_plans import Key
 from streamrt.sql.binding.scopes import Bound
 from streamrt.sql.binding.suggestions import suggest
 from streamrt.sql.expressions.failures import make_analysis_error, make_refusal
@@ -110,9 +112,8 @@ def materialize_view(rows: Lowered, bound: Bound, name: str, statement: Statemen
         frame.to_table(table)
         return table
     names = [column.name for column in bound.columns]
-    key = next((each for each in sorted(bound.plan.keys, key=lambda each: (len(each), sorted(each))) if each), None)
-    nullable = {column.name for column in bound.columns if column.field.nullable}
-    if key is not None and not key & nullable:
+    key = _choose_key(bound)
+    if key is not None:
         chosen = tuple(each for each in names if each in key)
         table = _create(tables, name, schema_of(bound, name, chosen), statement)
         if record_key(bound.plan) != key:
@@ -130,6 +131,13 @@ def materialize_view(rows: Lowered, bound: Bound, name: str, statement: Statemen
     table = _create(tables, name, Schema(columns, primary_key=(ROW_ID,)), statement)
     frame.numbered(ROW_ID, name_state(name, "row")).to_table(table)
     return table
+
+
+def _choose_key(bound: Bound) -> Key | None:
+    """Return the shortest key whose columns are never NULL, and may be in the key of a table; None if there is none."""
+    usable = {column.name for column in bound.columns if not column.field.nullable and can_be_key(column.field.dtype)}
+    keys = [key for key in bound.plan.keys if key and key <= usable]
+    return min(keys, key=lambda key: (len(key), sorted(key)), default=None)
 
 
 def _create(tables: Any, name: str, schema: Schema, statement: Statement) -> Any:

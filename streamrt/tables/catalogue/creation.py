@@ -7,8 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import pyarrow as pa
-
 from streamrt.errors import (
     ConfigurationError,
     SchemaError,
@@ -20,6 +18,7 @@ from streamrt.kafka.cluster.counts import check_count
 from streamrt.kafka.partitioner import partition_for
 from streamrt.records import TopicPartition
 from streamrt.schema import Schema
+from streamrt.schema.types import can_be_key
 from streamrt.serializers.row_formats import ROW_FORMATS, RowFormat, key_format, row_format
 from streamrt.serializers.rows.one_column_formats import RAW_SCHEMA, RawRowFormat
 from streamrt.tables.access.links import TableLinks
@@ -388,7 +387,7 @@ def _choose_key(schema: Schema | None, key: Sequence[str] | None, primary_key: t
     if schema is None:
         raise SchemaError("create_table(key=...) needs a schema with these columns")
     for column in schema.project(list(key)).fields:
-        if pa.types.is_floating(column.dtype) or pa.types.is_nested(column.dtype):
+        if not can_be_key(column.dtype):
             raise SchemaError(
                 f"column {column.name!r} ({column.word}) cannot be in the key: equal keys of such a type may have different "
                 "bytes"
