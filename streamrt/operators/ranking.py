@@ -126,9 +126,10 @@ class Ranking:
         Raises:
             ColumnTypeError: if it cannot.
         """
-        # None, and then the tags of types.
-        if order[0] == other[0] and order[:2] != other[:2]:
-            column, kind = self.by[0], type(row[self.by[0]]).__name__
+        # None, and then the tags of types, which None has not got.
+        column = self.by[0]
+        if order[0] == other[0] and order[:2] != other[:2] and row[column] is not None:
+            kind = type(row[column]).__name__
             raise ColumnTypeError(
                 f"top() cannot order rows by column {column!r}: a value is of type {kind}, others are not"
             )

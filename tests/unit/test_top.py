@@ -282,6 +282,15 @@ def test_what_is_refused() -> None:
             driver.pipe(stage.source, {"g": 1})
 
 
+@pytest.mark.parametrize("last", [None, 0])
+def test_rows_without_the_first_value_are_ordered_by_the_next(last: int | None) -> None:
+    stage = Stage()
+    stage.sdf.group_by("g").top(1, ["a", "b"]).to_stream()
+    with stage.drive() as driver:
+        for b in (1, last):
+            driver.pipe(stage.source, {"g": 1, "a": None, "b": b})
+
+
 @pytest.mark.parametrize("values", [(1, "x"), (5, 4, "x"), (5, 4, None, "x")])
 def test_values_that_cannot_be_compared_are_refused(values: tuple[Any, ...]) -> None:
     for descending in (True, False):
