@@ -170,7 +170,7 @@ class Deserializer(abc.ABC):
             field: key or value.
 
         Returns:
-            The function; None, as by default, if there is no faster way than one by one.
+            The function, or None, the default, if values are read as fast one by one.
         """
         return None
 

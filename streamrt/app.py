@@ -778,7 +778,7 @@ class Application:
 
         Raises:
             ApplicationTimeoutError: if these records are not processed in time; then nothing is swapped.
-            ArgumentValueError: if there is no such view.
+            ArgumentValueError: if the application has no materialized view of this name.
             InvalidOperationError: if nothing is built next to the view, or it was swapped already.
             CatalogError: if the catalogue cannot be changed.
 

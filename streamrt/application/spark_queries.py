@@ -37,16 +37,15 @@ class ApplicationSpark:
         """Return what computes a query.
 
         Raises:
-            ArgumentValueError: if there is no such engine.
+            ArgumentValueError: if it is neither "duckdb" nor "spark".
             ConfigurationError: if the application has no Spark.
             ApplicationStateError: if its resident tasks hold all slots of Spark.
         """
-        from streamrt.sql.queries.duckdb_query import DuckDBQuery
-        from streamrt.sql.queries.engines import check_engine
+        from streamrt.sql.queries.engines import choose_engine
 
-        check_engine(engine)
-        if engine == "duckdb":
-            return DuckDBQuery
+        return choose_engine(engine, self._use_spark)
+
+    def _use_spark(self) -> MakeQuery:
         self._require_slots()
         from streamrt.spark.queries.spark_query import SparkQuery
 

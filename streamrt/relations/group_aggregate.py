@@ -64,7 +64,7 @@ class GroupAggregate(Operator):
     def build(self, child: RecordHandler, node: Node, context: OperatorContext) -> RecordHandler:  # noqa: D102
         plan, store, columns = self.plan(), context.store(self.store), self.key_columns
         pass_on = make_pass_on(child, context, node)
-        fold, keyless, always = plan.fold, Warnings(SKIPPED, node), self.whole is not None
+        fold, keyless = plan.fold, Warnings(SKIPPED, node)
 
         def row_of(key: Any, state: Any, packing: TimedTransaction) -> dict[str, Any]:
             return {**key_row(columns, key), **fold.result(state, packing)}
@@ -85,13 +85,14 @@ class GroupAggregate(Operator):
             prefix = transaction.prefix(key)
             head = transaction.head(prefix)
             count, state = (0, fold.initial(transaction)) if head is None else head
-            before = row_of(key, state, transaction) if count or (always and head is not None) else None
+            before = None if head is None else row_of(key, state, transaction)
             state = fold.step(state, plan.input_of(value), timestamp, transaction)
             transaction.set_head(prefix, [count + 1, state])
             transaction.advance(timestamp)
             pass_on(before, row_of(key, state, transaction), key, timestamp, headers)
 
         retract: Any = fold.retract
+        always = self.whole is not None
 
         def run_change(value: Any, key: Any, timestamp: int, headers: Headers | None, *, _node: Node = node) -> None:
             if key is None:
@@ -101,7 +102,7 @@ class GroupAggregate(Operator):
             prefix = transaction.prefix(key)
             head = transaction.head(prefix)
             count, state = (0, fold.initial(transaction)) if head is None else head
-            before = row_of(key, state, transaction) if count or (always and head is not None) else None
+            before = None if head is None else row_of(key, state, transaction)
             former, present = value
             # First what is added, so that a value that stays is not taken out of its set.
             if present is not None:

@@ -32,7 +32,7 @@ _COLUMN: Final = """\
 
 @dataclass(frozen=True)
 class ColumnLines:
-    """What the lines of a column need.
+    """What is needed to write the lines of a column.
 
     Attributes:
         name: name of the column.

@@ -24,7 +24,7 @@ class SQLFormat(str, enum.Enum):
 
 
 class SQLEngine(str, enum.Enum):
-    """What computes queries."""
+    """Engine that computes queries."""
 
     duckdb = "duckdb"
     spark = "spark"

@@ -1,4 +1,4 @@
-"""The Spark that computes queries of a catalogue; `choose_engine` loads this module when one asks for it."""
+"""The Spark that computes queries of a catalogue; `choose_catalog_engine` loads this module when one asks for it."""
 
 from functools import partial
 

@@ -1,5 +1,6 @@
 """Plans that bring rows together: groups, windows, and the first rows of an order; see `row_plans`."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -16,6 +17,7 @@ __all__ = [
     "SessionAggregate",
     "Top",
     "WindowAggregate",
+    "describe_order",
     "record_key",
 ]
 
@@ -215,12 +217,18 @@ class Top(Plan):
         return (self.input,)
 
     def describe(self) -> str:  # noqa: D102
-        order = ", ".join(
-            f"{column} DESC" if descending else column
-            for column, descending in zip(self.by, self.descending, strict=True)
-        )
         of = f" of each {', '.join(self.group)}" if self.group else ""
-        return f"first {self.count}{of} by {order}, {self.method} AS {self.rank}"
+        return f"first {self.count}{of} by {describe_order(self.by, self.descending)}, {self.method} AS {self.rank}"
+
+
+def describe_order(by: Sequence[str], descending: Sequence[bool]) -> str:
+    """Return columns by which rows are ordered as ORDER BY has them.
+
+    Args:
+        by: the columns.
+        descending: of each, whether the highest values come first.
+    """
+    return ", ".join(f"{column} DESC" if falls else column for column, falls in zip(by, descending, strict=True))
 
 
 @dataclass(frozen=True)

@@ -16,10 +16,11 @@ from streamrt.sql.expressions import TypedExpression
 from streamrt.sql.expressions.calls import FunctionCall
 from streamrt.sql.expressions.failures import make_analysis_error, make_refusal
 
-__all__ = ["RowsOfSets", "Sets", "bind_grouping", "expand_sets", "read_sets"]
+__all__ = ["RowsOfSets", "Sets", "bind_grouping", "expand_sets", "has_sets", "read_sets"]
 
 _MOST: Final = 64
 """Number of sets of a query: each row is counted in each of them."""
+_CLAUSES: Final = ("rollup", "cube", "grouping_sets")
 _NESTED: Final = (exp.Rollup, exp.Cube, exp.GroupingSets)
 
 Sets = list[tuple[exp.Expr, ...]]
@@ -54,6 +55,13 @@ class RowsOfSets:
         return tuple(name for name, _ in self.columns)
 
 
+def has_sets(group: exp.Expr | None) -> bool:
+    """Return whether a GROUP BY has GROUPING SETS, ROLLUP or CUBE."""
+    return group is not None and (
+        any(group.args.get(name) for name in _CLAUSES) or any(isinstance(each, _NESTED) for each in group.expressions)
+    )
+
+
 def read_sets(group: exp.Expr, resolve: Resolve) -> Sets | None:
     """Return the sets of keys of a GROUP BY; None if it has keys only.
 
@@ -64,9 +72,9 @@ def read_sets(group: exp.Expr, resolve: Resolve) -> Sets | None:
     Raises:
         SQLNotSupportedError: if there are too many sets.
     """
-    listed = [(name, each) for name in ("rollup", "cube", "grouping_sets") for each in group.args.get(name) or []]
-    if not listed and not any(isinstance(each, _NESTED) for each in group.expressions):
+    if not has_sets(group):
         return None
+    listed = [(name, each) for name in _CLAUSES for each in group.args.get(name) or []]
     parts = [_sets_of(each, resolve) for each in group.expressions]
     for name, each in listed:
         if name == "grouping_sets":

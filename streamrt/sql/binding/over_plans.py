@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from streamrt.sql.binding.group_plans import Call
+from streamrt.sql.binding.group_plans import Call, describe_order
 from streamrt.sql.binding.row_plans import Field, Key, Plan
 from streamrt.windows.frame_aggregates import make_over_function
 from streamrt.windows.frames import Frame
@@ -78,9 +78,6 @@ class OverTable(Plan):
         return tuple(name for each in self.calls for name in each.call.arguments)
 
     def describe(self) -> str:  # noqa: D102
-        order = ", ".join(
-            f"{column} DESC" if descending else column
-            for column, descending in zip(self.by, self.descending, strict=True)
-        )
+        order = describe_order(self.by, self.descending)
         of = f" of each {', '.join(self.group)}" if self.group else ""
         return f"over rows{of}{f' by {order}' if order else ''}: {', '.join(map(str, self.calls))}"

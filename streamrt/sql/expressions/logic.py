@@ -122,7 +122,7 @@ class Not(StrictNode):
 
 @dataclass(frozen=True)
 class _Test(Node):
-    """What is TRUE or FALSE of a value, and never NULL."""
+    """A test of a value: TRUE or FALSE, never NULL."""
 
     operand: TypedExpression
 

@@ -66,7 +66,7 @@ class PlaceCall:
 
 def make_rank(method: str) -> PlaceCall:
     """Return the call of `row_number`, `rank` or `dense_rank`."""
-    return PlaceCall((), pa.int32(), False, False, f"{method}()", _RANKS[method])
+    return next(call for call in _PLACES.values() if call.text == f"{method}()")
 
 
 def bind_place(node: exp.Expr, bind: Bind) -> PlaceCall | None:
@@ -90,11 +90,7 @@ def bind_place(node: exp.Expr, bind: Bind) -> PlaceCall | None:
     if isinstance(call, exp.Ntile):
         count = _read_number(call.this, bind, call, "ntile(4) takes a number of parts", 1)
         return PlaceCall((), pa.int32(), False, False, f"ntile({count})", lambda: NTile(count))
-    known = _PLACES.get(type(call))
-    if known is None:
-        return None
-    name, make, dtype = known
-    return PlaceCall((), dtype, False, False, f"{name}()", make)
+    return _PLACES.get(type(call))
 
 
 def _bind_neighbour(call: exp.Lag | exp.Lead, bind: Bind, *, skips: bool) -> PlaceCall:
@@ -154,15 +150,14 @@ def _read_number(node: exp.Expr, bind: Bind, call: exp.Expr, needed: str, least:
     return value.value
 
 
-_RANKS: Final[dict[str, Callable[[], OverFunction]]] = {
-    "row_number": RowNumber,
-    "rank": Rank,
-    "dense_rank": DenseRank,
-}
-_PLACES: Final[dict[type, tuple[str, Callable[[], OverFunction], pa.DataType]]] = {
-    exp.RowNumber: ("row_number", RowNumber, pa.int32()),
-    exp.Rank: ("rank", Rank, pa.int32()),
-    exp.DenseRank: ("dense_rank", DenseRank, pa.int32()),
-    exp.PercentRank: ("percent_rank", PercentRank, pa.float64()),
-    exp.CumeDist: ("cume_dist", CumulativeDistribution, pa.float64()),
+def _make_place(name: str, dtype: pa.DataType, make: Callable[[], OverFunction]) -> PlaceCall:
+    return PlaceCall((), dtype, False, False, f"{name}()", make)
+
+
+_PLACES: Final[dict[type, PlaceCall]] = {
+    exp.RowNumber: _make_place("row_number", pa.int32(), RowNumber),
+    exp.Rank: _make_place("rank", pa.int32(), Rank),
+    exp.DenseRank: _make_place("dense_rank", pa.int32(), DenseRank),
+    exp.PercentRank: _make_place("percent_rank", pa.float64(), PercentRank),
+    exp.CumeDist: _make_place("cume_dist", pa.float64(), CumulativeDistribution),
 }

@@ -6,7 +6,7 @@ from typing import Any
 from streamrt.kafka.completion_token import Offsets
 from streamrt.sql.queries.ask import ask
 from streamrt.sql.queries.change import change_rows
-from streamrt.sql.queries.engines import choose_engine
+from streamrt.sql.queries.engines import choose_catalog_engine
 from streamrt.sql.queries.query_sources import QueryHome, TableHolder
 from streamrt.sql.queries.system_tables import make_system_tables
 from streamrt.tables.access.positions import TopicPositions
@@ -57,7 +57,7 @@ def query(
         timeout=timeout,
         after=after,
         max_scan_bytes=max_scan_bytes,
-        engine=choose_engine(engine, spark_session),
+        engine=choose_catalog_engine(engine, spark_session),
     )
 
 

@@ -1,6 +1,7 @@
 """The engines that compute queries, and how a catalogue reaches Spark, which is in a layer above."""
 
 import importlib
+from collections.abc import Callable
 from typing import Any, Protocol, cast, get_args
 
 from streamrt.arguments import checked_choice
@@ -9,7 +10,7 @@ from streamrt.sql.queries.ask import MakeQuery
 from streamrt.sql.queries.duckdb_query import DuckDBQuery
 from streamrt.tables.catalogue.query_engine import Engine
 
-__all__ = ["check_engine", "choose_engine"]
+__all__ = ["choose_catalog_engine", "choose_engine"]
 
 _SPARK_MODULE = "streamrt.spark.queries.catalog_spark"
 
@@ -21,7 +22,26 @@ class _CatalogSpark(Protocol):
         """Return the engine."""
 
 
-def choose_engine(engine: Engine, spark_session: Any = None) -> MakeQuery:
+def choose_engine(engine: Engine, use_spark: Callable[[], MakeQuery]) -> MakeQuery:
+    """Return what computes queries.
+
+    Args:
+        engine: the engine.
+        use_spark: returns the Spark that does, if it is chosen.
+
+    Raises:
+        ArgumentValueError: if the engine is neither "duckdb" nor "spark". Types are checked as well.
+
+    Example:
+        >>> choose_engine("presto", lambda: DuckDBQuery)
+        Traceback (most recent call last):
+        streamrt.errors.ArgumentValueError: query(engine=...) must be 'duckdb' or 'spark', got 'presto'
+    """
+    checked_choice("query(engine=...)", engine, get_args(Engine))
+    return use_spark() if engine == "spark" else DuckDBQuery
+
+
+def choose_catalog_engine(engine: Engine, spark_session: Any) -> MakeQuery:
     """Return what computes the queries of a catalogue.
 
     Args:
@@ -29,26 +49,14 @@ def choose_engine(engine: Engine, spark_session: Any = None) -> MakeQuery:
         spark_session: a session of Spark; None for that of this process.
 
     Raises:
-        ArgumentValueError: if there is no such engine, or a session is given and not used. Types are checked as well.
+        ArgumentValueError: if the engine is neither "duckdb" nor "spark", or a session is given and not used.
     """
-    check_engine(engine)
-    if engine == "spark":
+
+    def use_spark() -> MakeQuery:
         # Programs that do not ask for Spark do not import it.
         return cast("_CatalogSpark", importlib.import_module(_SPARK_MODULE)).use_spark(spark_session)
-    if spark_session is not None:
+
+    chosen = choose_engine(engine, use_spark)
+    if engine != "spark" and spark_session is not None:
         raise ArgumentValueError('query(spark_session=...) is for engine="spark": leave it out, or ask for this engine')
-    return DuckDBQuery
-
-
-def check_engine(engine: Engine) -> None:
-    """Raise unless there is such an engine.
-
-    Raises:
-        ArgumentValueError: if there is none. Types are checked as well.
-
-    Example:
-        >>> check_engine("presto")
-        Traceback (most recent call last):
-        streamrt.errors.ArgumentValueError: query(engine=...) must be 'duckdb' or 'spark', got 'presto'
-    """
-    checked_choice("query(engine=...)", engine, get_args(Engine))
+    return chosen

@@ -12,7 +12,6 @@ __all__ = [
     "ExpandedColumn",
     "Projection",
     "direction",
-    "has_sets",
     "limit_text",
     "members_of",
     "name_output",
@@ -89,15 +88,6 @@ def name_output(node: exp.Expr) -> str:
 def members_of(node: exp.Expr) -> list[exp.Expr]:
     """Return the keys of a set in GROUPING SETS."""
     return list(node.expressions) if isinstance(node, exp.Tuple) else [node.unnest()]
-
-
-def has_sets(node: exp.Select) -> bool:
-    """Return whether a query has GROUPING SETS, ROLLUP or CUBE."""
-    group = node.args.get("group")
-    return group is not None and (
-        any(group.args.get(name) for name in ("rollup", "cube", "grouping_sets"))
-        or any(isinstance(each, exp.Rollup | exp.Cube | exp.GroupingSets) for each in group.expressions)
-    )
 
 
 def direction(node: exp.Expr) -> str:

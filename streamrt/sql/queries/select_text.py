@@ -8,6 +8,7 @@ import pyarrow as pa
 from sqlglot import exp
 
 from streamrt.errors import SQLNotSupportedError
+from streamrt.sql.binding.grouping_sets import has_sets
 from streamrt.sql.expressions.coercion import describe_type
 from streamrt.sql.queries.duckdb_aggregates import AGGREGATES, WINDOW_FUNCTIONS, aggregate, window_function
 from streamrt.sql.queries.duckdb_operators import unify
@@ -19,7 +20,6 @@ from streamrt.sql.queries.select_lists import (
     ExpandedColumn,
     Projection,
     direction,
-    has_sets,
     members_of,
     name_output,
     require_ordinal,
@@ -83,7 +83,7 @@ class SelectText(ScalarText):
             raise refuse("DISTINCT ON is not there in a query: use ROW_NUMBER() and QUALIFY", node)
         tail = group
         having = self.condition(node.args["having"].this, "HAVING") if node.args.get("having") else None
-        if has_sets(node):
+        if has_sets(node.args.get("group")):
             # As in Spark, no rows are in no set of keys, not even in that of none.
             having = "count(*) > 0" if having is None else f"count(*) > 0 AND ({having})"
         if having is not None:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-__all__ = ["Comparison", "Row", "compare_rows", "fetch_answer", "pair_close_rows"]
+__all__ = ["Comparison", "Row", "compare_rows", "fetch_answer", "fetch_expected", "pair_close_rows"]
 
 TOLERANCE = 1e-9
 """Relative difference of two floats that are equal: sums of floats depend on the order of their summands."""
@@ -52,6 +52,12 @@ def fetch_answer(connection: Any, query: str) -> list[Row]:
         query: its text.
     """
     rows: list[Row] = connection.execute(_cast_answer(connection, query)).fetchall()
+    return rows
+
+
+def fetch_expected(connection: Any) -> list[Row]:
+    """Return the rows of the query that `compare_rows` has computed last."""
+    rows: list[Row] = connection.execute("SELECT * FROM expected").fetchall()
     return rows
 
 

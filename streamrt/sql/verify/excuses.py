@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from streamrt.kafka.completion_token import Offsets
 from streamrt.sql.binding import plan as plans
 from streamrt.sql.verify.batch_tables import TimedTable
-from streamrt.sql.verify.comparison import Comparison, Row, fetch_answer, pair_close_rows
+from streamrt.sql.verify.comparison import Comparison, Row, fetch_answer, fetch_expected, pair_close_rows
 from streamrt.sql.verify.waiting import find_waits
 from streamrt.tables.table import Table
 
@@ -62,7 +62,7 @@ def excuse_rows(
         sees_all = all(wait.sees_all for wait in waits if wait.table == name)
         ends += known if sees_all and len(known) == len(until) else [0]
     over = min(ends, default=0)
-    expected = fetch_answer(connection, query(None))
+    expected = fetch_expected(connection)
     answers = {"open": fetch_answer(connection, query(over))}
     late_records = sum(
         each.leave_out_late([wait for wait in waits if wait.table == name]) for name, each in timed.items()

@@ -86,21 +86,13 @@ class CatalogObjects:
         stored = self._store.get(kind.key(name))
         while stored is not None:
             try:
-                return Found(self._read_object(kind, name, stored.value), stored.version, stored.value)
+                return Found(self.read(kind, name, stored.value), stored.version, stored.value)
             except MissingHistoryError:
                 # It may have been dropped since.
                 former, stored = stored, self._store.get(kind.key(name))
                 if stored is not None and stored.version == former.version:
                     raise
         return None
-
-    def read(self, kind: Kind[T], name: str, document: bytes) -> T:
-        """Return the object of a document that it had.
-
-        Raises:
-            CatalogError: if it cannot be read.
-        """
-        return self._read_object(kind, name, document)
 
     def names(self, kind: Kind[T], prefix: str = "") -> list[str]:
         """Return the names of objects, also of those that cannot be read."""
@@ -116,7 +108,7 @@ class CatalogObjects:
         for key, stored in self._store.list(kind.key(prefix)).items():
             name = key.partition("/")[2]
             try:
-                listed[name] = Found(self._read_object(kind, name, stored.value), stored.version, stored.value)
+                listed[name] = Found(self.read(kind, name, stored.value), stored.version, stored.value)
             except MissingHistoryError as error:
                 self._find_again(kind, name, listed, stored.version, error)
             except CatalogError as error:
@@ -220,7 +212,17 @@ class CatalogObjects:
                 self.forget_history(stored.value)
         return stored is not None
 
-    def _read_object(self, kind: Kind[T], name: str, value: bytes) -> T:
+    def read(self, kind: Kind[T], name: str, value: bytes) -> T:
+        """Return the object of a document.
+
+        Args:
+            kind: its kind.
+            name: its name.
+            value: the document.
+
+        Raises:
+            CatalogError: if it cannot be read.
+        """
         if kind.word != self.tables.word:
             return kind.read(name, value)
         joined, earlier = self._histories.joined(name, value)
