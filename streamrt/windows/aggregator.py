@@ -39,6 +39,7 @@ class Aggregation(abc.ABC):  # noqa: B024 - its two subclasses have abstract met
         A condition is part of it; its text only if it consists of columns and constants.
 
         Example:
+            >>> from streamrt.windows import Count, Sum
             >>> Sum("price").state_suffix, Count(where=lambda row: row["price"] < 100).state_suffix
             ('Sum/price', 'Count where')
         """
