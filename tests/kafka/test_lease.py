@@ -23,7 +23,7 @@ def test_brokers_are_asked_only_if_the_process_may_have_missed_its_end(kafka: Ka
         [partition] = reader.committed([TopicPartition(topic, 0)], 60)
         return bool(partition.offset == 0)
 
-    with GroupLease(connection, group, topic, on_end=lambda: None) as lease:
+    with GroupLease(connection, group, topic, on_end=lambda lost: None) as lease:
         assert lease.acquire(60)
         assert lease.confirm()
         assert not asked()
@@ -38,7 +38,7 @@ def test_work_that_takes_long_to_end_may_go_on_meanwhile(kafka: Kafka) -> None:
     topic, group = kafka.topic(), unique("group")
     ending, over = threading.Event(), threading.Event()
 
-    def end() -> None:
+    def end(lost: bool) -> None:
         ending.set()
         assert over.wait(60)
 
@@ -61,7 +61,7 @@ def test_work_that_takes_long_to_end_after_an_error_may_go_on_meanwhile(
     confirmed: list[bool] = []
     ended = threading.Event()
 
-    def end() -> None:
+    def end(lost: bool) -> None:
         lease._session_timeout_s = -1.0
         # A question would need it.
         changed, lease._changed = lease._changed, None  # type: ignore[assignment]

@@ -150,6 +150,6 @@ def test_sql_adhoc() -> None:
         "changed": (1, 36),
         "deleted": 1,
     }
-    parts = ("java_method()", "cannot be the name of a table", "no functions", "for execute()", "a second one")
+    parts = ("java_method()", "cannot be the name of a table", "cannot stand in FROM", "for execute()", "a second one")
     for sentence, part in zip(refusals, (*parts, "nowhere", "line 1, column 1:", "no primary key"), strict=True):
         assert part in sentence

@@ -50,8 +50,9 @@ class GroupLease:
         broker_address: `host:port`, or a `ConnectionConfig`.
         group: name of the consumer group; nothing else may use it.
         topic: name of a topic with one partition. None of its records is read.
-        on_end: called without arguments when the lease is to be given back or was lost, in the lease's thread. It ends
-            the work. The lease passes on when it returns, or when `max.poll.interval.ms` is over (5 minutes).
+        on_end: called when the lease is to be given back or was lost, in the lease's thread, with whether it was lost. It
+            ends the work. A lease that is given back passes on when it returns, or when `max.poll.interval.ms` is over (5
+            minutes); a lost one has passed on already, or will as soon as brokers are in reach.
         options: options of librdkafka for the membership. `session.timeout.ms` is the time until the lease of a process
             that is gone passes on: 10 s by default.
         logger: logger for events and the lines of librdkafka.
@@ -70,7 +71,7 @@ class GroupLease:
         group: str,
         topic: str,
         *,
-        on_end: Callable[[], object],
+        on_end: Callable[[bool], object],
         options: Mapping[str, Any] | None = None,
         logger: logging.Logger = _LOGGER,
     ) -> None:
@@ -259,7 +260,7 @@ class GroupLease:
         self._ran_at = math.inf
         try:
             if held:
-                self._on_end()
+                self._on_end(lost)
         except Exception as error:  # noqa: BLE001 - the lease must pass on
             self._store_failure(streamrt_error(error))
         consumer.incremental_unassign(partitions)
@@ -272,7 +273,7 @@ class GroupLease:
             self._error, self._held = error, False
             self._changed.notify_all()
         if held:
-            self._on_end()
+            self._on_end(False)
 
     def _set_state(self, *, held: bool, lost: bool) -> None:
         with self._changed:

@@ -204,17 +204,22 @@ class _Child:
                 )
         return False
 
-    def _give_back(self) -> None:
-        """Stop the source, since its lease is to pass on; return when it has ended."""
+    def _give_back(self, lost: bool) -> None:
+        """Stop the source, since its lease is to pass on; return when it has ended.
+
+        Args:
+            lost: whether no other instance waits for that. The brokers may be out of reach, which the source waits for.
+        """
         if self._idle.is_set():
             return
         if not self._stop.is_set():
             logger.info("stopping source %s: another instance of the application takes over", self._name)
         self._stop_run()
-        if not self._idle.wait(self._order["shutdown_timeout"] + _LAST_FLUSH_S):
+        allowed_s = max(self._order["shutdown_timeout"], _FAILING_S if lost else 0.0)
+        if not self._idle.wait(allowed_s + _LAST_FLUSH_S):
             text = (
-                f"it did not stop within {self._order['shutdown_timeout']:g} s when another instance of the application was "
-                "to take over; raise its shutdown_timeout if it needs longer"
+                f"it did not stop within {allowed_s:g} s when another instance of the application was to take over; raise "
+                "its shutdown_timeout if it needs longer"
             )
             self._send_report({"error": text, "traceback": text})
             os._exit(1)

@@ -117,7 +117,7 @@ def _take_claim(
 ) -> GroupClaim:
     name = maintenance_group(group)
     for topic in topics:
-        lease = GroupLease(connection, name, topic, on_end=lambda: None, logger=logger)
+        lease = GroupLease(connection, name, topic, on_end=lambda lost: None, logger=logger)
         lease.start()
         try:
             # Two processes that know different topics of the group both get theirs.
