@@ -28,6 +28,7 @@ from streamrt.operators.expression import Column
 from streamrt.operators.expression import Literal as Constant
 from streamrt.operators.functions import require_name, require_parameters
 from streamrt.relations import (
+    Condense,
     Condition,
     JoinHow,
     MapRows,
@@ -280,6 +281,29 @@ class StreamingTable(Generic[F]):
             *regroup(self._branch, key, name, nulls),
             lambda branch, columns: StreamingTable(self._stream, branch, columns),
         )
+
+    def condense(self) -> Self:
+        """Pass on one change of a row where several follow each other: from its former row to the last one.
+
+        Changes wait in memory until the task is committed, is ticked, or gives way to another one; at least one for each poll
+        of records, so the delay is short where there is little to do. Under load, what is below has less to do, and sees
+        fewer of the rows in between. An application that skips records with errors passes on each change. Views of SQL do
+        this behind each aggregate.
+
+        Returns:
+            A new table, with the same rows.
+
+        Raises:
+            InvalidOperationError: if rows have no key.
+
+        Example:
+            ```python
+            totals = orders.group_by("customer").agg(total=Sum("amount")).condense()
+            totals.group_by("country").agg(highest=Max("total")).to_table("shop.highest")
+            ```
+        """
+        self._branch.require_keys("condense()")
+        return self._with(self._branch.add(Condense()))
 
     def keyed_by(self, columns: str | Sequence[str], name: str | None = None) -> Self:
         """Give rows the values of columns as their key, which each row must have for itself.

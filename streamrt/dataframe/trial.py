@@ -18,6 +18,7 @@ from streamrt.state.transactions.keyed import state_of
 from streamrt.topics import Topic
 from streamrt.topology import (
     AsyncCalls,
+    HeldRecords,
     Node,
     PartitionSender,
     RecordHandler,
@@ -166,6 +167,10 @@ class TrialContext:
 
     def on_tick(self, node: Node, callback: Callable[[Tick], None]) -> None:
         """Do nothing: no time passes in a test of a dataframe."""
+
+    def hold_records(self, held: HeldRecords, child: RecordHandler) -> Callable[[], None] | None:
+        """Let no operator keep records: each is passed on."""
+        return None
 
     def asynchronous(self, node: Node, calls: AsyncCalls) -> RecordHandler:
         """Return a function that waits for the result of each call."""

@@ -8,6 +8,7 @@ from streamrt.relations.add_rows import AddRows, UnionRows
 from streamrt.relations.apply_changes import ApplyChanges, KeyChanges
 from streamrt.relations.captured import ChangeEvents, ChangeKey, ChangeReader, ChangeRows, IsEventOf
 from streamrt.relations.change import Change
+from streamrt.relations.condense import Condense
 from streamrt.relations.consolidate import Consolidate
 from streamrt.relations.equal_rows import CombineRows, DistinctRows, NumberRows, RowDigest, RowSets
 from streamrt.relations.exact_keys import ExactKey, GroupKey, KeyNulls
@@ -51,6 +52,7 @@ __all__ = [
     "ChangeReader",
     "ChangeRows",
     "CombineRows",
+    "Condense",
     "Condition",
     "Consolidate",
     "DistinctRows",

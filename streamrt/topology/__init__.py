@@ -9,6 +9,7 @@ from streamrt.topology.metrics import Measured, MetricId, Metrics, merged
 from streamrt.topology.node import (
     AsyncCalls,
     ExchangeOperator,
+    HeldRecords,
     InMemoryExchange,
     MergeOperator,
     Node,
@@ -30,6 +31,7 @@ __all__ = [
     "GENERATED_FILE",
     "AsyncCalls",
     "ExchangeOperator",
+    "HeldRecords",
     "InMemoryExchange",
     "InlinedCode",
     "Measured",

@@ -10,6 +10,7 @@ from streamrt.records import Headers, Tick
 from streamrt.topology.graph import Topology
 from streamrt.topology.node import (
     AsyncCalls,
+    HeldRecords,
     MergeOperator,
     Node,
     OperatorContext,
@@ -119,6 +120,7 @@ class _NodeContext:
         self.sender: Callable[..., RecordHandler] = context.sender
         self.show: Callable[[int, Any], None] = context.show
         self.asynchronous: Callable[[Node, AsyncCalls], RecordHandler] = context.asynchronous
+        self.hold_records: Callable[[HeldRecords, RecordHandler], Callable[[], None] | None] = context.hold_records
         self.on_close: Callable[[Callable[[], None]], None] = context.on_close
         self.begin_portion: Callable[[Node], Callable[[], bool]] = context.begin_portion
         self.when_complete: Callable[[Node, Callable[[], None]], None] = context.when_complete

@@ -54,6 +54,19 @@ class AsyncCalls:
     name: str
 
 
+class HeldRecords(Protocol):
+    """Records that an operator keeps in memory for a while; see `TaskServices.hold_records`."""
+
+    def __len__(self) -> int:
+        """Return the number of records."""
+
+    def take(self) -> "tuple[Any, Any, int, Headers | None] | None":
+        """Take out the first record; None if it need not be passed on."""
+
+    def clear(self) -> None:
+        """Forget all records."""
+
+
 class TaskServices(Protocol):
     """The services of a task for all of its operators."""
 
@@ -130,6 +143,18 @@ class TaskServices(Protocol):
         """Return the function that begins an asynchronous call for a record; the task passes on its result later.
 
         All results are passed on before the task is committed, is ticked, or another task begins.
+        """
+
+    def hold_records(self, held: HeldRecords, child: RecordHandler) -> Callable[[], None] | None:
+        """Have records that an operator keeps in memory passed on before the task is committed, is ticked, or gives way.
+
+        Args:
+            held: the records. They are forgotten when the task is aborted.
+            child: takes them.
+
+        Returns:
+            The function that passes them on at once; None if the operator must keep none, because a record that is skipped
+            must have no effect.
         """
 
     def on_close(self, callback: Callable[[], None]) -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from streamrt.runtime.tasks.chain.calls_in_flight import CallsInFlight, _NodeCalls
+from streamrt.runtime.tasks.chain.work_in_flight import WorkInFlight, _NodeCalls
 
 ASYNCHRONOUS = "asynchronous"
 """In the names of mutants that are looked for in applications with asynchronous calls."""
@@ -19,11 +19,11 @@ def _pass_on_in_the_order_of_ends(self: _NodeCalls) -> None:
         self._resume_call(call)
 
 
-def _drain_nothing(self: CallsInFlight, patience_s: float | None = None) -> bool:
+def _drain_nothing(self: WorkInFlight, patience_s: float | None = None) -> bool:
     return True
 
 
-def _drop_nothing(self: CallsInFlight) -> None:
+def _drop_nothing(self: WorkInFlight) -> None:
     """Let the calls of an attempt that is over go on."""
 
 
@@ -42,8 +42,8 @@ CALL_MUTANTS: dict[str, tuple[str, bool, tuple[Patch, ...]]] = {
             "results come in the order of their ends",
             ((_NodeCalls, "_is_ready", _any_is_ready), (_NodeCalls, "_pass_on", _pass_on_in_the_order_of_ends)),
         ),
-        ("a commit does not wait for calls", ((CallsInFlight, "drain", _drain_nothing),)),
-        ("calls of a task that is given up go on", ((CallsInFlight, "drop", _drop_nothing),)),
+        ("a commit does not wait for calls", ((WorkInFlight, "drain", _drain_nothing),)),
+        ("calls of a task that is given up go on", ((WorkInFlight, "drop", _drop_nothing),)),
     )
     # At least once, results may come twice.
     if transactional or "given up" not in what

@@ -8,7 +8,7 @@ from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-import streamrt.runtime.tasks.chain.calls_in_flight as calls_module
+import streamrt.runtime.tasks.chain.work_in_flight as calls_module
 from tests.sim.driver import Wrong
 
 if TYPE_CHECKING:
@@ -125,11 +125,11 @@ def simulated_calls(sim: "Simulation") -> Iterator[None]:
                 raise Wrong("a task waits for calls that nobody makes")
         return True
 
-    former = calls_module.CallsInFlight._loop, calls_module._NodeCalls._wait_for_result
-    calls_module.CallsInFlight._loop, calls_module._NodeCalls._wait_for_result = loop_of, wait  # type: ignore[method-assign,assignment]
+    former = calls_module.WorkInFlight._loop, calls_module._NodeCalls._wait_for_result
+    calls_module.WorkInFlight._loop, calls_module._NodeCalls._wait_for_result = loop_of, wait  # type: ignore[method-assign,assignment]
     try:
         yield
     finally:
-        calls_module.CallsInFlight._loop, calls_module._NodeCalls._wait_for_result = former  # type: ignore[method-assign]
+        calls_module.WorkInFlight._loop, calls_module._NodeCalls._wait_for_result = former  # type: ignore[method-assign]
         for loop in loops:
             loop.close()

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-import streamrt.runtime.tasks.chain.calls_in_flight as calls_module
+import streamrt.runtime.tasks.chain.work_in_flight as calls_module
 from streamrt import StreamingDataFrame, message_context
 from streamrt.common.event_loop import EventLoopThread
 from streamrt.kafka import TopicConfig

@@ -93,6 +93,9 @@ class Buffered:
     def side_output(self, tag: str) -> None:
         """No one reads it."""
 
+    def hold_records(self, held: Any, child: RecordHandler) -> None:
+        """Nothing is held."""
+
     def asynchronous(self, node: Node, calls: Any) -> RecordHandler:
         raise AssertionError("nothing is called")
 

@@ -8,12 +8,15 @@ import pytest
 
 from streamrt.dataframe import StreamingDataFrame
 from streamrt.relations import row_join
+from streamrt.relations.condense import _Changes
 from streamrt.relations.group_aggregate import GroupAggregate
 from streamrt.relations.over import OverChanges
 from streamrt.relations.row_bag import count_row, take_row
 from streamrt.relations.top import TopRows
+from streamrt.runtime.tasks.chain.work_in_flight import WorkInFlight
 from streamrt.sql.binding import windows
 from streamrt.sql.binding.windows import WindowsOf
+from streamrt.state.encoding import dumps_exact
 from streamrt.windows import fixed
 from streamrt.windows.frames import Frame, OrderedRows
 from tests.sql.random_cases import make_case, run_case
@@ -155,6 +158,28 @@ def part_sessions(monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
+def lose_held_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Changes that are held are not passed on before the commit."""
+
+    def mutant(self: WorkInFlight, patience_s: float | None = None) -> bool:
+        self.drop()
+        return True
+
+    monkeypatch.setattr(WorkInFlight, "drain", mutant)
+
+
+def keep_former_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A change that is made of several has the former row of the last one."""
+    original = _Changes.add
+
+    def mutant(self: _Changes, value: Any, key: Any, timestamp: int, headers: Any) -> None:
+        original(self, value, key, timestamp, headers)
+        place = key if type(key) is str else dumps_exact(key)
+        self._changes[place][0] = value[0]
+
+    monkeypatch.setattr(_Changes, "add", mutant)
+
+
 def _parts(key: Any) -> tuple[Any, ...]:
     return tuple(key) if isinstance(key, list | tuple) else (key,)
 
@@ -172,6 +197,8 @@ FOUND: dict[Callable[[pytest.MonkeyPatch], None], int] = {
     lose_final_hop: 12,
     count_late_rows: 8,
     part_sessions: 180,
+    lose_held_changes: 1,
+    keep_former_rows: 10,
 }
 """Seeds that find mutants: ordinary runs try no other ones."""
 

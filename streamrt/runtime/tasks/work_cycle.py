@@ -124,9 +124,7 @@ class WorkCycle:
             else:
                 going_on = all(self._process_chunk(chunk, task_id) for chunk in waiting)
             if self._active is not None:
-                going_on = (
-                    self._drain_calls(self._active, self._begin_slice().deadline - self._registry.clock()) and going_on
-                )
+                going_on = self._drain(self._active, self._begin_slice().deadline - self._registry.clock()) and going_on
         rest = [
             chunk.from_offset(self.position(TopicPartition(chunk.topic, chunk.partition)))
             for chunk in waiting
@@ -139,11 +137,11 @@ class WorkCycle:
         return self._commits.drain_aborted()
 
     def unfinished(self, task_id: TaskId) -> bool:
-        """Return whether a task has unfinished work or asynchronous calls in flight, which need no further record."""
+        """Return whether a task has unfinished work or work in flight, which needs no further record."""
         task = self._registry.tasks.get(task_id)
         if task is None or not task.is_working:
             return False
-        return task.unfinished or (task is self._active and self._chain_of(task).calls.in_flight > 0)
+        return task.unfinished or (task is self._active and self._chain_of(task).in_flight.count > 0)
 
     def _process_chunk(self, chunk: Chunk, task_id: TaskId) -> bool:
         task = self._enter_task(task_id)
@@ -224,7 +222,7 @@ class WorkCycle:
         """
         tasks = self._commits.release_all()
         if self._active is not None:
-            self._chain_of(self._active).calls.drop()
+            self._chain_of(self._active).in_flight.drop()
             self._active = None
         for task in tasks:
             self._commits.withdraw(task, None)
@@ -245,7 +243,7 @@ class WorkCycle:
             if active.id == task_id:
                 return active if self._deliver_tick(active) else None
             if self._resident and not self._registry.sinks.exclusive:
-                if not self._drain_calls(active):
+                if not self._drain(active):
                     return None
                 self._leave_task(active)
             elif not self._finish_task(active):
@@ -260,7 +258,7 @@ class WorkCycle:
     def _leave_task(self, task: StreamTask) -> None:
         """Assign the outputs of the chain to its task; the chain may work for another task next."""
         chain, work = self._chain_of(task), work_of(task)
-        chain.calls.drop()
+        chain.in_flight.drop()
         collector, (skipped, dead_letters) = chain.collector, chain.failed.take()
         work.produced += collector.produced
         work.produced_bytes += collector.produced_bytes
@@ -332,7 +330,7 @@ class WorkCycle:
 
     def _tick_task(self, task: StreamTask) -> bool:
         """Tick the operators, after they have finished earlier due work; return whether records may follow."""
-        if not self._drain_calls(task):
+        if not self._drain(task):
             return False
         chain, work = self._chain_of(task), work_of(task)
         collector = chain.collector
@@ -375,10 +373,10 @@ class WorkCycle:
             return False
         if limits.outputs is not None:
             limits = Limits(limits.deadline, before + limits.outputs - report.outputs)
-        whole = self._registry.spec.transactional or bool(chain.stores) or bool(chain.calls)
-        if chain.calls:
+        whole = self._registry.spec.transactional or bool(chain.stores) or bool(chain.in_flight)
+        if chain.in_flight:
             # Values that sinks have already must not be mixed with later ones: those could be taken for some of them.
-            chain.calls.serial = bool(
+            chain.in_flight.serial = bool(
                 self._registry.sinks.replayed({each: self.position(each) for each in task.inputs})
             )
         # The first offset and the next offset, by input partition.
@@ -451,18 +449,18 @@ class WorkCycle:
         enough = limits.outputs is not None and chain.collector.outputs >= limits.outputs
         return enough or chain.collector.unfinished or self._registry.clock() >= limits.deadline
 
-    def _drain_calls(self, task: StreamTask, patience_s: float | None = None) -> bool:
-        """Pass on the results of asynchronous calls of the active task.
+    def _drain(self, task: StreamTask, patience_s: float | None = None) -> bool:
+        """Pass on what operators of the active task have begun: results of asynchronous calls, and held records.
 
         Args:
             task: the active task.
-            patience_s: how long to wait for them, in seconds; None until each has a result or took too long.
+            patience_s: how long to wait for calls, in seconds; None until each has a result or took too long.
 
         Returns:
-            Whether no call is in flight, and the task can go on.
+            Whether nothing is in flight, and the task can go on.
         """
         chain = self._chain_of(task)
-        if not chain.calls.in_flight:
+        if not chain.in_flight.count:
             return True
         collector, work = chain.collector, work_of(task)
         before = collector.outputs
@@ -482,7 +480,7 @@ class WorkCycle:
         begun = time.monotonic()
         with self._registry.at_work(task.id, self._number):
             if task is self._active:
-                if not self._drain_calls(task):
+                if not self._drain(task):
                     return False
                 self._leave_task(task)
             return self._commits.finish(task, begun)

@@ -20,6 +20,7 @@ from streamrt.operators.columns import Project as KeepColumns
 from streamrt.operators.group_by import ColumnKey, ColumnsKey, NullGroup, Repartition
 from streamrt.operators.ranking import Ranking
 from streamrt.relations import (
+    Condense,
     ExactDeserializer,
     ExactSerializer,
     ExpandChanges,
@@ -221,8 +222,7 @@ class Lowering:
         operator = GroupAggregate(aggregation, store, columns, rows.is_table, whole)
         operator.plan()
         branch = branch.add(operator).of_tables()
-        if not calls:
-            branch = branch.add(MapRows("apply", KeepColumns(columns)))
+        branch = branch.add(Condense() if calls else MapRows("apply", KeepColumns(columns)))
         return Lowered(branch, is_table=True)
 
     def _windows(self, plan: WindowAggregate) -> Lowered:
@@ -275,7 +275,7 @@ class Lowering:
         ranking = Ranking(plan.count, plan.by, plan.descending, plan.method, plan.rank)
         store = branch.store(name, TimedTransaction)
         operator = TopRows(store, ranking, len(plan.group), rows.is_table)
-        return Lowered(branch.add(operator).of_tables().rekeyed(name), is_table=True)
+        return Lowered(branch.add(operator).of_tables().rekeyed(name).add(Condense()), is_table=True)
 
     # -- Several relations ---------------------------------------------------------------------------------------------
 

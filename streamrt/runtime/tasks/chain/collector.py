@@ -29,6 +29,7 @@ from streamrt.state.transactions.keyed import StoreTransaction
 from streamrt.topics import Topic
 from streamrt.topology import (
     AsyncCalls,
+    HeldRecords,
     InlinedCode,
     Measured,
     MetricId,
@@ -89,6 +90,7 @@ class OutputCollector:
         ticks: the tick functions of operators, each with its node.
         behind: handles the errors behind exchanges in memory; set by the chain.
         asynchronous: returns the function that begins asynchronous calls of an operator; set by the chain.
+        hold: has held records passed on, and returns the function that does it at once; set by the chain.
         effects: what the current record has done; None if no record is skipped.
         has_shortcuts: whether an exchange in memory may pass on values as they were read.
         largest_value: size of the largest value of the current chunk, in bytes, if so; set by the chain.
@@ -124,6 +126,7 @@ class OutputCollector:
         self._followers: list[tuple[str, Callable[[Transaction], None]]] = []
         self.ticks: list[tuple[Node, Callable[[Tick], None]]] = []
         self.asynchronous: Callable[[Node, AsyncCalls], RecordHandler] = _refuse_calls
+        self.hold: Callable[[HeldRecords, RecordHandler], Callable[[], None]] = _hold_nothing
         self.behind: BehindExchange = NothingBehind()
         # Only where a record may be skipped.
         skips = spec.callbacks.processing is not None or spec.policies.skipped or spec.policies.topics
@@ -401,6 +404,10 @@ class OutputCollector:
         """Register a function to be called for each tick."""
         self.ticks.append((node, callback))
 
+    def hold_records(self, held: HeldRecords, child: RecordHandler) -> Callable[[], None] | None:
+        """Have held records passed on before a commit; None if records may be skipped."""
+        return self.hold(held, child) if self.effects is None else None
+
     def on_close(self, callback: Callable[[], None]) -> None:
         """Register a function to be called at the end."""
         self.closing.append(callback)
@@ -474,6 +481,10 @@ def _unchanged_keys(serializer: Serializer) -> frozenset[type]:
 
 def _refuse_calls(node: Node, calls: AsyncCalls) -> RecordHandler:
     raise RuntimeError(f"{node} needs a chain for its calls")
+
+
+def _hold_nothing(held: HeldRecords, child: RecordHandler) -> Callable[[], None]:
+    raise RuntimeError("held records need a chain")
 
 
 def _drop_output(value: Any, key: Any, timestamp: int, headers: Headers | None) -> None:

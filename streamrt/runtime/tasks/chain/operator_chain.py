@@ -45,7 +45,6 @@ from streamrt.records import (
 from streamrt.runtime.chunk import Chunk
 from streamrt.runtime.report import Failure
 from streamrt.runtime.spec import TaskSpec
-from streamrt.runtime.tasks.chain.calls_in_flight import CallsInFlight, Place
 from streamrt.runtime.tasks.chain.collector import OutputCollector
 from streamrt.runtime.tasks.chain.failed_records import DeadLetterRefused, FailedRecords, RejectedRecords
 from streamrt.runtime.tasks.chain.load_ahead import FEWEST_AHEAD, load_ahead
@@ -57,6 +56,7 @@ from streamrt.runtime.tasks.chain.stack_frames import failed_operator, operator_
 from streamrt.runtime.tasks.chain.task_inputs import error_of, input_of, time_of, warn_of_seconds
 from streamrt.runtime.tasks.chain.task_sinks import TaskSinks
 from streamrt.runtime.tasks.chain.whole_run import WholeRun
+from streamrt.runtime.tasks.chain.work_in_flight import Place, WorkInFlight
 from streamrt.runtime.tasks.stream_task import StreamTask
 from streamrt.runtime.tasks.ticks import calls_of
 from streamrt.runtime.tasks.watchdog import RecordId, Watchdog
@@ -131,7 +131,7 @@ class OperatorChain:
         failed: skips records that fail, or makes them dead letters.
         stores: names of the stores of each task.
         processed: offsets of the records processed so far, or None if the specification does not request them.
-        calls: the asynchronous calls of operators.
+        in_flight: what operators have begun and not passed on.
         clock: returns seconds; only differences count.
     """
 
@@ -160,14 +160,17 @@ class OperatorChain:
         self._override: tuple[int, MessageContext] | None = None
         self._ticks = 0
         self._ticking = False
+        # The chunk of the last record, and whether it was a tick.
+        self._last: tuple[Chunk | None, bool] = None, False
         # Value, key, timestamp and headers as the source has them, for the errors of asynchronous calls.
         self._item: tuple[Any, Any, int, Headers | None] = (None, None, 0, None)
-        self.calls = CallsInFlight(self)
+        self.in_flight = WorkInFlight(self)
         self.collector = OutputCollector(
             spec, sinks, self._skip_output, self._record_origin, [] if lines is None else lines, clock
         )
         self.stores = list(spec.topology.task_stores(stream))
-        self.collector.asynchronous = self.calls.add
+        self.collector.asynchronous = self.in_flight.add
+        self.collector.hold = self.in_flight.hold
         self.collector.behind = _Behind(self)
         built: dict[int, NodeClosures] = {}
         executors = compose_stream(spec.topology, stream, self.collector, self.collector.leaf, built)
@@ -197,7 +200,7 @@ class OperatorChain:
 
     def close(self) -> None:
         """Let operators release what they have opened; errors are logged."""
-        self.calls.close()
+        self.in_flight.close()
         for callback in self.collector.closing:
             try:
                 callback()
@@ -276,12 +279,13 @@ class OperatorChain:
         self._chunk = chunk
         self._override = None
         noted = self._noted_errors(chunk)
-        calls = self.calls if self.calls else None
+        work = self.in_flight
+        in_flight = work if work.has_calls or (work and (work.serial or wanted is not None)) else None
         if (
             source.whole is not None
             and execute is source.execute
             and simple
-            and not (noted or calls)
+            and not (noted or in_flight)
             and processed is None
         ):
             with self._set_current():
@@ -321,7 +325,7 @@ class OperatorChain:
                 except Exception as error:  # noqa: BLE001 - the callback decides
                     self.skip_unread(error, again=loads is not None)
                 else:
-                    if calls is not None:
+                    if in_flight is not None:
                         self._item = value, key, timestamp, headers
                     try:
                         if noted and chunk.offsets[index] in noted:
@@ -350,10 +354,10 @@ class OperatorChain:
                     else:
                         if processed is not None:
                             processed.append(chunk.offsets[index])
-                if calls is not None and (
-                    calls.serial or (wanted is not None and collector.outputs + calls.in_flight >= wanted)
+                if in_flight is not None and (
+                    in_flight.serial or (wanted is not None and collector.outputs + in_flight.count >= wanted)
                 ):
-                    calls.drain()
+                    in_flight.drain()
                 if clock() >= deadline or collector.unfinished or (wanted is not None and collector.outputs >= wanted):
                     break
             return chunk.offsets[index] + 1, index + 1 == last
@@ -409,7 +413,7 @@ class OperatorChain:
                     if effects is not None:
                         effects.release()
                     # The next operator may be below, and must not see the time before these results.
-                    self.calls.drain()
+                    self.in_flight.drain()
                 except _NOT_THE_RECORDS_FAULT:
                     raise
                 except (Exception, SystemExit) as error:  # noqa: BLE001 - the callback decides
@@ -440,19 +444,21 @@ class OperatorChain:
                 yield
         finally:
             current_provider.reset(token)
+            self._last = (self._chunk, self._ticking) if self.in_flight else (None, False)
             self._chunk = None
             self._ticking = False
 
     def drain(self, patience_s: float | None = None) -> bool:
-        """Pass on the results of asynchronous calls, between records; see `CallsInFlight.drain`.
+        """Pass on what is in flight, between records, at the place of the last one; see `WorkInFlight.drain`.
 
         Raises:
             TaskFailed: if a call fails and no callback skips its record.
             SinkBackpressureError: if a sink asks to retry later.
             StoreCorruptedError: if a store is damaged.
         """
+        self._chunk, self._ticking = self._last
         with self._set_current():
-            return self.calls.drain(patience_s)
+            return self.in_flight.drain(patience_s)
 
     def place(self) -> RecordPlace:
         """Return the place of the current record, with what its results need later."""

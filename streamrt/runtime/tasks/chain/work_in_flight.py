@@ -1,7 +1,9 @@
-"""Asynchronous calls of the operators of a stream: they run in the event loop of the process, alongside the task.
+"""What operators of a stream have begun with records and not passed on: asynchronous calls, and records that are held.
 
-A call keeps the place of its record. Its result continues in the thread of the task, where the record is the current one
-again: errors, contexts and outputs name it.
+Calls run in the event loop of the process, alongside the task. A call keeps the place of its record. Its result continues in
+the thread of the task, where the record is the current one again: errors, contexts and outputs name it.
+
+Held records of an operator are passed on at the place of the last record before.
 """
 
 import asyncio
@@ -17,12 +19,12 @@ from streamrt.common.event_loop import EventLoopThread
 from streamrt.common.logs import log_context
 from streamrt.context import current_provider
 from streamrt.records import Headers, MessageContext
-from streamrt.topology import AsyncCalls, Node, RecordHandler
+from streamrt.topology import AsyncCalls, HeldRecords, Node, RecordHandler
 
 if TYPE_CHECKING:
     from asyncio import TimerHandle
 
-__all__ = ["CallsInFlight", "Place", "Resumes"]
+__all__ = ["Place", "Resumes", "WorkInFlight"]
 
 logger = logging.getLogger("streamrt")
 
@@ -58,46 +60,55 @@ class Resumes(Protocol):
         """Call a function while the record of a place is the current one; handle its error as one of this record."""
 
 
-class CallsInFlight:
-    """The asynchronous calls of all operators of a stream, for its active task.
+class WorkInFlight:
+    """The asynchronous calls and the held records of all operators of a stream, for its active task.
 
     Args:
         chain: the operators.
 
     Attributes:
-        serial: whether the result of each record must be passed on before the next record.
+        serial: whether the results of each record must be passed on before the next record.
+        has_calls: whether an operator makes asynchronous calls.
     """
 
     def __init__(self, chain: Resumes) -> None:
         self.serial = False
+        self.has_calls = False
         self._chain = chain
         # In the order of the data: operators are composed from the end.
-        self._nodes: deque[_NodeCalls] = deque()
+        self._nodes: deque[_NodeCalls | _NodeRecords] = deque()
         self._acquired = False
 
     def __bool__(self) -> bool:
-        """Whether an operator makes asynchronous calls."""
+        """Whether an operator may have work in flight."""
         return bool(self._nodes)
 
     @property
-    def in_flight(self) -> int:
-        """The number of calls whose results have not been passed on."""
-        return sum(len(node.open) for node in self._nodes)
+    def count(self) -> int:
+        """The number of calls and records that have not been passed on."""
+        return sum(map(len, self._nodes))
 
     def add(self, node: Node, calls: AsyncCalls) -> RecordHandler:
         """Return the function that begins the call of a record."""
         made = _NodeCalls(self._chain, node, calls, self._loop)
         self._nodes.appendleft(made)
+        self.has_calls = True
         return made.submit
 
+    def hold(self, held: HeldRecords, child: RecordHandler) -> Callable[[], None]:
+        """Have held records passed on to `child`; return the function that does it at once."""
+        made = _NodeRecords(self._chain, held, child)
+        self._nodes.appendleft(made)
+        return made.pass_on
+
     def drain(self, patience_s: float | None = None) -> bool:
-        """Pass on the results of all calls.
+        """Pass on the results of all calls, and all held records.
 
         Args:
-            patience_s: how long to wait for them, in seconds; None until each has a result or took too long.
+            patience_s: how long to wait for calls, in seconds; None until each has a result or took too long.
 
         Returns:
-            Whether no call is in flight any more.
+            Whether nothing is in flight any more.
         """
         until = None if patience_s is None else time.monotonic() + max(0.0, patience_s)
         drained = True
@@ -106,12 +117,12 @@ class CallsInFlight:
         return drained
 
     def drop(self) -> None:
-        """Cancel all calls; their results are not passed on."""
+        """Cancel all calls, and forget all records; nothing of them is passed on."""
         for node in self._nodes:
             node.drop()
 
     def close(self) -> None:
-        """Cancel all calls, and give the event loop up."""
+        """Drop everything, and give the event loop up."""
         self.drop()
         if self._acquired:
             self._acquired = False
@@ -122,6 +133,42 @@ class CallsInFlight:
             return EventLoopThread.current()
         self._acquired = True
         return EventLoopThread.acquire()
+
+
+class _NodeRecords:
+    """The held records of one operator.
+
+    Args:
+        chain: the operators of the stream.
+        held: the records.
+        child: takes them.
+    """
+
+    def __init__(self, chain: Resumes, held: HeldRecords, child: RecordHandler) -> None:
+        self._chain = chain
+        self._held = held
+        self._child = child
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def pass_on(self) -> None:
+        """Pass on all records, each as a unit of work of its own."""
+        held, child, resume, place = self._held, self._child, self._chain.resume, self._chain.place()
+        while held:
+            record = held.take()
+            if record is not None:
+                resume(place, child, *record)
+
+    def drain(self, until: float | None) -> bool:
+        """Pass on all records; it waits for nothing."""
+        if self._held:
+            self.pass_on()
+        return True
+
+    def drop(self) -> None:
+        """Forget all records."""
+        self._held.clear()
 
 
 class _Call:
@@ -198,6 +245,9 @@ class _NodeCalls:
                 self._give_up(loop)
             else:
                 loop.call_soon_threadsafe(self._start_calls, loop)
+
+    def __len__(self) -> int:
+        return len(self.open)
 
     def drain(self, until: float | None) -> bool:
         """Pass on results until no call is in flight, or until a time of `time.monotonic()`; return whether none is."""
