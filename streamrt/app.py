@@ -48,6 +48,7 @@ from streamrt.config import (
 from streamrt.connectors import BaseSource, Instances
 from streamrt.connectors.credentials import Credential
 from streamrt.control.controlled import Controlled
+from streamrt.control.rights import TokenRights
 from streamrt.control.settings import control_server, serving
 from streamrt.control.token import ControlToken
 from streamrt.dataframe import StreamingDataFrame
@@ -181,6 +182,8 @@ class Application:
             it. Required for addresses that other machines reach, and for `control_sql`.
         control_sql: "read" lets callers of the control server ask queries of all tables that the application can read;
             "write" also lets them change rows and tables. None, the default, neither.
+        control_rights: further tokens, each for queries and changes of single tables; see `streamrt.control.TokenRights`.
+            They need `control_sql`.
         control_sql_rows: most rows of a query over HTTP.
         control_sql_timeout: most seconds that a statement over HTTP may work.
         progress_timeout: seconds without a commit after which a partition with unprocessed records is logged as stuck, and
@@ -251,6 +254,7 @@ class Application:
         control: str | None = None,
         control_token: ControlToken | None = None,
         control_sql: Literal["read", "write"] | None = None,
+        control_rights: Sequence[TokenRights] | None = None,
         control_sql_rows: int = 1_000_000,
         control_sql_timeout: float = 60.0,
         progress_timeout: float | None = DEFAULT_PROGRESS_TIMEOUT_S,
@@ -364,7 +368,7 @@ class Application:
             tracing,
             self._snapshots(state_snapshots),
         )
-        self._put_together(catalog, control_token)
+        self._put_together(catalog, control_token, control_rights)
 
     def _snapshots(self, state_snapshots: StateSnapshots | str | None) -> StateSnapshots | None:
         """Return where snapshots go, from the argument or from the configuration."""
@@ -378,7 +382,9 @@ class Application:
             )
         return found
 
-    def _put_together(self, catalog: Catalog | None, control_token: ControlToken | None) -> None:
+    def _put_together(
+        self, catalog: Catalog | None, control_token: ControlToken | None, control_rights: Sequence[TokenRights] | None
+    ) -> None:
         """Make the parts of the application."""
         definition, environment = self._definition, self._environment
         self._offsets = GroupOffsets(definition, environment)
@@ -399,6 +405,7 @@ class Application:
         self._operations = Operations(definition, state, self._execution, self._open_control)
         self._observation = Observation(definition, state, self._offsets, self._operations.stop)
         self._queries = ApplicationQueries(
+            definition,
             self._tables,
             self._states,
             self._offsets,
@@ -418,7 +425,7 @@ class Application:
             self._queries,
             lag,
         )
-        self._server = control_server(parts, control_token)
+        self._server = control_server(parts, control_token, control_rights)
 
     def _open_control(self) -> None:
         """Listen at the control address of the application, if it has one, as long as the process lives."""
@@ -949,8 +956,9 @@ class Application:
             args: values of its parameters, such as `:least`, by name.
             limit: most rows of the result; others are left out.
             timeout: seconds that it may work; None for any time. The time between two reads of rows does not count.
-            after: a completion token, or its text. Of tables in the query, rows up to it are seen; for other topics, the
-                application must run, and the query waits until it has processed them.
+            after: a completion token, or its text. Of tables in the query, rows up to it are seen. If it is of other topics,
+                or of inputs, and the query reads what the application makes of them, the application must run, and the
+                query waits until it has processed them.
             max_scan_bytes: bytes of records that it may read.
             engine: what computes it: "duckdb", or "spark" for scans and results beyond the memory of this process. Spark is
                 that of the application.

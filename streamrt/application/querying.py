@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from streamrt.application.group_offsets import GroupOffsets
@@ -12,12 +12,14 @@ from streamrt.application.spark_queries import ApplicationSpark
 from streamrt.application.sql import ApplicationSQL
 from streamrt.application.state_reads import StateReads
 from streamrt.application.tables import ApplicationTables
-from streamrt.errors import ArgumentValueError
+from streamrt.errors import ArgumentValueError, ControlRefusedError
 from streamrt.kafka.completion_token import Offsets
 from streamrt.records import TopicPartition
+from streamrt.runtime.driver.observation.table_usage import TableUsage
+from streamrt.runtime.driver.starting.definition import ApplicationDefinition
 
 if TYPE_CHECKING:
-    from streamrt.sql.queries.query_sources import QueryHome, SystemTable
+    from streamrt.sql.queries.query_sources import QueryHome, Rights, SystemTable
     from streamrt.tables import Catalog
     from streamrt.tables.catalogue.query_engine import Engine
     from streamrt.tables.catalogue.statements import Execution
@@ -28,10 +30,28 @@ __all__ = ["ApplicationQueries", "list_state"]
 _PAGE = 1000
 
 
+@dataclass(frozen=True)
+class _ProcessingApplication:
+    """The application, as a query with a token sees it; see `QueriedApplication`."""
+
+    observation: Observation
+    definition: ApplicationDefinition
+
+    def wait_for(self, token: Offsets, timeout: float | None = 60.0) -> None:
+        self.observation.wait_for(token, timeout)
+
+    def input_topics(self) -> Collection[str]:
+        return self.definition.topology.outer_topics
+
+    def output_tables(self) -> Collection[str]:
+        return TableUsage.of(self.definition).writes
+
+
 class ApplicationQueries:
     """Asks for present rows, and changes rows of tables; `Application` says what each method does.
 
     Args:
+        definition: its topology.
         tables: its tables.
         states: reads its state.
         offsets: what its group has committed.
@@ -42,6 +62,7 @@ class ApplicationQueries:
 
     def __init__(
         self,
+        definition: ApplicationDefinition,
         tables: ApplicationTables,
         states: StateReads,
         offsets: GroupOffsets,
@@ -49,6 +70,7 @@ class ApplicationQueries:
         programs: ApplicationSQL,
         spark: ApplicationSpark,
     ) -> None:
+        self._definition = definition
         self._tables = tables
         self._states = states
         self._offsets = offsets
@@ -66,12 +88,13 @@ class ApplicationQueries:
         after: Offsets | str | None,
         max_scan_bytes: int,
         engine: Engine = "duckdb",
+        rights: Rights | None = None,
     ) -> QueryResult:
-        """See `Application.query`."""
+        """See `Application.query`; `rights` are those of a caller who may not read all tables."""
         from streamrt.sql.queries.ask import ask
 
         return ask(
-            self._home(),
+            self._home(rights),
             sql,
             args,
             limit=limit,
@@ -81,28 +104,35 @@ class ApplicationQueries:
             engine=self._spark.choose_engine(engine),
         )
 
-    def execute(self, sql: str, args: Mapping[str, Any] | None, timeout: float | None) -> Execution:
-        """See `Application.execute`."""
+    def execute(
+        self, sql: str, args: Mapping[str, Any] | None, timeout: float | None, rights: Rights | None = None
+    ) -> Execution:
+        """See `Application.execute`; `rights` are those of a caller who may not use all tables."""
         from streamrt.sql.queries.change import change_rows
         from streamrt.tables.catalogue.statements import changes_rows
 
         if changes_rows(sql):
-            return change_rows(self._home(), sql, args, timeout=timeout)
+            return change_rows(self._home(rights), sql, args, timeout=timeout)
+        if rights is not None:
+            raise ControlRefusedError("this token may run INSERT, UPDATE and DELETE only")
         return self._tables.catalog.execute(sql, args)
 
-    def _home(self) -> QueryHome:
+    def _home(self, rights: Rights | None) -> QueryHome:
         from streamrt.sql.queries.catalog_queries import home_of
+        from streamrt.sql.queries.restricted import restrict
         from streamrt.sql.queries.system_tables import make_group_tables
 
         catalog: Catalog = self._tables.catalog
         home = home_of(catalog)
-        return replace(
+        group = self._definition.config.consumer_group
+        made = replace(
             home,
-            system={**home.system, **make_group_tables(self._read_offsets)},
+            system={**home.system, **make_group_tables(group, self._read_offsets)},
             state=lambda store: list_state(self._states, store),
-            wait_for=self._observation.wait_for,
+            application=_ProcessingApplication(self._observation, self._definition),
             view=self._programs.find_query,
         )
+        return made if rights is None else restrict(made, rights)
 
     def _read_offsets(self) -> Mapping[TopicPartition, tuple[int | None, int | None]]:
         view = self._offsets.view()

@@ -4,5 +4,6 @@ The server needs the extra `control`; `Application(control=...)` starts it.
 """
 
 from streamrt.control.client import Client
+from streamrt.control.rights import TokenRights
 
-__all__ = ["Client"]
+__all__ = ["Client", "TokenRights"]

@@ -5,12 +5,14 @@
   do not send by themselves.
 - A request that changes something must not come from a page of another origin (CSRF). There are no CORS headers either.
 - With a token, all but `/live`, `/ready` and the files of the dashboard need it, as `Authorization: Bearer <token>`.
+- A token with rights for single tables opens the routes of SQL only, which look at the rights.
 """
 
 import hmac
 import logging
 import re
 import socket
+from collections.abc import Sequence
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -22,6 +24,7 @@ from streamrt.common.throttle import Throttle
 from streamrt.connectors.credentials import Credential
 from streamrt.control.dashboard import PAGE_PATHS
 from streamrt.control.problems import MEDIA_TYPE, Problem, problem_of
+from streamrt.control.rights import TokenRights
 from streamrt.errors import ControlRefusedError
 
 __all__ = ["Guard", "client_of", "path_for_logs", "problem_response"]
@@ -31,6 +34,7 @@ logger = logging.getLogger("streamrt")
 _OPEN = frozenset({"/live", "/ready"}) | PAGE_PATHS
 """Probes of supervisors have no token; they tell no more than whether the application works. A browser cannot send one with
 the address of a page, so the files of the dashboard need none; they hold nothing of the application."""
+_SQL_PATHS = re.compile(r"/query|/execute|/queries/[^/]+")
 _HOST = re.compile(r"(?:\[([0-9a-fA-F:.]{2,45})\]|([A-Za-z0-9._-]{1,253}))(?::[0-9]{1,5})?", re.ASCII)
 _READING = frozenset({"GET", "HEAD"})
 _REFUSALS_EVERY_S = 10.0
@@ -43,11 +47,15 @@ class Guard:
         app: gets the other requests.
         bound: the address of the server.
         token: the token; None for a server without one.
+        rights: other tokens, and what they may do.
     """
 
-    def __init__(self, app: ASGIApp, bound: HostPort, token: Credential | None) -> None:
+    def __init__(
+        self, app: ASGIApp, bound: HostPort, token: Credential | None, rights: Sequence[TokenRights] = ()
+    ) -> None:
         self._app = app
         self._token = token
+        self._rights = rights
         self._names = _names(bound.host)
         self._throttle = Throttle(_REFUSALS_EVERY_S)
 
@@ -64,13 +72,11 @@ class Guard:
 
         try:
             self._check_host(headers)
-            scope.setdefault("state", {})["known"] = self._knows_token(headers)
-            if self._token is not None and not scope["state"]["known"] and scope["path"] not in _OPEN:
-                raise Problem.from_error(
-                    ControlRefusedError("the control address needs a token"),
-                    401,
-                    "send the header Authorization: Bearer with the control_token of the application",
-                )
+            state = scope.setdefault("state", {})
+            state["known"] = self._token is None or _has_token(headers, self._token)
+            state["rights"] = None if state["known"] else self._find_rights(headers)
+            if not state["known"] and scope["path"] not in _OPEN:
+                _check_rights(state["rights"], scope["path"])
             if scope["method"] not in _READING:
                 _check_origin(headers)
         except Exception as error:  # noqa: BLE001 - the function of a token may raise anything
@@ -100,16 +106,34 @@ class Guard:
                 f"use one of these hosts: {', '.join(sorted(self._names))}",
             )
 
-    def _knows_token(self, headers: Headers) -> bool:
-        """Return whether a request has the token. A server without a token trusts everyone who reaches it."""
-        if self._token is None:
-            return True
-        given = headers.getlist("authorization")
-        scheme, _, text = given[0].partition(" ") if len(given) == 1 else ("", "", "")
-        token = self._token.reveal().encode()
-        # Headers are decoded as Latin-1. The comparison takes as long for each wrong token of the same length.
-        matches = hmac.compare_digest(text.strip().encode("latin-1", "replace"), token)
-        return matches and bool(token) and scheme.lower() == "bearer"
+    def _find_rights(self, headers: Headers) -> TokenRights | None:
+        return next((each for each in self._rights if _has_token(headers, each.token)), None)
+
+
+def _has_token(headers: Headers, token: Credential) -> bool:
+    """Return whether a request has a token."""
+    given = headers.getlist("authorization")
+    scheme, _, text = given[0].partition(" ") if len(given) == 1 else ("", "", "")
+    known = token.reveal().encode()
+    # Headers are decoded as Latin-1. The comparison takes as long for each wrong token of the same length.
+    matches = hmac.compare_digest(text.strip().encode("latin-1", "replace"), known)
+    return matches and bool(known) and scheme.lower() == "bearer"
+
+
+def _check_rights(rights: TokenRights | None, path: str) -> None:
+    """Raise unless a caller without the token of the application may reach a path."""
+    if rights is None:
+        raise Problem.from_error(
+            ControlRefusedError("the control address needs a token"),
+            401,
+            "send the header Authorization: Bearer with the control_token of the application",
+        )
+    if not _SQL_PATHS.fullmatch(path):
+        raise Problem.from_error(
+            ControlRefusedError("this token is for POST /query and POST /execute only"),
+            403,
+            "use the control_token of the application",
+        )
 
 
 def problem_response(problem: Problem) -> JSONResponse:

@@ -128,6 +128,8 @@ def problem_of(error: BaseException) -> Problem:
         return error
     if isinstance(error, ApplicationStateError):
         return Problem.from_error(error, 409, "see GET /status, and send the request in a state that allows it")
+    if isinstance(error, ControlRefusedError):
+        return Problem.from_error(error, 403, "use another token, or name what this one may use: see system.tables")
     if isinstance(error, ApplicationTimeoutError):
         return Problem.from_error(error, 503, "wait longer, and see GET /status", retriable=True)
     if isinstance(error, StateUnavailableError):

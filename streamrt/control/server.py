@@ -5,6 +5,7 @@ import errno
 import logging
 import socket
 import threading
+from collections.abc import Sequence
 
 import uvicorn
 
@@ -13,6 +14,7 @@ from streamrt.connectors.credentials import Credential
 from streamrt.control.controlled import Controlled
 from streamrt.control.guard import Guard
 from streamrt.control.protocol import MOST_CONNECTIONS, ControlProtocol
+from streamrt.control.rights import TokenRights
 from streamrt.control.routes import Routes
 from streamrt.errors import ConfigurationError
 from streamrt.runtime.driver.life.lifecycle import ApplicationStatus
@@ -34,13 +36,17 @@ class ControlServer:
         address: where to listen; port 0 takes a free one.
         token: what callers must know; None for no token.
         app: the application.
+        rights: other tokens, and what they may do.
 
     Attributes:
         token: what callers must know.
     """
 
-    def __init__(self, address: HostPort, token: Credential | None, app: Controlled) -> None:
+    def __init__(
+        self, address: HostPort, token: Credential | None, app: Controlled, rights: Sequence[TokenRights] = ()
+    ) -> None:
         self._address = address
+        self._rights = rights
         self.token = token
         self._lag = app.lag
         self._routes = Routes(app, lambda: self._stays)
@@ -84,7 +90,7 @@ class ControlServer:
             self._bound = bound = HostPort(self._address.host, listening.getsockname()[1])
             self._server = uvicorn.Server(
                 uvicorn.Config(
-                    Guard(self._routes.asgi(), bound, self.token),
+                    Guard(self._routes.asgi(), bound, self.token, self._rights),
                     loop="asyncio",
                     http=ControlProtocol,
                     ws="none",

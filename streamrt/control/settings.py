@@ -1,12 +1,13 @@
 """The settings of the control server, checked when the application is made."""
 
 import importlib.util
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from streamrt.common.addresses import is_loopback, parse_address
 from streamrt.control.controlled import Controlled
+from streamrt.control.rights import TokenRights, check_rights
 from streamrt.control.token import ControlToken, given_token
 from streamrt.errors import ConfigurationError
 from streamrt.extras import install_command
@@ -19,12 +20,15 @@ __all__ = ["control_server", "serving"]
 _PACKAGES = ("starlette", "uvicorn", "prometheus_client")
 
 
-def control_server(app: Controlled, token: ControlToken | None) -> "ControlServer | None":
+def control_server(
+    app: Controlled, token: ControlToken | None, rights: Sequence[TokenRights] | None = None
+) -> "ControlServer | None":
     """Return the control server of an application; None if it has none. It does not listen yet.
 
     Args:
         app: the application.
         token: what callers must know.
+        rights: other tokens, and what they may do.
 
     Raises:
         ConfigurationError: if a setting cannot be used.
@@ -39,6 +43,7 @@ def control_server(app: Controlled, token: ControlToken | None) -> "ControlServe
             raise ConfigurationError("control_token has no effect without control: set control, or remove it")
         if config.control_sql is not None:
             raise ConfigurationError("control_sql has no effect without control: set control, or remove it")
+        check_rights(rights, None, None)
         return None
     address = parse_address(config.control)
     credential = given_token(token)
@@ -52,6 +57,7 @@ def control_server(app: Controlled, token: ControlToken | None) -> "ControlServe
             f"control_sql={config.control_sql!r} lets callers read all tables of the application: set control_token "
             "(environment variable STREAMRT_CONTROL_TOKEN)"
         )
+    others = check_rights(rights, credential, config.control_sql)
     missing = [name for name in _PACKAGES if importlib.util.find_spec(name) is None]
     if missing:
         raise ConfigurationError(f"control needs {' and '.join(missing)}: run {install_command('control')}")
@@ -59,7 +65,7 @@ def control_server(app: Controlled, token: ControlToken | None) -> "ControlServe
         raise ConfigurationError(f"control_sql needs DuckDB: run {install_command('sql')}")
     from streamrt.control.server import ControlServer
 
-    return ControlServer(address, credential, app)
+    return ControlServer(address, credential, app, others)
 
 
 @contextmanager

@@ -1,6 +1,7 @@
 """Queries and statements of a client, which the application computes."""
 
 import base64
+import contextlib
 import io
 import threading
 import time
@@ -15,7 +16,7 @@ from streamrt.control.connection import LONGEST_WAIT_S, LOOK_S, AnswerCutError, 
 from streamrt.control.problems import error_of
 from streamrt.control.sql_bodies import show_argument
 from streamrt.control.sql_formats import ARROW
-from streamrt.errors import ControlUnavailableError, InvalidOperationError, QueryError
+from streamrt.errors import ControlUnavailableError, InvalidOperationError, QueryError, StreamRTError
 from streamrt.kafka.completion_token import Offsets
 from streamrt.tables.catalogue.query_engine import MAX_SCAN_BYTES
 from streamrt.tables.catalogue.statements import Execution
@@ -102,6 +103,11 @@ class _RemoteQuery:
         except AnswerCutError:
             if not cancelled.is_set():
                 raise self._find_reason(name) from None
+        except KeyboardInterrupt:
+            # A proxy between may keep its connection to the application.
+            with contextlib.suppress(StreamRTError):
+                self._connection.send("DELETE", f"/queries/{name}", {}, 0.0)
+            raise
         finally:
             ended.set()
         if cancelled.is_set():

@@ -23,6 +23,7 @@ from streamrt.control.calls import bad_request, run_in_thread
 from streamrt.control.controlled import Controlled
 from streamrt.control.guard import client_of, problem_response
 from streamrt.control.problems import Problem, problem_of
+from streamrt.control.rights import TokenRights
 from streamrt.control.sql_bodies import SQLBody, parse_body
 from streamrt.control.sql_runs import QueryRun, QueryRuns
 from streamrt.errors import ArgumentValueError, ControlRefusedError, QueryTimeoutError
@@ -66,17 +67,19 @@ class SQLRoutes:
     async def _post_query(self, request: Request) -> Response:
         audit = _Audit(request)
         try:
-            self._require_role("read")
+            self._require_role(request, "read")
+            rights = _rights_of(request)
             is_explained = _read_flag(request, "explain")
             media_type = _choose_format(request)
             body = await _read_body(request, is_query=True)
             audit.text = body.sql
             if is_explained:
-                return JSONResponse(await self._work(lambda: _explain(self._ask(body))))
+                return JSONResponse(await self._work(lambda: _explain(self._ask(body, rights))))
             most_rows = self._config.control_sql_rows if body.limit is None else body.limit
             limit = most_rows + 1 if body.limit is None else body.limit
             self._check_limits(body)
-            run = self._runs.open(body.id, lambda: self._ask(body, limit), media_type, most_rows)
+            caller = _caller_of(request)
+            run = self._runs.open(caller, body.id, lambda: self._ask(body, rights, limit), media_type, most_rows)
         except Exception as error:  # noqa: BLE001 - each error is an answer
             return audit.refuse(error)
         return await self._start(request, run, media_type, audit, self._timeout_of(body) + _TAKE_S)
@@ -108,13 +111,14 @@ class SQLRoutes:
     async def _post_execute(self, request: Request) -> Response:
         audit = _Audit(request)
         try:
-            self._require_role("write")
+            self._require_role(request, "write")
+            rights = _rights_of(request)
             body = await _read_body(request, is_query=False)
             audit.text = body.sql
             self._check_limits(body)
 
             def execute() -> dict[str, Any]:
-                done = self._app.queries.execute(body.sql, body.args, self._timeout_of(body))
+                done = self._app.queries.execute(body.sql, body.args, self._timeout_of(body), rights)
                 audit.log(f"200, {done.statement}", [done.name], done.rows)
                 token = None if done.token is None else str(done.token)
                 return {
@@ -131,7 +135,7 @@ class SQLRoutes:
 
     async def _get_query(self, request: Request) -> Response:
         try:
-            self._require_role("read")
+            self._require_role(request, "read")
             return JSONResponse(self._find(request).as_dict())
         except Exception as error:  # noqa: BLE001 - each error is an answer
             return problem_response(problem_of(error))
@@ -139,7 +143,7 @@ class SQLRoutes:
     async def _delete_query(self, request: Request) -> Response:
         audit = _Audit(request)
         try:
-            self._require_role("read")
+            self._require_role(request, "read")
             run = self._find(request)
             # The engine takes a lock to be interrupted.
             await run_in_thread(run.cancel)
@@ -148,14 +152,18 @@ class SQLRoutes:
         audit.log("202", run.tables, run.rows)
         return JSONResponse(run.as_dict(), 202)
 
-    def _require_role(self, role: str) -> None:
-        granted = self._config.control_sql
+    def _require_role(self, request: Request, role: str) -> None:
+        granted, rights = self._config.control_sql, _rights_of(request)
+        what = "queries" if role == "read" else "statements that write"
         if granted is None or (role == "write" and granted == "read"):
-            what = "queries" if role == "read" else "statements that write"
             raise Problem.from_error(
                 ControlRefusedError(f"{what} over HTTP are switched off"),
                 403,
                 f'set control_sql="{role}" in Application(...), or STREAMRT_CONTROL_SQL={role}',
+            )
+        if role == "write" and rights is not None and not rights.writes:
+            raise Problem.from_error(
+                ControlRefusedError("this token is for queries only"), 403, "use a token that may write tables"
             )
 
     def _check_limits(self, body: SQLBody) -> None:
@@ -171,7 +179,7 @@ class SQLRoutes:
     def _timeout_of(self, body: SQLBody) -> float:
         return self._config.control_sql_timeout if body.timeout is None else body.timeout
 
-    def _ask(self, body: SQLBody, limit: int | None = None) -> "QueryResult":
+    def _ask(self, body: SQLBody, rights: TokenRights | None, limit: int | None = None) -> "QueryResult":
         scanned = MAX_SCAN_BYTES if body.max_scan_bytes is None else body.max_scan_bytes
         return self._app.queries.query(
             body.sql,
@@ -180,6 +188,7 @@ class SQLRoutes:
             timeout=self._timeout_of(body),
             after=body.after,
             max_scan_bytes=scanned,
+            rights=rights,
         )
 
     async def _work(self, work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
@@ -195,7 +204,7 @@ class SQLRoutes:
         return await run_in_thread(run)
 
     def _find(self, request: Request) -> QueryRun:
-        run = self._runs.find(request.path_params["id"])
+        run = self._runs.find(_caller_of(request), request.path_params["id"])
         if run is None:
             raise Problem.from_error(
                 ArgumentValueError("there is no query with this id"),
@@ -253,7 +262,8 @@ class _Audit:
     """Writes who sent which statement, by its digest, and what it came to: never its text, nor values."""
 
     def __init__(self, request: Request) -> None:
-        self._client = client_of(request.scope)[1]
+        caller = _caller_of(request)
+        self._client = client_of(request.scope)[1] + (f" ({caller})" if caller else "")
         self._call = f"{request.method} {request.url.path.split('/')[1]!r}"
         self._began = time.monotonic()
         self.text: str | None = None
@@ -285,6 +295,18 @@ class _Audit:
             # The rest of the body is not read.
             response.headers["Connection"] = "close"
         return response
+
+
+def _rights_of(request: Request) -> TokenRights | None:
+    """Return the rights of a caller; None for one who may use all tables."""
+    rights: TokenRights | None = request.state.rights
+    return rights
+
+
+def _caller_of(request: Request) -> str:
+    """Return the name of a caller with rights of its own; empty for those with the token of the application."""
+    rights = _rights_of(request)
+    return "" if rights is None else rights.name
 
 
 async def _cancel_without_client(request: Request, run: QueryRun) -> None:

@@ -32,19 +32,24 @@ class QueryRun:
     """One query.
 
     Args:
+        caller: whose query it is.
         name: its id.
         ask: checks the query, and returns its result.
         media_type: the format of the rows.
         most_rows: rows after which it fails.
 
     Attributes:
-        name: its id.
+        caller: whose query it is.
+        name: its id, among those of the caller.
         rows: rows that were made.
         tables: the tables that it reads, once they are known.
         error: what ended it; None if nothing did, yet.
     """
 
-    def __init__(self, name: str, ask: "Callable[[], QueryResult]", media_type: str, most_rows: int) -> None:
+    def __init__(
+        self, caller: str, name: str, ask: "Callable[[], QueryResult]", media_type: str, most_rows: int
+    ) -> None:
+        self.caller = caller
         self.name = name
         self.rows = 0
         self.tables: list[str] = []
@@ -60,6 +65,11 @@ class QueryRun:
         self._is_whole = False
         self._lock = threading.Lock()
         self._parts = self._make_parts()
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """What it is found by."""
+        return self.caller, self.name
 
     @property
     def ms(self) -> int:
@@ -172,8 +182,8 @@ class QueryRuns:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._slots = threading.Semaphore(QUERIES_AT_ONCE)
-        self._runs: OrderedDict[str, QueryRun] = OrderedDict()
-        self._working: set[str] = set()
+        self._runs: OrderedDict[tuple[str, str], QueryRun] = OrderedDict()
+        self._working: set[tuple[str, str]] = set()
 
     def take_slot(self) -> None:
         """Take one of the places for statements; `release_slot` gives it back.
@@ -194,10 +204,13 @@ class QueryRuns:
         """Give a place back."""
         self._slots.release()
 
-    def open(self, name: str | None, ask: "Callable[[], QueryResult]", media_type: str, most_rows: int) -> QueryRun:
+    def open(
+        self, caller: str, name: str | None, ask: "Callable[[], QueryResult]", media_type: str, most_rows: int
+    ) -> QueryRun:
         """Return a query that can begin; it has a place until `end`.
 
         Args:
+            caller: whose query it is.
             name: its id; None for one that is not known yet.
             ask: see `QueryRun`.
             media_type: see `QueryRun`.
@@ -206,12 +219,12 @@ class QueryRuns:
         Raises:
             Problem: if there is no place, or its id is taken.
         """
-        made = QueryRun(name or secrets.token_hex(8), ask, media_type, most_rows)
+        made = QueryRun(caller, name or secrets.token_hex(8), ask, media_type, most_rows)
         self.take_slot()
         with self._lock:
-            if made.name not in self._runs:
-                self._runs[made.name] = made
-                self._working.add(made.name)
+            if made.key not in self._runs:
+                self._runs[made.key] = made
+                self._working.add(made.key)
                 return made
         self.release_slot()
         raise Problem.from_error(
@@ -231,16 +244,16 @@ class QueryRuns:
                 run.close()
             finally:
                 with self._lock:
-                    self._working.discard(run.name)
-                    over = [name for name in self._runs if name not in self._working]
-                    for name in over[: max(0, len(over) - _KEPT)]:
-                        del self._runs[name]
+                    self._working.discard(run.key)
+                    over = [key for key in self._runs if key not in self._working]
+                    for key in over[: max(0, len(over) - _KEPT)]:
+                        del self._runs[key]
                 self.release_slot()
                 ended()
 
         threading.Thread(target=close, name="streamrt-control-query", daemon=True).start()
 
-    def find(self, name: str) -> QueryRun | None:
-        """Return a query by its id; None if it is not known."""
+    def find(self, caller: str, name: str) -> QueryRun | None:
+        """Return a query of a caller by its id; None if it is not known."""
         with self._lock:
-            return self._runs.get(name)
+            return self._runs.get((caller, name))

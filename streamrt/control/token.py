@@ -38,11 +38,12 @@ def given_token(token: ControlToken | None) -> Credential | None:
     return credential
 
 
-def bearer(token: Credential) -> str:
+def bearer(token: Credential, name: str = "control_token (environment variable STREAMRT_CONTROL_TOKEN)") -> str:
     """Return the text of a token, as it can be sent in a header.
 
     Args:
         token: the token.
+        name: what an error calls it.
 
     Raises:
         ConfigurationError: if it cannot be sent. The message does not show it.
@@ -50,7 +51,7 @@ def bearer(token: Credential) -> str:
     text = token.reveal()
     if not text or not text.isascii() or not text.isprintable() or " " in text:
         raise ConfigurationError(
-            "control_token (environment variable STREAMRT_CONTROL_TOKEN) is empty, or has a character that is a "
-            "space or not printable ASCII: give a token such as the output of `openssl rand -hex 32`, without a line end"
+            f"{name} is empty, or has a character that is a space or "
+            " not printable ASCII: give a token such as the output of `openssl rand -hex 32`, without a line end"
         )
     return text

@@ -434,14 +434,49 @@ def test_a_query_waits_for_the_application_and_for_open_transactions(catalog: Ca
     sender = catalog.links.sender(None, "someone")
     sender.produce("demo.events", b'{"id": 9, "name": "Zoe", "score": 1.0}', None, partition=0)
     sender.flush(1.0)
-    waited: list[Offsets] = []
-    home = replace(home_of(catalog), wait_for=lambda token, _: waited.append(token))
+    application = Processing(inputs=["inputs"], outputs=["demo.events"])
+    home = replace(home_of(catalog), application=application)
     token = Offsets({("inputs", 0): 7})
     with pytest.raises(LookupTimeoutError):
         ask(home, "SELECT count(*) AS n FROM demo.events", after=token, timeout=0.3).one()
-    assert waited == [token]
+    assert application.waited == [token]
     sender.commit()
     assert ask(home, "SELECT count(*) AS n FROM demo.events", after=token).one() == {"n": 4}
+
+
+@pytest.mark.parametrize(
+    ("sql", "waits"),
+    [
+        ("SELECT e.id FROM demo.events e JOIN app.users u ON u.id = e.id", True),
+        ("SELECT u.id FROM app.users u", True),
+        ("SELECT e.id FROM demo.events e", False),
+    ],
+)
+def test_rows_that_follow_from_an_input_are_waited_for_next_to_the_input(
+    catalog: Catalog, sql: str, waits: bool
+) -> None:
+    application = Processing(inputs=["demo.events"], outputs=["app.users"])
+    home = replace(home_of(catalog), application=application)
+    token = Offsets({("demo.events", 0): 1})
+    ask(home, sql, after=token).to_arrow()
+    assert application.waited == ([token] if waits else [])
+
+
+class Processing:
+    """An application that has processed everything."""
+
+    def __init__(self, inputs: list[str], outputs: list[str]) -> None:
+        self._inputs, self._outputs = inputs, outputs
+        self.waited: list[Offsets] = []
+
+    def wait_for(self, token: Offsets, timeout: float | None = 60.0) -> None:
+        self.waited.append(token)
+
+    def input_topics(self) -> list[str]:
+        return self._inputs
+
+    def output_tables(self) -> list[str]:
+        return self._outputs
 
 
 def test_ctrl_c_ends_a_query(catalog: Catalog) -> None:

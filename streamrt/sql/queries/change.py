@@ -143,7 +143,7 @@ def _find_target(home: QueryHome, node: exp.Expr, word: str) -> Table:
     parts = [part.name for part in node.parts]
     if parts[0].lower() in (SYSTEM, STATE) and len(parts) == 2:
         raise refuse(f"{'.'.join(parts)!r} can only be read", node)
-    table = find_table(home, ".".join(parts), node)
+    table = find_table(home, ".".join(parts), node, writes=True)
     if table.info.schema is None:
         raise fail(f"table {table.name!r} has no schema: give it one by table.set_schema()", node)
     if word != "INSERT" and table.kind != "primary-key":

@@ -1,6 +1,7 @@
 """`CheckedQuery`: a query whose names and types are known, and what it reads. An engine computes its rows."""
 
 import re
+import time
 from collections.abc import Callable, Sequence
 
 import pyarrow as pa
@@ -11,10 +12,20 @@ from streamrt.kafka.completion_token import Offsets
 from streamrt.sql.queries.duckdb_engine import MEMORY_LIMIT
 from streamrt.sql.queries.duckdb_text import SourceTable, translate_query
 from streamrt.sql.queries.from_clause import QueryOutput
-from streamrt.sql.queries.query_sources import QueryHome, RowSource, TableRows, find_source
+from streamrt.sql.queries.query_sources import (
+    STATE,
+    QueriedApplication,
+    QueryHome,
+    RowSource,
+    TableRows,
+    find_source,
+)
 from streamrt.tables.catalogue.query_engine import MAX_SCAN_BYTES
 
 __all__ = ["CheckedQuery", "QueryLimits", "select_columns"]
+
+_SHORTEST_WAIT_S = 0.1
+"""Seconds for the offsets of a table when the time of the query is over: most are there at once."""
 
 
 class QueryLimits:
@@ -163,24 +174,40 @@ class CheckedQuery:
         return SourceTable(name, self.sources[name].schema)
 
     def _fix_offsets(self, timeout: float) -> Offsets:
-        after = self._after
-        fresh = False
-        if after is not None and self.home.wait_for is not None:
-            foreign = {each: offset for each, offset in after.items() if each.topic not in self._topics()}
-            if foreign:
-                self.home.wait_for(Offsets(foreign, after.ids), timeout)
-                # Its outputs are there now, but transactions of others may hide them for a while.
-                fresh = True
+        until = time.monotonic() + timeout
+        fresh = self._wait_for_application(timeout)
         fixed = Offsets({})
         for name, source in self.sources.items():
-            fixed |= source.fix(self.columns_of(name), after, timeout, fresh=fresh)
+            left = max(_SHORTEST_WAIT_S, until - time.monotonic())
+            fixed |= source.fix(self.columns_of(name), self._after, left, fresh=fresh)
         return fixed
+
+    def _wait_for_application(self, timeout: float) -> bool:
+        """Wait until the application has processed the token; return whether it had something to process.
+
+        Then its outputs are there, but transactions of others may hide them for a while.
+        """
+        after, application = self._after, self.home.application
+        if after is None or application is None:
+            return False
+        own = self._topics()
+        # Rows that the application makes follow from its inputs, also if the query reads these itself.
+        inputs = set(application.input_topics()) if self._has_made_rows(application) else set()
+        awaited = {each: offset for each, offset in after.items() if each.topic not in own or each.topic in inputs}
+        if awaited:
+            application.wait_for(Offsets(awaited, after.ids), timeout)
+        return bool(awaited)
+
+    def _has_made_rows(self, application: QueriedApplication) -> bool:
+        """Return whether the query reads rows that the application makes."""
+        made = set(application.output_tables())
+        return any(source.name in made or source.name.startswith(f"{STATE}.") for source in self.sources.values())
 
     def _topics(self) -> set[str]:
         return {topic for source in self.sources.values() for topic in source.topics}
 
     def _require_known_token(self) -> None:
-        if self._after is None or self.home.wait_for is not None:
+        if self._after is None or self.home.application is not None:
             return
         foreign = sorted(set(self._after.topics) - self._topics())
         if foreign:

@@ -1,13 +1,13 @@
 """What queries can read: tables of a catalogue, state of the own application, and system tables."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import pyarrow as pa
 from sqlglot import exp
 
-from streamrt.errors import ArgumentValueError, StreamRTError, TableNotFoundError
+from streamrt.errors import ArgumentValueError, ControlRefusedError, StreamRTError, TableNotFoundError
 from streamrt.kafka.completion_token import Offsets
 from streamrt.records import TopicPartition
 from streamrt.sql.queries.fixed_keys import find_fixed_keys
@@ -20,7 +20,16 @@ from streamrt.tables.reading.scan import TableScan
 from streamrt.tables.rows.key_encoder import KeyEncoder
 from streamrt.tables.table import Table
 
-__all__ = ["QueryHome", "RowSource", "SystemTable", "TableRows", "find_source", "find_table"]
+__all__ = [
+    "QueriedApplication",
+    "QueryHome",
+    "Rights",
+    "RowSource",
+    "SystemTable",
+    "TableRows",
+    "find_source",
+    "find_table",
+]
 
 SYSTEM = "system"
 STATE = "streamrt_state"
@@ -50,6 +59,29 @@ class TableHolder(Protocol):
         """Return a table."""
 
 
+class Rights(Protocol):
+    """The tables that a caller may use; names have their database."""
+
+    def may_read(self, name: str) -> bool:
+        """Return whether queries may read a table."""
+
+    def may_write(self, name: str) -> bool:
+        """Return whether statements may change rows of a table."""
+
+
+class QueriedApplication(Protocol):
+    """The application whose tables, views and state a query reads."""
+
+    def wait_for(self, token: Offsets, timeout: float | None = 60.0) -> None:
+        """Wait until everything below a token is processed, and its outputs are durable."""
+
+    def input_topics(self) -> Collection[str]:
+        """Return the topics that it reads."""
+
+    def output_tables(self) -> Collection[str]:
+        """Return the names of the tables that it writes."""
+
+
 @dataclass(frozen=True)
 class QueryHome:
     """Where the names in a query lead.
@@ -61,8 +93,8 @@ class QueryHome:
         state: returns the state of a store of the own application; None outside of one.
         view: returns the query of a view that is not a table, and the names of its columns; None if there is none; see
             `ViewFinder`.
-        wait_for: waits until the application has processed what a token means, of topics that are not those of tables in the
-            query; None outside of one.
+        application: the application whose answers follow from its inputs; None outside of one.
+        rights: the tables that the caller may use; None for all. `restrict` makes a home with rights.
     """
 
     tables: TableHolder
@@ -70,7 +102,8 @@ class QueryHome:
     names: Callable[[], Sequence[str]] = tuple
     state: Callable[[str], SystemTable] | None = None
     view: Callable[[str, Sequence[str]], tuple[exp.Expr, Sequence[str]] | None] | None = None
-    wait_for: Callable[[Offsets, float], None] | None = None
+    application: QueriedApplication | None = None
+    rights: Rights | None = None
 
 
 class RowSource(Protocol):
@@ -203,17 +236,22 @@ def find_source(home: QueryHome, node: exp.Table) -> RowSource:
     Raises:
         TableNotFoundError: if there is no such table.
         SQLAnalysisError: if it has no schema, or is in another system.
+        ControlRefusedError: if the caller may not read it.
     """
     parts = [part.name for part in node.parts]
     name = ".".join(parts)
     if len(parts) == 2 and parts[0].lower() == SYSTEM:
         found = home.system.get(parts[1].lower())
+        if found is None and home.rights is not None:
+            raise _refuse("read", name)
         if found is None:
             raise TableNotFoundError(
                 f"there is no {name!r}; there are {', '.join(f'system.{each}' for each in home.system)}"
             )
         return SystemRows(f"{SYSTEM}.{parts[1].lower()}", found)
     if len(parts) == 2 and parts[0].lower() == STATE:
+        if home.rights is not None:
+            raise _refuse("read", name)
         if home.state is None:
             raise fail(f"{STATE} is the state of a running application: ask by app.query()", node)
         return SystemRows(f"{STATE}.{parts[1]}", home.state(parts[1]))
@@ -232,23 +270,47 @@ def find_source(home: QueryHome, node: exp.Table) -> RowSource:
     return TableRows(table, keys)
 
 
-def find_table(home: QueryHome, name: str, node: exp.Expr) -> Table:
+def find_table(home: QueryHome, name: str, node: exp.Expr, *, writes: bool = False) -> Table:
     """Return a table of the catalogue.
+
+    Args:
+        home: where names lead.
+        name: the name in the text.
+        node: where it is there.
+        writes: whether its rows are changed, and not read.
 
     Raises:
         TableNotFoundError: if there is no such table.
         SQLAnalysisError: if no table can have the name.
+        ControlRefusedError: if the caller may not use it so.
     """
+
+    def may_use(each: str) -> bool:
+        return home.rights is None or (home.rights.may_write(each) if writes else home.rights.may_read(each))
+
+    def load(each: str) -> Table:
+        # Nothing is looked up of other tables, so that the answer is the same whether they exist or not.
+        if not may_use(each if "." in each else f"default.{each}"):
+            raise _refuse("write" if writes else "read", name)
+        return home.tables.table(each)
+
     try:
         try:
-            return home.tables.table(name)
-        except TableNotFoundError:
-            found = find_table_name(name, home.names())
+            table = load(name)
+        except (TableNotFoundError, ControlRefusedError):
+            found = find_table_name(name, filter(may_use, home.names()))
             if found is None or found == name:
                 raise
-            return home.tables.table(found)
+            table = load(found)
     except ArgumentValueError as error:
         raise fail(str(error), node) from None
+    if not may_use(table.name):
+        raise _refuse("write" if writes else "read", name)
+    return table
+
+
+def _refuse(verb: str, name: str) -> ControlRefusedError:
+    return ControlRefusedError(f"this token may not {verb} {name!r}")
 
 
 def _part_of(token: Offsets, topics: Sequence[str]) -> Offsets | None:

@@ -31,13 +31,13 @@ _TOPICS = pa.schema(
         *(("first_offset", pa.int64()), ("end_offset", pa.int64())),
     ]
 )
-_OFFSETS = pa.schema([("topic", pa.string()), ("partition", pa.int32()), ("committed", pa.int64())])
-_LAG = pa.schema(
+_OFFSETS = pa.schema(
     [
-        *(("topic", pa.string()), ("partition", pa.int32()), ("committed", pa.int64()), ("end_offset", pa.int64())),
-        ("lag", pa.int64()),
+        *(("application", pa.string()), ("topic", pa.string()), ("partition", pa.int32())),
+        ("committed", pa.int64()),
     ]
 )
+_LAG = pa.schema([*_OFFSETS, ("end_offset", pa.int64()), ("lag", pa.int64())])
 
 GroupOffsets = Callable[[], Mapping[TopicPartition, tuple[int | None, int | None]]]
 """Returns committed offset and end offset by partition; None for those that are unknown."""
@@ -94,27 +94,27 @@ def make_system_tables(
     }
 
 
-def make_group_tables(offsets: GroupOffsets) -> dict[str, SystemTable]:
+def make_group_tables(group: str, offsets: GroupOffsets) -> dict[str, SystemTable]:
     """Return the system tables of an application.
 
     Args:
-        offsets: returns what its group has committed.
+        group: its consumer group.
+        offsets: returns what the group has committed.
     """
+
+    def place(partition: TopicPartition) -> dict[str, Any]:
+        return {"application": group, "topic": partition.topic, "partition": partition.partition}
 
     def list_lag() -> Iterator[Mapping[str, Any]]:
         for partition, (committed, end) in sorted(offsets().items()):
             lag = None if committed is None or end is None else max(0, end - committed)
-            yield {**_place(partition), "committed": committed, "end_offset": end, "lag": lag}
+            yield {**place(partition), "committed": committed, "end_offset": end, "lag": lag}
 
     def list_offsets() -> Iterator[Mapping[str, Any]]:
         for partition, (committed, _) in sorted(offsets().items()):
-            yield {**_place(partition), "committed": committed}
+            yield {**place(partition), "committed": committed}
 
     return {"offsets": SystemTable(_OFFSETS, list_offsets), "lag": SystemTable(_LAG, list_lag)}
-
-
-def _place(partition: TopicPartition) -> dict[str, Any]:
-    return {"topic": partition.topic, "partition": partition.partition}
 
 
 def _describe_application(info: ApplicationInfo) -> Mapping[str, Any]:
