@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 from pyarrow import parquet
 
-from streamrt.cli.tables.sql_output import QueryOptions, SQLFormat
+from streamrt.cli.tables.sql_output import SQLFormat
 from streamrt.cli.tables.sql_prompt import SQLPrompt, complete_words
+from streamrt.cli.tables.sql_targets import CatalogTarget, QueryOptions
 from streamrt.errors import ConfigurationError
 from streamrt.sql.queries.splitting import split_statements
 from streamrt.tables import Catalog, MemoryCatalog
@@ -60,6 +61,7 @@ def test_errors_end_it_with_a_sentence(directory: Path) -> None:
     assert "cannot be read" in streamrt("sql", "-f", directory / "none.sql").sentence
     assert streamrt("sql", "-c", "SELECT 1", "-f", "x").code == 2
     assert streamrt("sql", "-c", "SELECT 1 AS a", "--format", "parquet").code == 2
+    assert streamrt("sql", "-c", "SELECT 1 AS a", "--token-file", directory / "token").code == 2
     assert "several" in streamrt("sql", "-c", "SELECT 1 AS a; SELECT 2 AS a", "-o", directory / "x").sentence
 
 
@@ -88,7 +90,7 @@ class Session:
 
 def ask(catalog: Catalog, *lines: Any) -> Session:
     session = Session(*lines)
-    SQLPrompt(catalog, SQLFormat.table, QueryOptions(None, 60.0), session).run()
+    SQLPrompt(CatalogTarget(catalog, QueryOptions()), SQLFormat.table, session).run()
     return session
 
 
@@ -134,7 +136,7 @@ def test_the_prompt_describes_tables(catalog: Catalog, capsys: pytest.CaptureFix
     ],
 )
 def test_words_are_completed(catalog: Catalog, text: str, expected: tuple[str, str] | None) -> None:
-    found = list(complete_words(catalog, text))
+    found = list(complete_words(CatalogTarget(catalog, QueryOptions()), text))
     assert (expected in found) if expected is not None else not [each for each in found if each[1] == "column"]
 
 
@@ -150,4 +152,4 @@ def test_semicolons_in_quotes_separate_nothing() -> None:
 def test_without_prompt_toolkit_the_extra_is_named(catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "prompt_toolkit", None)
     with pytest.raises(ConfigurationError, match=r"needs prompt-toolkit: run pip install .*\[sql\]"):
-        SQLPrompt(catalog, SQLFormat.table, QueryOptions(None, 60.0))
+        SQLPrompt(CatalogTarget(catalog, QueryOptions()), SQLFormat.table)

@@ -1,19 +1,19 @@
 """`streamrt sql`: queries and statements, one by one, from a file, or at a prompt."""
 
+import contextlib
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from streamrt.cli.broker import BrokerOption, ConfigOption
+from streamrt.cli.control import TokenFileOption, connected
 from streamrt.cli.output import examples, note, quiet_pipe
 from streamrt.cli.tables.catalog import CatalogOption, open_catalog
-from streamrt.cli.tables.sql_output import QueryOptions, SQLEngine, SQLFormat, run_statement
+from streamrt.cli.tables.sql_output import SQLFormat, run_statement
+from streamrt.cli.tables.sql_targets import ApplicationTarget, CatalogTarget, QueryOptions, SQLEngine, SQLTarget
 from streamrt.errors import ConfigurationError, SQLSyntaxError, StreamRTError
-
-if TYPE_CHECKING:
-    from streamrt.tables import Catalog
 
 __all__ = ["EXAMPLES", "sql"]
 
@@ -24,10 +24,12 @@ EXAMPLES = examples(
     "streamrt sql -f report.sql --format csv > report.csv",
     'streamrt sql --engine spark --timeout 3600 -c "SELECT customer, count(*) AS n FROM shop.orders GROUP BY customer"',
     "echo 'SELECT * FROM system.tables' | streamrt sql --format json",
+    'streamrt sql --url http://127.0.0.1:7070 -c "SELECT topic, sum(lag) AS lag FROM system.lag GROUP BY topic"',
 )
 
 
 def sql(
+    context: typer.Context,
     command: Annotated[str | None, typer.Option("--command", "-c", metavar="TEXT", help="Statements to run.")] = None,
     file: Annotated[
         Path | None, typer.Option("--file", "-f", metavar="FILE", help="File with statements to run.")
@@ -39,7 +41,13 @@ def sql(
         Path | None, typer.Option("--output", "-o", metavar="FILE", help="File for the rows, instead of stdout.")
     ] = None,
     limit: Annotated[int | None, typer.Option("--limit", "-n", min=0, help="Most rows of each query.")] = None,
-    timeout: Annotated[float, typer.Option(min=0.001, help="Seconds that each statement may work.")] = 60.0,
+    timeout: Annotated[
+        float | None,
+        typer.Option(
+            min=0.001,
+            help="Seconds that each statement may work; by default 60, or as many as the application at --url allows.",
+        ),
+    ] = None,
     max_scan_bytes: Annotated[
         int | None,
         typer.Option(min=1, metavar="BYTES", help="Bytes of records that each query may read; 4 GiB by default."),
@@ -50,13 +58,18 @@ def sql(
     spark_master: Annotated[
         str | None, typer.Option(metavar="URL", help="Spark's master for --engine spark; local[*] by default.")
     ] = None,
+    url: Annotated[
+        str | None,
+        typer.Option(help="Control address of a running application, which computes queries, over its state as well."),
+    ] = None,
+    token_file: TokenFileOption = None,
     broker: BrokerOption = None,
     config: ConfigOption = None,
     catalog: CatalogOption = None,
 ) -> None:
     """Ask tables by SQL, and change rows. Without --command and --file: a prompt, or statements from stdin.
 
-    Needs the extra `sql`.
+    Needs the extra `sql`; with --url also `control`.
     """
     if command is not None and file is not None:
         raise typer.BadParameter("pass it or --file", param_hint="--command")
@@ -64,16 +77,32 @@ def sql(
         raise typer.BadParameter("it is for --engine spark", param_hint="--spark-master")
     if sql_format is SQLFormat.parquet and output is None:
         raise typer.BadParameter("a file of this format needs a name: pass --output", param_hint="--format")
+    _refuse_others(context, url)
     options = QueryOptions(limit, timeout, max_scan_bytes, engine, spark_master)
-    with quiet_pipe(), open_catalog(broker, config, 30.0, catalog) as opened:
+    with quiet_pipe(), contextlib.ExitStack() as stack:
+        target: SQLTarget
+        if url is None:
+            target = CatalogTarget(stack.enter_context(open_catalog(broker, config, 30.0, catalog)), options)
+        else:
+            target = ApplicationTarget(stack.enter_context(connected(url, token_file)), options)
         if command is None and file is None and sys.stdin.isatty():
             if output is not None:
                 raise typer.BadParameter("it is for --command and --file", param_hint="--output")
             from streamrt.cli.tables.sql_prompt import SQLPrompt
 
-            SQLPrompt(opened, sql_format, options).run()
+            SQLPrompt(target, sql_format).run()
             return
-        _run_all(opened, _read_text(command, file), sql_format, output, options)
+        _run_all(target, _read_text(command, file), sql_format, output)
+
+
+def _refuse_others(context: typer.Context, url: str | None) -> None:
+    """Refuse options of the command line that have no effect; variables may be there for other commands."""
+    others = ("broker", "config", "catalog", "engine", "spark_master") if url is not None else ("token_file",)
+    for name in others:
+        source = context.get_parameter_source(name)
+        if source is not None and source.name == "COMMANDLINE":
+            why = f"it has no effect {'without' if url is None else 'with'} --url"
+            raise typer.BadParameter(why, param_hint=f"--{name.replace('_', '-')}")
 
 
 def _read_text(command: str | None, file: Path | None) -> str:
@@ -87,7 +116,7 @@ def _read_text(command: str | None, file: Path | None) -> str:
         raise ConfigurationError(f"{file} cannot be read: {error}") from None
 
 
-def _run_all(catalog: "Catalog", text: str, sql_format: SQLFormat, output: Path | None, options: QueryOptions) -> None:
+def _run_all(target: SQLTarget, text: str, sql_format: SQLFormat, output: Path | None) -> None:
     """Run statements up to the first one that fails."""
     from streamrt.sql.queries.splitting import is_query, split_statements
 
@@ -101,7 +130,7 @@ def _run_all(catalog: "Catalog", text: str, sql_format: SQLFormat, output: Path 
         raise ConfigurationError("--output takes the rows of one query, and there are several")
     for statement, line in statements:
         try:
-            run_statement(catalog, statement, sql_format, output, options)
+            run_statement(target, statement, sql_format, output)
         except StreamRTError as error:
             if len(statements) > 1:
                 note(f"the statement in line {line} failed")

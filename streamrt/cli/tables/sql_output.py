@@ -2,16 +2,16 @@
 
 import enum
 import sys
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from streamrt.cli.output import note, plural
+from streamrt.cli.tables.sql_targets import SQLTarget
 
 if TYPE_CHECKING:
-    from streamrt.tables import Catalog, QueryResult
+    from streamrt.tables import QueryResult
 
-__all__ = ["QueryOptions", "SQLEngine", "SQLFormat", "run_statement"]
+__all__ = ["SQLFormat", "run_statement"]
 
 
 class SQLFormat(str, enum.Enum):
@@ -23,70 +23,21 @@ class SQLFormat(str, enum.Enum):
     parquet = "parquet"
 
 
-class SQLEngine(str, enum.Enum):
-    """Engine that computes queries."""
-
-    duckdb = "duckdb"
-    spark = "spark"
-
-
-@dataclass(frozen=True)
-class QueryOptions:
-    """How statements run.
-
-    Attributes:
-        limit: most rows of a query.
-        timeout: seconds that each statement may work.
-        max_scan_bytes: bytes of records that a query may read; None for the default.
-        engine: what computes queries.
-        spark_master: Spark's master; None for the default.
-    """
-
-    limit: int | None
-    timeout: float
-    max_scan_bytes: int | None = None
-    engine: SQLEngine = SQLEngine.duckdb
-    spark_master: str | None = None
-
-    def query(self, catalog: "Catalog", sql: str) -> "QueryResult":
-        """Return the rows of a query."""
-        from streamrt.tables.catalogue.query_engine import MAX_SCAN_BYTES
-
-        return catalog.query(
-            sql,
-            limit=self.limit,
-            timeout=self.timeout,
-            max_scan_bytes=self.max_scan_bytes or MAX_SCAN_BYTES,
-            engine=self.engine.value,
-            spark_session=self._open_spark(),
-        )
-
-    def _open_spark(self) -> Any:
-        if self.spark_master is None:
-            return None
-        from streamrt.spark.sessions.spark_session import create_spark_session
-
-        return create_spark_session(self.spark_master)
-
-
-def run_statement(
-    catalog: "Catalog", statement: str, sql_format: SQLFormat, output: Path | None, options: QueryOptions
-) -> None:
+def run_statement(target: SQLTarget, statement: str, sql_format: SQLFormat, output: Path | None = None) -> None:
     """Run one statement, and print what it gives.
 
     Args:
-        catalog: the catalogue.
+        target: what runs it.
         statement: the statement.
         sql_format: the format of rows.
         output: the file for rows; None means stdout.
-        options: how it runs.
     """
     from streamrt.sql.queries.splitting import is_query
 
     if is_query(statement):
-        print_result(options.query(catalog, statement), sql_format, output)
+        print_result(target.query(statement), sql_format, output)
         return
-    done = catalog.execute(statement, timeout=options.timeout)
+    done = target.execute(statement)
     if done.statement in ("INSERT", "UPDATE", "DELETE"):
         note(f"{done.statement} {done.name}: {plural(done.rows, 'row')}")
     else:

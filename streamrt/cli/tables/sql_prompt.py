@@ -3,15 +3,14 @@
 import contextlib
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from streamrt.cli.output import echo, note, print_table
-from streamrt.cli.tables.sql_output import QueryOptions, SQLFormat, run_statement
-from streamrt.errors import ConfigurationError, StreamRTError, reference_of
+from streamrt.cli.tables.sql_output import SQLFormat, run_statement
+from streamrt.cli.tables.sql_targets import SQLTarget
+from streamrt.errors import ConfigurationError, StreamRTError, TableNotFoundError, reference_of
 from streamrt.extras import install_command
-
-if TYPE_CHECKING:
-    from streamrt.tables import Catalog
+from streamrt.tables.catalogue.table_names import find_table_name
 
 __all__ = ["SQLPrompt", "complete_words", "describe"]
 
@@ -32,16 +31,14 @@ _KEYWORDS = (
     *("CREATE", "TABLE", "DROP", "ALTER", "count", "sum", "avg", "min", "max"),
 )
 _HISTORY = Path("~/.streamrt_sql_history")
-_SYSTEM = ("system.applications", "system.tables", "system.topics", "system.usages")
 
 
 class SQLPrompt:
     """Asks for statements and runs them, until the end of the input.
 
     Args:
-        catalog: the catalogue.
+        target: what runs statements, and knows tables.
         sql_format: the format of rows.
-        options: how statements run.
         session: what reads lines; by default that of prompt-toolkit.
 
     Raises:
@@ -50,14 +47,13 @@ class SQLPrompt:
 
     def __init__(
         self,
-        catalog: "Catalog",
+        target: SQLTarget,
         sql_format: SQLFormat,
-        options: QueryOptions,
         session: Any = None,
     ) -> None:
-        self._catalog = catalog
-        self._options = (sql_format, None, options)
-        self._session = session or _open_session(catalog)
+        self._target = target
+        self._format = sql_format
+        self._session = session or _open_session(target)
 
     def run(self) -> None:
         """Ask and answer."""
@@ -81,7 +77,7 @@ class SQLPrompt:
         """Answer a line that asks for help, or for tables, and return whether the line was that."""
         words = line.strip().rstrip(";").split()
         if words[:1] == ["\\d"]:
-            self._guard(lambda: describe(self._catalog, words[1] if len(words) > 1 else None))
+            self._guard(lambda: describe(self._target, words[1] if len(words) > 1 else None))
             return True
         if words and words[0].lower() in ("help", "\\?", "\\h"):
             echo(_HELP)
@@ -94,7 +90,7 @@ class SQLPrompt:
 
         split = split_statements(text)
         for statement, _ in split.statements:
-            self._guard(lambda: run_statement(self._catalog, statement, *self._options))  # noqa: B023 - called at once
+            self._guard(lambda: run_statement(self._target, statement, self._format))  # noqa: B023 - called at once
         return f"{split.rest}\n" if split.rest else ""
 
     def _guard(self, work: Callable[[], None]) -> None:
@@ -107,43 +103,47 @@ class SQLPrompt:
             note("interrupted")
 
 
-def describe(catalog: "Catalog", name: str | None) -> None:
-    """Print the tables of a catalogue, or the columns of one.
+def describe(target: SQLTarget, name: str | None) -> None:
+    """Print the tables, or the columns of one.
 
     Args:
-        catalog: the catalogue.
+        target: knows the tables.
         name: the table; None for all.
 
     Raises:
         TableNotFoundError: if there is no such table.
     """
+    tables = target.tables()
     if name is None:
-        rows = [(info.name, info.kind, info.comment or "") for info in catalog.infos()]
-        print_table(("table", "kind", "comment"), [*rows, *((each, "system", "") for each in _SYSTEM)])
+        rows = [(each.name, each.kind, each.comment) for each in tables]
+        print_table(("table", "kind", "comment"), [*rows, *((each, "system", "") for each in target.system)])
         return
-    info = catalog.load(name)
-    if info.schema is None:
-        note(f"table {info.name} has no schema")
+    found = find_table_name(name, [each.name for each in tables])
+    if found is None:
+        raise TableNotFoundError(f"there is no table {name!r}: \\d lists the tables")
+    (schema,) = (each.schema for each in tables if each.name == found)
+    if schema is None:
+        note(f"table {found} has no schema")
         return
     columns = [
         (
             each.name,
             each.word,
             "" if each.nullable else "not null",
-            "key" if each.name in info.schema.primary_key else "",
+            "key" if each.name in schema.primary_key else "",
         )
-        for each in info.schema.fields
+        for each in schema.fields
     ]
     print_table(("column", "type", "", ""), columns)
 
 
-def complete_words(catalog: "Catalog", text: str) -> Iterator[tuple[str, str]]:
+def complete_words(target: SQLTarget, text: str) -> Iterator[tuple[str, str]]:
     """Yield what the last word of a text may become, and what that is.
 
     Tables, columns of tables that the text names, and keywords.
 
     Args:
-        catalog: the catalogue.
+        target: knows the tables.
         text: the text before the cursor.
     """
     word = text.split()[-1] if text and not text[-1].isspace() else ""
@@ -152,12 +152,12 @@ def complete_words(catalog: "Catalog", text: str) -> Iterator[tuple[str, str]]:
     if not beginning:
         return
     columns: list[str] = []
-    for info in catalog.infos():
-        if info.name.lower() in text.lower() and info.schema is not None:
-            columns += info.schema.names
-        if info.name.lower().startswith(beginning):
-            yield info.name, "table"
-    yield from ((each, "table") for each in _SYSTEM if each.startswith(beginning))
+    for table in target.tables():
+        if table.name.lower() in text.lower() and table.schema is not None:
+            columns += table.schema.names
+        if table.name.lower().startswith(beginning):
+            yield table.name, "table"
+    yield from ((each, "table") for each in target.system if each.startswith(beginning))
     _, dot, last = beginning.rpartition(".")
     for name in dict.fromkeys(columns):
         if name.lower().startswith(last):
@@ -170,7 +170,7 @@ def _is_end(line: str) -> bool:
     return line.strip().rstrip(";").lower() in ("\\q", "quit", "exit")
 
 
-def _open_session(catalog: "Catalog") -> Any:
+def _open_session(target: SQLTarget) -> Any:
     try:
         from prompt_toolkit import PromptSession
         from prompt_toolkit.completion import Completer, Completion
@@ -181,14 +181,14 @@ def _open_session(catalog: "Catalog") -> Any:
         ) from None
 
     class Words(Completer):  # type: ignore[misc, unused-ignore]
-        """Completes by the catalogue; in a thread, since it may ask brokers."""
+        """Completes by the tables; in a thread, since it may ask brokers, or an application."""
 
         def get_completions(self, document: Any, complete_event: Any) -> Iterable[Any]:
             text = document.text_before_cursor
             word = text.split()[-1] if text and not text[-1].isspace() else ""
             start = word.rpartition("(")[2].rpartition(",")[2]
             with contextlib.suppress(StreamRTError):
-                for completion, kind in complete_words(catalog, text):
+                for completion, kind in complete_words(target, text):
                     yield Completion(completion, start_position=-len(start), display_meta=kind)
 
     history: Any = InMemoryHistory()
