@@ -64,6 +64,22 @@ def pytest_collection() -> Iterator[None]:
     gc.enable()
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol() -> Iterator[object]:
+    """Keep what a test and its fixtures, those of its module too, leave in the process away from other tests.
+
+    That is what an application sets up for the logger of the package, and passwords, which may be words in messages of another
+    test.
+    """
+    package = logging.getLogger("streamrt")
+    handlers, level, propagate = package.handlers[:], package.level, package.propagate
+    result = yield
+    package.handlers[:], package.propagate = handlers, propagate
+    package.setLevel(level)
+    secret._concealed.clear()
+    return result
+
+
 def pytest_unconfigure() -> None:
     """Let the interpreter free at its end what was kept: some libraries tell of what they find."""
     gc.unfreeze()
@@ -124,23 +140,6 @@ def group_protocol(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPat
     protocol: str = request.param
     monkeypatch.setenv("STREAMRT_GROUP_PROTOCOL", protocol)
     return protocol
-
-
-@pytest.fixture(autouse=True)
-def _logging_as_it_was() -> Iterator[None]:
-    """Keep what a test, or the application in it, sets up for the logger of the package away from other tests."""
-    package = logging.getLogger("streamrt")
-    handlers, level, propagate = package.handlers[:], package.level, package.propagate
-    yield
-    package.handlers[:], package.propagate = handlers, propagate
-    package.setLevel(level)
-
-
-@pytest.fixture(autouse=True)
-def _secrets_of_one_test() -> Iterator[None]:
-    """A password of one test may be a word in messages of another one."""
-    yield
-    secret._concealed.clear()
 
 
 @pytest.fixture

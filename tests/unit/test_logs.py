@@ -247,3 +247,16 @@ def test_no_secret_is_in_a_line(lines: Lines, log_format: Any) -> None:
     assert "11 characters" in written
     assert "Secret(***)" in written
     assert CANARY not in written
+
+
+@pytest.fixture(scope="module")
+def handlers_of_tests() -> list[bool]:
+    """Whether each test found a handler; the application, which adds one, is shared by them."""
+    Application("unused.invalid:9092", consumer_group="shared")
+    return []
+
+
+@pytest.mark.parametrize("number", range(2))
+def test_what_a_fixture_of_a_module_sets_up_is_gone_for_the_next_test(number: int, handlers_of_tests: list[bool]) -> None:
+    handlers_of_tests.append(bool(logger.handlers))
+    assert handlers_of_tests == [True, False][: len(handlers_of_tests)]
