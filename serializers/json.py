@@ -1,5 +1,6 @@
 """JSON with orjson: compact, UTF-8, key order kept, NaN and infinities as null; validated if there is a schema."""
 
+import functools
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
@@ -285,8 +286,10 @@ class _Rules:
         if self._check is None:
             if self.given is not None:
                 self._check = validator_check(self.given)
-            elif self.text is not None:
+            elif self._references and self.text is not None:
                 self._check = schema_check(_parse_schema(self.text), self._other_rules())
+            elif self.text is not None:
+                self._check = _compile_check(self.text)
         return self._check
 
     def _other_rules(self) -> dict[str, Any]:
@@ -307,6 +310,12 @@ def _own_schema(schema: "JSONSchema | RegistrySchema") -> tuple[str, tuple[Any, 
     if not isinstance(text, str) or not isinstance(references, tuple):
         raise ArgumentTypeError(f"a JSON Schema is a mapping or a RegistrySchema, not a {type(schema).__name__}")
     return text, references
+
+
+@functools.lru_cache(maxsize=64)
+def _compile_check(text: str) -> Check:
+    """Return the function of a schema without references, which takes milliseconds to make."""
+    return schema_check(_parse_schema(text))
 
 
 def _parse_schema(text: str) -> Any:

@@ -3,7 +3,7 @@ import logging
 import signal
 import sys
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -46,11 +46,14 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what starts programs, before anything is chosen by marks, and what only long runs do on Spark."""
+    """Mark what starts programs, before anything is chosen by marks, and what only long runs do."""
+    others: dict[str, list[str]] = {}
     for item in items:
-        if isinstance(item, pytest.Function) and {"program", "hosted"} & set(item.fixturenames):
+        if not isinstance(item, pytest.Function):
+            continue
+        if {"program", "hosted"} & set(item.fixturenames):
             item.add_marker("programs")
-        if isinstance(item, pytest.Function) and not LONG and is_left_to_long_runs(item):
+        if not LONG and is_left_to_long_runs(item, others):
             item.add_marker(pytest.mark.skip(reason="some of the modes and guarantees; make test-long runs them all"))
 
 
@@ -65,11 +68,11 @@ def pytest_collection() -> Iterator[None]:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_protocol() -> Iterator[object]:
+def pytest_runtest_protocol() -> Generator[None, object, object]:
     """Keep what a test and its fixtures, those of its module too, leave in the process away from other tests.
 
-    That is what an application sets up for the logger of the package, and passwords, which may be words in messages of another
-    test.
+    That is what an application sets up for the logger of the package, and passwords: these may be words in messages of
+    another test.
     """
     package = logging.getLogger("streamrt")
     handlers, level, propagate = package.handlers[:], package.level, package.propagate
@@ -86,28 +89,45 @@ def pytest_unconfigure() -> None:
 
 
 _CROSSED = ("processing_mode", "guarantee")
+_UNITS = Path(__file__).parent / "unit"
 
 
-def is_left_to_long_runs(item: pytest.Function) -> bool:
-    """Whether a test on Spark is one of those that show the same of the other mode, or the other guarantee.
+def is_left_to_long_runs(item: pytest.Function, others: dict[str, list[str]]) -> bool:
+    """Whether a test is one of those that show the same of the other mode, or the other guarantee.
 
-    Of two modes and two guarantees, ordinary runs take each once, and of two modes one if the test starts programs, unless it
-    is marked `both_modes`. Which are taken differs from test to test. Tests without Spark do all of them, but for those that
-    are marked `pairs_in_turn`: there, it also differs from parameter to parameter.
+    On Spark, ordinary runs take each of two modes and each of two guarantees once, and of two modes one if the test starts
+    programs, unless it is marked `both_modes`. Which are taken differs from test to test. In `tests/unit`, they take half of
+    the pairs of a mode with a guarantee, or with the other parameters of the test: there, these take turns, so each test runs
+    in both modes. Other tests do all of them.
+
+    Args:
+        item: the test.
+        others: the other parameters of tests so far, by test; those of this one are added.
     """
     chosen: dict[str, Any] = item.callspec.params if hasattr(item, "callspec") else {}
-    in_turn = item.get_closest_marker("pairs_in_turn") is not None
-    if item.get_closest_marker("only_mode") is not None or not (
-        in_turn or item.get_closest_marker("spark") is not None
-    ):
+    is_unit, is_on_spark = item.path.parent == _UNITS, item.get_closest_marker("spark") is not None
+    if "processing_mode" not in chosen or item.get_closest_marker("only_mode") is not None:
         return False
-    varied = "-".join(map(str, (chosen[name] for name in chosen if in_turn and name not in _CROSSED)))
-    turned = zlib.crc32(f"{item.originalname}{varied}".encode()) % 2 == 1
-    resident = chosen.get("processing_mode") == "resident"
-    if "guarantee" in chosen and "processing_mode" in chosen:
-        return ((chosen["guarantee"] == "exactly-once") == resident) is turned
-    starts_programs = {"program", "hosted"} & set(item.fixturenames) and item.get_closest_marker("both_modes") is None
-    return bool("processing_mode" in chosen and starts_programs) and resident is turned
+    if not (is_unit or is_on_spark) or item.get_closest_marker("both_modes") is not None:
+        return False
+    turned = (zlib.crc32(item.originalname.encode()) + (_turn_of(item, others) if is_unit else 0)) % 2 == 1
+    is_resident = chosen["processing_mode"] == "resident"
+    if "guarantee" in chosen:
+        return ((chosen["guarantee"] == "exactly-once") == is_resident) is turned
+    if is_unit:
+        return len(chosen) > 1 and is_resident is turned
+    return bool({"program", "hosted"} & set(item.fixturenames)) and is_resident is turned
+
+
+def _turn_of(item: pytest.Function, others: dict[str, list[str]]) -> int:
+    """Return the number of a test's parameters other than mode and guarantee among those of the same function."""
+    known = others.setdefault(item.nodeid.partition("[")[0], [])
+    other = item.callspec.id
+    for name in _CROSSED:
+        other = other.replace(str(item.callspec.params.get(name, "")), "", 1)
+    if other not in known:
+        known.append(other)
+    return known.index(other)
 
 
 def skipped_modes(mode: str, *, reason: str, always: bool = True) -> dict[str, pytest.MarkDecorator]:

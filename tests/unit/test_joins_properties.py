@@ -11,7 +11,7 @@ from tests.support import LONG
 from tests.unit.joined import check_asof, check_interval, check_stream
 
 # Cases for each `how`, of which there are ten.
-CASES = 10_000 if LONG else 250
+CASES = 10_000 if LONG else 100
 
 
 @pytest.mark.slow
@@ -34,7 +34,7 @@ def test_stream(how: IntervalHow) -> None:
 
 @pytest.mark.slow
 def test_on_disk(tmp_path: Path) -> None:
-    for seed in range(CASES // 80):
+    for seed in range(CASES // 33):
         check_asof(seed, "left", tmp_path / f"asof-{seed}", RocksDBStore)
         check_interval(seed, "outer", tmp_path / f"interval-{seed}", RocksDBStore)
         check_stream(seed, "outer", tmp_path / f"stream-{seed}", RocksDBStore)

@@ -257,6 +257,8 @@ def handlers_of_tests() -> list[bool]:
 
 
 @pytest.mark.parametrize("number", range(2))
-def test_what_a_fixture_of_a_module_sets_up_is_gone_for_the_next_test(number: int, handlers_of_tests: list[bool]) -> None:
+def test_what_a_fixture_of_a_module_sets_up_is_gone_for_the_next_test(
+    number: int, handlers_of_tests: list[bool]
+) -> None:
     handlers_of_tests.append(bool(logger.handlers))
     assert handlers_of_tests == [True, False][: len(handlers_of_tests)]

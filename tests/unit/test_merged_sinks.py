@@ -23,6 +23,7 @@ from streamrt.connectors import (
 )
 from streamrt.connectors.sinks.merged_batches import join_batches, join_partitions
 from streamrt.testing import InputRecord, TopologyTestDriver
+from tests.support import LONG
 
 
 class LastRows(BatchingSink):
@@ -105,7 +106,7 @@ def arrivals(draw: st.DrawFn) -> list[tuple[str, SinkItem]]:
 
 
 @given(arrivals())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=1_000 if LONG else 60, deadline=None)
 def test_joined_batches_keep_the_order_of_topics_and_of_keys(arrived: list[tuple[str, SinkItem]]) -> None:
     sink = LastRows()
     for topic, item in arrived:

@@ -105,7 +105,6 @@ def waiting(
     return build
 
 
-@pytest.mark.pairs_in_turn
 @pytest.mark.slow
 @GUARANTEES
 @CLOCKS
@@ -246,7 +245,6 @@ MULTIPLIED: dict[str, Callable[[StreamingDataFrame], StreamingDataFrame]] = {
 }
 
 
-@pytest.mark.pairs_in_turn
 @GUARANTEES
 @pytest.mark.parametrize("above", MULTIPLIED)
 def test_a6_results_behind_what_multiplies_records_are_those_without_portions(
@@ -325,7 +323,6 @@ IN_PORTIONS: dict[str, Callable[[StreamingDataFrame], StreamingDataFrame]] = {
 }
 
 
-@pytest.mark.pairs_in_turn
 @GUARANTEES
 @pytest.mark.parametrize("above", IN_PORTIONS)
 def test_a6_timers_that_a_record_makes_due_fire_in_portions_and_once(
@@ -377,7 +374,6 @@ async def _thrice(value: Any) -> Any:
     return [value] * 3
 
 
-@pytest.mark.pairs_in_turn
 @GUARANTEES
 @pytest.mark.parametrize("above", GROUPED)
 def test_a6_behind_an_exchange_in_memory_portions_give_what_a_topic_gives(

@@ -159,7 +159,6 @@ def is_good(record: dict[str, Any]) -> bool:
     return not record["bad"]
 
 
-@pytest.mark.pairs_in_turn
 @pytest.mark.parametrize("guarantee", GUARANTEES)
 @pytest.mark.parametrize("name", BUILDS)
 def test_a17_what_follows_is_as_if_skipped_records_had_not_been(name: str, guarantee: str) -> None:

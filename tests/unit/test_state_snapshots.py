@@ -36,6 +36,7 @@ from streamrt.state.snapshots import (
 from streamrt.testing import TopologyTestDriver
 from tests.cli_json import run
 from tests.command_line import streamrt
+from tests.support import LONG
 from tests.unit.apps import application
 from tests.unit.snapshots import ABSENCE_MS, IDENTITY, World, wait_for
 
@@ -609,7 +610,7 @@ STEPS = st.lists(
 
 
 @pytest.mark.slow
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=400 if LONG else 15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(steps=STEPS, transactional=st.booleans(), choice=st.randoms(use_true_random=False))
 def test_whatever_happens_state_is_that_of_the_commits(
     steps: list[tuple[str, str, Any]], transactional: bool, choice: Any, tmp_path_factory: pytest.TempPathFactory

@@ -275,7 +275,6 @@ plans = st.tuples(
 )
 
 
-@pytest.mark.pairs_in_turn
 @pytest.mark.slow
 @GUARANTEES
 @thoroughly
@@ -286,7 +285,6 @@ def test_fault_11_windows_closed_in_portions_are_the_same(
     judge(lambda sdf: side_by_side(sdf, several), guarantee, processing_mode, plan, by_key=False)
 
 
-@pytest.mark.pairs_in_turn
 @pytest.mark.slow
 @GUARANTEES
 @thoroughly
@@ -356,7 +354,6 @@ def chained(closing: str) -> Build:
     return build
 
 
-@pytest.mark.pairs_in_turn
 @pytest.mark.slow
 @GUARANTEES
 @CLOSINGS
