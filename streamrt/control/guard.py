@@ -107,7 +107,17 @@ class Guard:
             )
 
     def _find_rights(self, headers: Headers) -> TokenRights | None:
-        return next((each for each in self._rights if _has_token(headers, each.token)), None)
+        """Return whose token a request has; None if it is not known."""
+        failed: Exception | None = None
+        for each in self._rights:
+            try:
+                if _has_token(headers, each.token):
+                    return each
+            except Exception as error:  # noqa: BLE001 - a function that fails must not lock out other callers
+                failed = error
+        if failed is not None:
+            raise failed
+        return None
 
 
 def _has_token(headers: Headers, token: Credential) -> bool:
