@@ -286,7 +286,7 @@ def test_a_token_may_change(app: Played) -> None:
     assert [each.ask("SELECT 1 AS one").status_code for each in (first, second)] == [200, 401]
     tokens[0] = "second"
     assert [each.ask("SELECT 1 AS one").status_code for each in (first, second)] == [401, 200]
-    # A function that fails locks out nobody else.
+    # A function that fails locks out no other caller.
     tokens.clear()
     both = [rights, TokenRights("steady", "third", read=["shop.orders"])]
     assert Caller(app, "third", both).ask("SELECT 1 AS one").status_code == 200
