@@ -70,7 +70,7 @@ def test_views_have_the_rows_of_their_queries(kafka: Kafka, program: Callable[..
                     kill_tree(app)
                     if kill % 2:
                         # All stores come from their changelogs.
-                        shutil.rmtree(state)
+                        shutil.rmtree(state, ignore_errors=True)
                     app = program(text)
                 see_changes(20)
         finally:

@@ -366,7 +366,9 @@ class QueryMaker:
         keys = [column for column in columns if column.type in _KEYS]
         chosen = self._random.sample(keys, min(len(keys), self._random.choice((0, 0, 1, 2))))
         aggregates = self._aggregates(columns, is_last=False)
-        bounds = [("window.start", "TIMESTAMP"), ("window.end", "TIMESTAMP")]
+        # Spark has sessions under the name of their function only.
+        name = call.partition("(")[0]
+        bounds = [(f"{name}.start", "TIMESTAMP"), (f"{name}.end", "TIMESTAMP")]
         items = [*bounds, *((key.name, key.type) for key in chosen), *aggregates]
         made = tuple(Column(self._name("c"), type_) for _, type_ in items)
         listed = ", ".join(f"{text} AS {column.name}" for (text, _), column in zip(items, made, strict=True))

@@ -10,9 +10,9 @@ from tests.support import LONG
 
 pytestmark = pytest.mark.slow
 
-COUNT = 500 if LONG else 80
-"""Of ordinary runs, 20 have windows that close, 20 windows that follow changes, and 40 few windows; half of each with each
-guarantee. Mutants of operators have seeds of their own."""
+COUNT = 500 if LONG else 200
+"""A fourth has windows that close, a fourth windows that follow changes, and the others few windows; half of each with each
+guarantee."""
 BASES = [random.SystemRandom().randrange(1 << 32) for _ in range(20)] if LONG else [1]
 """The first seeds: one test with all 10,000 cases of a long run would not end before it is given up."""
 
