@@ -30,7 +30,7 @@ def strict_kafka() -> Iterator[EmbeddedKafka]:
 @pytest.fixture(scope="session")
 def broker_of_all_kills() -> Iterator[EmbeddedKafka]:
     """See `mortal_broker`. It looks often for transactions that have lasted too long, and compacts often."""
-    config = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": 100, "log.cleaner.backoff.ms": 100}
+    config = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": 100, "log.cleaner.backoff.ms": 500}
     with EmbeddedKafka(config=config) as broker:
         yield broker
 
