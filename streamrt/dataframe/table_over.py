@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Generic, TypeVar
@@ -12,12 +12,13 @@ from streamrt.dataframe.branch import Branch
 from streamrt.dataframe.ranking import read_order
 from streamrt.errors import ArgumentTypeError, ArgumentValueError
 from streamrt.operators.functions import require_name
-from streamrt.relations import OverChanges, OverColumn
+from streamrt.relations import OverChanges
 from streamrt.state.transactions.timed import TimedTransaction
 from streamrt.windows.frame_aggregates import make_over_function
 from streamrt.windows.frames import ALL_ROWS, UP_TO_PEERS, Frame
+from streamrt.windows.over_functions import OverColumn, OverFunction
 
-__all__ = ["Distance", "TableOver", "add_over", "make_table_over"]
+__all__ = ["Distance", "TableOver", "add_over", "make_table_over", "read_functions"]
 
 T = TypeVar("T")
 # A table.
@@ -56,18 +57,32 @@ class TableOver(Generic[T]):
             auctions.group_by("seller").over("expires", rows=10).agg(average=Mean("price"), number=RowNumber())
             ```
         """
-        columns = []
-        for name, item in functions.items():
-            function = make_over_function(name, item)
-            if function is None:
-                given = f"the class {item.__name__}" if isinstance(item, type) else type(item).__name__
-                raise ArgumentTypeError(
-                    f"agg({name}=...) behind over() needs an object of Sum, RowNumber, Lag or the like, got {given}"
-                )
-            columns.append(OverColumn(name, function, self._frame))
-        if not columns:
-            raise ArgumentValueError("agg() needs at least one function, such as agg(total=Sum('price'))")
-        return self._make_table(add_over(self._branch, self._by, self._descending, tuple(columns), self._name))
+        columns = tuple(OverColumn(*each, self._frame) for each in read_functions(functions))
+        return self._make_table(add_over(self._branch, self._by, self._descending, columns, self._name))
+
+
+def read_functions(functions: Mapping[str, Any], *, timed: bool = False) -> list[tuple[str, OverFunction]]:
+    """Return the arguments of `agg` behind `over` as names and functions.
+
+    Args:
+        functions: the arguments, by column.
+        timed: whether rows have times, as those of streams.
+
+    Raises:
+        InvalidOperationError: if there is none, or an argument is not a function.
+    """
+    found = []
+    for name, item in functions.items():
+        function = make_over_function(name, item, timed=timed)
+        if function is None:
+            given = f"the class {item.__name__}" if isinstance(item, type) else type(item).__name__
+            raise ArgumentTypeError(
+                f"agg({name}=...) behind over() needs an object of Sum, RowNumber, Lag or the like, got {given}"
+            )
+        found.append((name, function))
+    if not found:
+        raise ArgumentValueError("agg() needs at least one function, such as agg(total=Sum('price'))")
+    return found
 
 
 def add_over(

@@ -29,7 +29,7 @@ from streamrt.relations.map_rows import MapRows
 from streamrt.relations.map_versions import MapVersions
 from streamrt.relations.materialize import Materialize
 from streamrt.relations.merge_rules import RowMerger
-from streamrt.relations.over import OverChanges, OverColumn
+from streamrt.relations.over import OverChanges
 from streamrt.relations.present_row import PresentRow
 from streamrt.relations.regroup import Regroup
 from streamrt.relations.row_history import RowHistory
@@ -77,7 +77,6 @@ __all__ = [
     "MergeWithKey",
     "NumberRows",
     "OverChanges",
-    "OverColumn",
     "PresentRow",
     "Regroup",
     "ResolveMatches",

@@ -27,29 +27,15 @@ from streamrt.state.spec import StoreSpec
 from streamrt.state.transactions.counted_values import CountedValues
 from streamrt.state.transactions.timed import TimedTransaction
 from streamrt.topology import Node, Operator, OperatorContext, RecordHandler
-from streamrt.windows.frames import Frame, OrderedRows
-from streamrt.windows.over_functions import OverFunction
+from streamrt.windows.frames import OrderedRows
+from streamrt.windows.over_functions import OverColumn
 
-__all__ = ["OverChanges", "OverColumn"]
+__all__ = ["OverChanges"]
 
 _MISSING: Final = (
     "%s was to take back a row of the group %s that it has not got: a record was repeated, or a function above gives another "
     "result for the same row than before"
 )
-
-
-class OverColumn(NamedTuple):
-    """A column that is added to rows.
-
-    Attributes:
-        name: its name.
-        function: what it is.
-        frame: the rows that it is about, if the function has a frame.
-    """
-
-    name: str
-    function: OverFunction
-    frame: Frame
 
 
 class _Place(NamedTuple):
@@ -74,9 +60,10 @@ class OverChanges(Operator):
         columns: the columns that are added; one that the row has is replaced.
 
     Example:
+        >>> from streamrt.windows.frames import ALL_ROWS
         >>> from streamrt.windows.over_functions import RowNumber
         >>> store = StoreSpec("over", transaction=TimedTransaction)
-        >>> OverChanges(store, ("at",), (True,), (OverColumn("n", RowNumber(), Frame("rows", None, 0)),)).describe()
+        >>> OverChanges(store, ("at",), (True,), (OverColumn("n", RowNumber(), ALL_ROWS),)).describe()
         'by at descending: n'
     """
 

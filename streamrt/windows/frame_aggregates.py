@@ -26,6 +26,7 @@ class FrameAggregate(OverFunction):
     Args:
         name: name of the result, for errors.
         aggregator: the aggregator.
+        timed: whether rows have times, as those of streams.
 
     Raises:
         InvalidOperationError: if it depends on times, which rows of a table do not have.
@@ -37,8 +38,8 @@ class FrameAggregate(OverFunction):
         [1, 3, 6]
     """
 
-    def __init__(self, name: str, aggregator: Aggregator) -> None:
-        if isinstance(aggregator, Earliest | Latest):
+    def __init__(self, name: str, aggregator: Aggregator, *, timed: bool = False) -> None:
+        if not timed and isinstance(aggregator, Earliest | Latest):
             raise InvalidOperationError(
                 f"agg({name}={aggregator!r}): rows of a table have no times; FirstValue and LastValue choose by the order"
             )
@@ -48,6 +49,7 @@ class FrameAggregate(OverFunction):
     def compute(self, ordered: OrderedRows, frame: Frame) -> list[Any]:  # noqa: D102
         fold, extract = _make_fold(self.name, self.aggregator)
         inputs = list(ordered.rows if extract is None else map(extract, ordered.rows))
+        times = ordered.times or [0] * len(inputs)
         results: list[Any] = []
         state, first, end = fold.initial(PLAIN), 0, 0
         last: tuple[int, int] | None = None
@@ -61,14 +63,19 @@ class FrameAggregate(OverFunction):
                 state, first, end = fold.initial(PLAIN), low, low
             for value in inputs[first:low]:
                 state = fold.retract(state, value, 0, PLAIN)  # type: ignore[misc]  # checked above
-            for value in inputs[end:high]:
-                state = fold.step(state, value, 0, PLAIN)
+            for value, time in zip(inputs[end:high], times[end:high], strict=True):
+                state = fold.step(state, value, time, PLAIN)
             first, end = low, high
             results.append(fold.result(state, PLAIN))
         return results
 
     def reach(self, frame: Frame) -> Reach:  # noqa: D102
         return frame.reach
+
+    def growing_fold(self) -> tuple[Fold, Callable[[Any], Any] | None]:
+        """Return the fold of a frame to which rows are only added, and the function that makes its inputs."""
+        fold, pick = fold_of(self.aggregator)
+        return _copy_arguments(fold, self.aggregator), extractor_of(pick)
 
     def __repr__(self) -> str:
         return repr(self.aggregator)
@@ -107,18 +114,19 @@ class FrameCollection(OverFunction):
         return repr(self.collector)
 
 
-def make_over_function(name: str, item: Any) -> OverFunction | None:
+def make_over_function(name: str, item: Any, *, timed: bool = False) -> OverFunction | None:
     """Return the function that an argument of `agg` stands for; None if it is none.
 
     Args:
         name: name of the result, for errors.
         item: an aggregator, a collector, or a function.
+        timed: whether rows have times, as those of streams.
 
     Raises:
         InvalidOperationError: if it depends on times.
     """
     if isinstance(item, Aggregator):
-        return FrameAggregate(name, item)
+        return FrameAggregate(name, item, timed=timed)
     return FrameCollection(item) if isinstance(item, Collector) else item if isinstance(item, OverFunction) else None
 
 
@@ -131,11 +139,15 @@ def _make_fold(name: str, aggregator: Aggregator) -> tuple[Fold, Callable[[Any],
     if fold.release is not None:
         fold, pick = fold_of(aggregator)
         fold = fold._replace(retract=None)
-    if not is_built_in(aggregator):
-        step, result = fold.step, fold.result
-        # Users' functions may change their arguments, and return their state.
-        fold = fold._replace(
-            step=lambda state, value, timestamp, packing: step(state, deep_copy(value), timestamp, packing),
-            result=lambda state, packing: deep_copy(result(state, packing)),
-        )
-    return fold, extractor_of(pick)
+    return _copy_arguments(fold, aggregator), extractor_of(pick)
+
+
+def _copy_arguments(fold: Fold, aggregator: Aggregator) -> Fold:
+    """Return a fold of users' functions, which may change their arguments, and return their state."""
+    if is_built_in(aggregator):
+        return fold
+    step, result = fold.step, fold.result
+    return fold._replace(
+        step=lambda state, value, timestamp, packing: step(state, deep_copy(value), timestamp, packing),
+        result=lambda state, packing: deep_copy(result(state, packing)),
+    )

@@ -16,18 +16,29 @@ class OrderedRows(NamedTuple):
         rows: the rows.
         peers: for each of them, the place of the first row with equal values in the columns of the order, and the place
             behind the last one.
-        column: the column of the order, if it is one; of several, the last one.
+        column: the column of the order, if it is one; of several, the last one. None also for the order of `times`.
         descending: whether its highest values come first.
+        times: event times of the rows of a stream, in milliseconds.
+        first: the place of the first row whose result is needed.
     """
 
     rows: Sequence[Any]
     peers: Sequence[tuple[int, int]]
     column: str | None = None
     descending: bool = False
+    times: Sequence[int] | None = None
+    first: int = 0
 
     @classmethod
     def of(
-        cls, orders: Sequence[Any], rows: Sequence[Any], column: str | None = None, *, descending: bool = False
+        cls,
+        orders: Sequence[Any],
+        rows: Sequence[Any],
+        column: str | None = None,
+        *,
+        descending: bool = False,
+        times: Sequence[int] | None = None,
+        first: int = 0,
     ) -> "OrderedRows":
         """Return rows in their order.
 
@@ -36,18 +47,20 @@ class OrderedRows(NamedTuple):
             rows: the rows.
             column: see `OrderedRows`.
             descending: see `OrderedRows`.
+            times: see `OrderedRows`.
+            first: see `OrderedRows`.
 
         Example:
             >>> OrderedRows.of([1, 1, 2], ["a", "b", "c"]).peers
             [(0, 2), (0, 2), (2, 3)]
         """
         peers: list[tuple[int, int]] = []
-        while (first := len(peers)) < len(orders):
-            end = first + 1
-            while end < len(orders) and orders[end] == orders[first]:
+        while (begin := len(peers)) < len(orders):
+            end = begin + 1
+            while end < len(orders) and orders[end] == orders[begin]:
                 end += 1
-            peers += [(first, end)] * (end - first)
-        return cls(rows, peers, column, descending)
+            peers += [(begin, end)] * (end - begin)
+        return cls(rows, peers, column, descending, times, first)
 
 
 @dataclass(frozen=True)
@@ -74,16 +87,19 @@ class Frame:
     end: Any
 
     def bounds(self, ordered: OrderedRows) -> list[tuple[int, int]]:
-        """Return the place of the first row of each frame, and the place behind its last one."""
+        """Return the place of the first row of each frame, and the place behind its last one; from `first` on."""
         count, start, end = len(ordered.rows), self.start, self.end
         if self.unit == "rows":
-            places = range(count)
+            places = range(ordered.first, count)
             firsts = [0 if start is None else min(max(place + start, 0), count) for place in places]
             ends = [count if end is None else min(max(place + end + 1, 0), count) for place in places]
             return list(zip(firsts, ends, strict=True))
         if start or end:
             return _bounds_by_value(ordered, start, end)
-        return [(0 if start is None else first, count if end is None else last) for first, last in ordered.peers]
+        return [
+            (0 if start is None else first, count if end is None else last)
+            for first, last in ordered.peers[ordered.first :]
+        ]
 
     @property
     def reach(self) -> tuple[int | None, int | None]:
@@ -116,16 +132,18 @@ UP_TO_PEERS: Final = Frame("range", None, 0)
 def _bounds_by_value(ordered: OrderedRows, start: Any, end: Any) -> list[tuple[int, int]]:
     """Return the bounds of frames of rows whose values differ so much. Those without a value only have each other."""
     column, descending = ordered.column, ordered.descending
-    values = [_comparable(row[column]) for row in ordered.rows]
+    values: Sequence[Any] = ordered.times or ()
+    if column is not None:
+        values = [_comparable(row[column]) for row in ordered.rows]
     known = [place for place, value in enumerate(values) if value is not None]
     # Rows without a value are next to each other, first or last.
     first, behind = (known[0], known[-1] + 1) if known else (0, 0)
-    sorted_values = values[first:behind]
+    sorted_values = list(values[first:behind])
     if descending:
         sorted_values.reverse()
 
     bounds = []
-    for value, peers in zip(values, ordered.peers, strict=True):
+    for value, peers in zip(values[ordered.first :], ordered.peers[ordered.first :], strict=True):
         if value is None:
             low, high = peers
         elif descending:

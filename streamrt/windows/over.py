@@ -1,13 +1,13 @@
-"""`over`: each record with aggregates of the records of its key before it, and of itself.
+"""`over`: each record with aggregates of the records of its key before it, and of itself, when it arrives.
 
-For a number of records, the head of a key is the number of its records so far, and the timeline has the last ones, with their
-numbers in place of times, as `[event time, input]`. For a time, the head only has a deadline, and the timeline the inputs.
+For all records, the head of a key has the states of the columns, by their keys. For a number of records, it is the number of
+its records so far, and the timeline has the last ones, with their numbers in place of times, as `[event time, input]`. For a
+time, the head only has a deadline, and the timeline the inputs.
 """
 
 from dataclasses import dataclass
 from typing import Any, ClassVar, cast
 
-from streamrt.errors import ColumnTypeError
 from streamrt.operators.closing import Closing, DueHeads, delete_expired, start_clock
 from streamrt.operators.late import LATE
 from streamrt.records import Headers
@@ -17,8 +17,10 @@ from streamrt.topology import Node, Operator, OperatorContext, RecordHandler, Si
 from streamrt.topology.node import numbers_of
 from streamrt.windows.aggregation import Aggregation, Plan
 from streamrt.windows.closing import log_no_key
+from streamrt.windows.over_functions import OverColumn
+from streamrt.windows.running import make_running, require_row
 
-__all__ = ["OverRange", "OverRows"]
+__all__ = ["OverRange", "OverRows", "OverRunning"]
 
 
 @dataclass(frozen=True)
@@ -80,6 +82,63 @@ class OverRows(Operator):
 
 
 @dataclass(frozen=True)
+class OverRunning(Operator):
+    """Adds functions of all records of its key so far to each record, in the order of their arrival.
+
+    Attributes:
+        store: the store of the states.
+        columns: the columns that are added, for each of which a state is enough; one that the value has is replaced.
+
+    Example:
+        >>> from streamrt.windows.frames import ALL_ROWS
+        >>> from streamrt.windows.over_functions import RowNumber
+        >>> store = StoreSpec("over", transaction=TimedTransaction)
+        >>> OverRunning(store, (OverColumn("n", RowNumber(), ALL_ROWS),)).describe()
+        'n'
+    """
+
+    name: ClassVar[str] = "over"
+    passes_on_last: ClassVar[bool] = True
+    store: StoreSpec
+    columns: tuple[OverColumn, ...]
+
+    def build(self, child: RecordHandler, node: Node, context: OperatorContext) -> RecordHandler:  # noqa: D102
+        store, no_key = context.store(self.store), log_no_key(self.store.name)
+        running = [each for each in map(make_running, self.columns) if each is not None]
+
+        def run(value: Any, key: Any, timestamp: int, headers: Headers | None, *, _node: Node = node) -> None:
+            if key is None:
+                no_key()
+                return
+            require_row(value)
+            transaction = cast("TimedTransaction", store())
+            prefix = transaction.prefix(key)
+            former, states = transaction.head(prefix) or {}, {}
+            for each in running:
+                state = former[each.key] if each.key in former else each.initial(transaction)
+                # No two records of an order of arrival are peers.
+                states[each.key] = each.enter(state, value, timestamp, True, transaction)
+            transaction.set_head(prefix, states)
+            results = {each.name: each.result(states[each.key], transaction) for each in running}
+            child({**value, **results}, key, timestamp, headers)
+
+        return run
+
+    def describe(self) -> str:  # noqa: D102
+        return ", ".join(column.name for column in self.columns)
+
+    def keeps(self) -> tuple[str, ...]:
+        """Return the columns that are added."""
+        return (*super().keeps(), *(f"{column.name}: {column.function!r}" for column in self.columns))
+
+    def keeps_columns(self, columns: tuple[str, ...]) -> bool:  # noqa: D102
+        return not any(column.name in columns for column in self.columns)
+
+    def stores(self) -> tuple[StoreSpec, ...]:  # noqa: D102
+        return (self.store,)
+
+
+@dataclass(frozen=True)
 class OverRange(Operator):
     """Adds aggregates of the records of its key in the time before it to each record, of those that have arrived.
 
@@ -89,7 +148,6 @@ class OverRange(Operator):
         range_ms: how long before a record others may be, in milliseconds, inclusive.
         grace_ms: how far a record may be behind the clock, in milliseconds.
         closing: the clock: that of a partition, or a watermark.
-        ordered: whether records come in the order of time, so that none is late.
 
     Example:
         >>> from streamrt.windows import Sum
@@ -104,7 +162,6 @@ class OverRange(Operator):
     range_ms: int
     grace_ms: int
     closing: Closing
-    ordered: bool = False
 
     def build(self, child: RecordHandler, node: Node, context: OperatorContext) -> RecordHandler:  # noqa: D102
         span, keep = self.range_ms, self.range_ms + self.grace_ms
@@ -155,7 +212,7 @@ class OverRange(Operator):
         return self.closing.watermarks(self.store.name)
 
     def side_outputs(self) -> tuple[SideOutput, ...]:  # noqa: D102
-        return () if self.ordered else (LATE,)
+        return (LATE,)
 
     def resumes(self) -> bool:  # noqa: D102
         return True
@@ -168,8 +225,7 @@ def _add_columns(
     plan: Plan, value: Any, found: list[tuple[int, int, Any]], transaction: TimedTransaction
 ) -> dict[str, Any]:
     """Return a value with the aggregates of records, given as event time, arrival and input."""
-    if not isinstance(value, dict):
-        raise ColumnTypeError(f"over() adds columns to values that are dicts, got {type(value).__name__}")
+    require_row(value)
     items = [item for _, _, item in found]
     return {**value, **plan.aggregate(plan.fold_all(found, transaction), items, transaction)}
 

@@ -5,7 +5,7 @@ They are computed for rows of a group that are next to each other, in their orde
 
 import abc
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from streamrt.arguments import checked
 from streamrt.windows.frames import Frame, OrderedRows
@@ -19,6 +19,7 @@ __all__ = [
     "Lead",
     "NTile",
     "NthValue",
+    "OverColumn",
     "OverFunction",
     "PercentRank",
     "Rank",
@@ -37,7 +38,7 @@ class OverFunction(abc.ABC):
 
     @abc.abstractmethod
     def compute(self, ordered: OrderedRows, frame: Frame) -> list[Any]:
-        """Return the result of each row.
+        """Return the result of each row, from `ordered.first` on.
 
         Args:
             ordered: the rows of a group, or as many of them as the results depend on.
@@ -53,6 +54,20 @@ class OverFunction(abc.ABC):
         return f"{type(self).__name__}({arguments})"
 
 
+class OverColumn(NamedTuple):
+    """A column that is added to rows.
+
+    Attributes:
+        name: its name.
+        function: what it is.
+        frame: the rows that it is about, if the function has a frame.
+    """
+
+    name: str
+    function: OverFunction
+    frame: Frame
+
+
 # -- Places ------------------------------------------------------------------------------------------------------------
 
 
@@ -65,7 +80,7 @@ class RowNumber(OverFunction):
     """
 
     def compute(self, ordered: OrderedRows, frame: Frame) -> list[int]:  # noqa: D102
-        return list(range(1, len(ordered.rows) + 1))
+        return list(range(ordered.first + 1, len(ordered.rows) + 1))
 
 
 class Rank(OverFunction):
@@ -77,7 +92,7 @@ class Rank(OverFunction):
     """
 
     def compute(self, ordered: OrderedRows, frame: Frame) -> list[int]:  # noqa: D102
-        return [first + 1 for first, _ in ordered.peers]
+        return [first + 1 for first, _ in ordered.peers[ordered.first :]]
 
 
 class DenseRank(OverFunction):
@@ -90,7 +105,7 @@ class DenseRank(OverFunction):
 
     def compute(self, ordered: OrderedRows, frame: Frame) -> list[int]:  # noqa: D102
         ranks: dict[int, int] = {}
-        return [ranks.setdefault(first, len(ranks) + 1) for first, _ in ordered.peers]
+        return [ranks.setdefault(first, len(ranks) + 1) for first, _ in ordered.peers][ordered.first :]
 
 
 class PercentRank(OverFunction):
@@ -103,7 +118,7 @@ class PercentRank(OverFunction):
 
     def compute(self, ordered: OrderedRows, frame: Frame) -> list[float]:  # noqa: D102
         others = max(len(ordered.rows) - 1, 1)
-        return [first / others for first, _ in ordered.peers]
+        return [first / others for first, _ in ordered.peers[ordered.first :]]
 
 
 class CumulativeDistribution(OverFunction):
@@ -115,7 +130,7 @@ class CumulativeDistribution(OverFunction):
     """
 
     def compute(self, ordered: OrderedRows, frame: Frame) -> list[float]:  # noqa: D102
-        return [end / len(ordered.rows) for _, end in ordered.peers]
+        return [end / len(ordered.rows) for _, end in ordered.peers[ordered.first :]]
 
 
 class NTile(OverFunction):
@@ -136,7 +151,7 @@ class NTile(OverFunction):
     def compute(self, ordered: OrderedRows, frame: Frame) -> list[int]:  # noqa: D102
         size, larger = divmod(len(ordered.rows), self.count)
         sizes = (size + (part < larger) for part in range(self.count))
-        return [part for part, length in enumerate(sizes, 1) for _ in range(length)]
+        return [part for part, length in enumerate(sizes, 1) for _ in range(length)][ordered.first :]
 
 
 # -- Values of other rows ----------------------------------------------------------------------------------------------
@@ -169,7 +184,7 @@ class Lag(OverFunction):
 
     def compute(self, ordered: OrderedRows, frame: Frame) -> list[Any]:  # noqa: D102
         rows, shift = ordered.rows, self._shift
-        places = range(shift, len(rows) + shift)
+        places = range(ordered.first + shift, len(rows) + shift)
         return [rows[place][self.column] if 0 <= place < len(rows) else self.default for place in places]
 
     def reach(self, frame: Frame) -> Reach:  # noqa: D102

@@ -9,7 +9,7 @@ import pytest
 from streamrt import WatermarkStrategy
 from streamrt.errors import InvalidOperationError, ProcessingError
 from streamrt.testing import InputRecord
-from streamrt.windows import Collect, Count, Earliest, Last, Mean, Sum
+from streamrt.windows import Collect, Count, DenseRank, Earliest, Lag, Last, Lead, Mean, NthValue, Rank, RowNumber, Sum
 from tests.unit.apps import Stage
 
 pytestmark = pytest.mark.usefixtures("processing_mode")
@@ -32,6 +32,15 @@ def test_the_last_rows_of_a_key() -> None:
     ]
 
 
+PLACES = {
+    "number": RowNumber(),
+    "rank": Rank(),
+    "dense": DenseRank(),
+    "lag": Lag("n", 2, default=-1),
+    "nth": NthValue("n", 2),
+}
+
+
 def expected(records: list[tuple[str, int]], within: tuple[str, int], order: str, grace: int) -> tuple[list[str], int]:
     """What comes out, from the definition; and how many records are late."""
     kind, size = within
@@ -46,20 +55,30 @@ def expected(records: list[tuple[str, int]], within: tuple[str, int], order: str
         kept.sort(key=lambda record: record[1])
     found = []
     for place, (key, time, number) in enumerate(kept):
-        before = [each for each in kept[: place + 1] if each[0] == key]
-        if kind == "range":
-            before = sorted((each for each in before if time - size <= each[1] <= time), key=lambda each: each[1])
-        else:
+        before = rows = [each for each in kept[: place + 1] if each[0] == key]
+        peers = [each for each in kept[place + 1 :] if each[0] == key and each[1] == time] if order == "time" else []
+        if kind == "rows":
             before = before[-size:]
+        elif kind == "range":
+            near = (each for each in (*before, *peers) if time - size <= each[1] <= time)
+            before = sorted(near, key=lambda each: each[1])
+        else:
+            before = [*before, *peers]
         numbers = [each[2] for each in before]
         first = min(before, key=lambda each: each[1])[2]
-        values = {"n": number, "sum": sum(numbers), "all": numbers, "last": numbers[-1], "first": first}
+        values = {"n": number, "sum": sum(numbers), "last": numbers[-1], "first": first}
+        if kind == "all":
+            ranks = [each[1] for each in rows] if order == "time" else range(len(rows))
+            values |= {"number": len(rows), "rank": list(ranks).index(ranks[-1]) + 1, "dense": len(set(ranks))}
+            values |= {"lag": rows[-3][2] if len(rows) > 2 else -1, "nth": numbers[1] if len(numbers) > 1 else None}
+        else:
+            values["all"] = numbers
         found.append((key, time, sorted(values.items())))
     return [repr(each) for each in found], late
 
 
 @pytest.mark.parametrize("order", ["arrival", "time"])
-@pytest.mark.parametrize("kind", ["rows", "range"])
+@pytest.mark.parametrize("kind", ["rows", "range", "all"])
 def test_aggregates_are_those_of_the_definition(kind: str, order: Any) -> None:
     for seed in range(12):
         rng = random.Random(seed)
@@ -69,9 +88,12 @@ def test_aggregates_are_those_of_the_definition(kind: str, order: Any) -> None:
             now += rng.choice((0, 0, 1, 3, 12))
             records.append((rng.choice("abc"), max(1, now - rng.choice((0, 0, 2, 9, 30)))))
         stage = Stage({"key_deserializer": "str"}, processing_guarantee=rng.choice(("at-least-once", "exactly-once")))
-        lenient = {} if (kind, order) == ("rows", "arrival") else {"grace_ms": grace, "closing_strategy": "partition"}
-        over = stage.sdf.over(**{kind: size}, order=order, **lenient)  # type: ignore[arg-type]
-        frame = over.agg(sum=Sum("n"), all=Collect("n"), last=Last("n"), first=Earliest("n"))
+        closes = order == "time" or kind == "range"
+        lenient = {"grace_ms": grace, "closing_strategy": "partition"} if closes else {}
+        within = {} if kind == "all" else {kind: size}
+        over = stage.sdf.over(**within, order=order, **lenient)  # type: ignore[arg-type]
+        more = PLACES if kind == "all" else {"all": Collect("n")}
+        frame = over.agg(sum=Sum("n"), last=Last("n"), first=Earliest("n"), **more)  # type: ignore[arg-type]
         frame.apply(lambda value, key, timestamp, headers: repr((key, timestamp, sorted(value.items()))), metadata=True)
         with stage.drive() as driver:
             at = 0
@@ -137,6 +159,11 @@ def test_two_of_one_frame_need_a_name() -> None:
     ):
         stage.sdf.over(rows=2).agg(n=Count())
     stage.sdf.over(rows=2, name="two").agg(n=Count())
+    with pytest.raises(InvalidOperationError, match=r"agg\(n=RowNumber\(\)\) needs all records, over\(\) without rows"):
+        stage.sdf.over(rows=2, name="three").agg(n=RowNumber())
+    for function in (Lead("n"), Collect("n")):
+        with pytest.raises(InvalidOperationError, match="needs more than a state of the records so far: give rows="):
+            stage.sdf.over(name="three").agg(n=function)
     with pytest.raises(
         InvalidOperationError, match=r"needs grace_ms=\.\.\., how far a record may be behind the clock, or a"
     ):

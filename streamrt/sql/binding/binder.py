@@ -29,4 +29,4 @@ def bind_statement(tree: exp.Expr, session: Session) -> Bound:
     except RecursionError:
         raise SQLSyntaxError("expressions are nested too deeply", *position_of(tree)) from None
     require_input(bound.plan, tree)
-    return Bound(close_ranks(bound.plan), bound.columns)
+    return Bound(close_ranks(bound.plan, session.emit.grace_ms or 0), bound.columns)

@@ -13,7 +13,6 @@ __all__ = [
     "Aggregate",
     "Call",
     "Distinct",
-    "OverRows",
     "SessionAggregate",
     "Top",
     "WindowAggregate",
@@ -229,46 +228,6 @@ def describe_order(by: Sequence[str], descending: Sequence[bool]) -> str:
         descending: of each, whether the highest values come first.
     """
     return ", ".join(f"{column} DESC" if falls else column for column, falls in zip(by, descending, strict=True))
-
-
-@dataclass(frozen=True)
-class OverRows(Plan):
-    """Each row of a stream, with aggregates of the rows before it.
-
-    Attributes:
-        input: the rows.
-        group: the columns of the group.
-        time: the column of the time, by which rows are ordered.
-        rows: how many rows are aggregated, with the row itself.
-        calls: the aggregates.
-        grace_ms: how late rows may be.
-    """
-
-    input: Plan
-    group: tuple[str, ...]
-    time: str
-    rows: int
-    calls: tuple[Call, ...]
-    grace_ms: int
-
-    appends = True
-
-    @property
-    def fields(self) -> tuple[Field, ...]:  # type: ignore[override]  # noqa: D102
-        added = (Field(call.name, call.aggregate.dtype, call.aggregate.nullable) for call in self.calls)
-        return (*self.input.fields, *added)
-
-    @property
-    def keys(self) -> tuple[Key, ...]:  # type: ignore[override]  # noqa: D102
-        return self.input.keys
-
-    def inputs(self) -> tuple[Plan, ...]:  # noqa: D102
-        return (self.input,)
-
-    def describe(self) -> str:  # noqa: D102
-        calls = ", ".join(f"{call.title} AS {call.name}" for call in self.calls)
-        of = f" of each {', '.join(self.group)}" if self.group else ""
-        return f"over {self.rows} rows{of} by {self.time}, grace {self.grace_ms} ms: {calls}"
 
 
 def record_key(plan: Plan) -> Key | None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from sqlglot import exp
 
 from streamrt.errors import SQLError
+from streamrt.sql.binding.over_plans import OverStream
 from streamrt.sql.binding.row_plans import Expand, Filter, Plan, Project, Scan
 from streamrt.sql.binding.scopes import BlockScope
 from streamrt.sql.binding.windows import read_duration
@@ -121,7 +122,7 @@ def time_column(plan: Plan) -> str | None:
     """Return the column of a plan that is the time of its records; None if there is none, or it is not known."""
     if isinstance(plan, Scan):
         return plan.time if any(field.name == plan.time for field in plan.fields) else None
-    if isinstance(plan, Filter | Expand):
+    if isinstance(plan, Filter | Expand | OverStream):
         return time_column(plan.input)
     if isinstance(plan, Project):
         time = time_column(plan.input)

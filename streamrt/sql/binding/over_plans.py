@@ -6,9 +6,9 @@ from streamrt.sql.binding.group_plans import Call, describe_order
 from streamrt.sql.binding.row_plans import Field, Key, Plan
 from streamrt.windows.frame_aggregates import make_over_function
 from streamrt.windows.frames import Frame
-from streamrt.windows.over_functions import OverFunction
+from streamrt.windows.over_functions import OverColumn
 
-__all__ = ["FramedCall", "OverTable"]
+__all__ = ["FramedCall", "OverStream", "OverTable"]
 
 
 @dataclass(frozen=True)
@@ -25,19 +25,19 @@ class FramedCall:
     frame: Frame
     numbers: bool = False
 
-    def make(self) -> OverFunction:
-        """Return the function of its columns."""
+    def column(self) -> OverColumn:
+        """Return what an operator adds to rows."""
         call = self.call
         function = make_over_function(call.name, call.aggregate.make(call.arguments))
         assert function is not None  # noqa: S101 - aggregates and functions of places are
-        return function
+        return OverColumn(call.name, function, self.frame)
 
     def __str__(self) -> str:
         return f"{self.call.title} of {self.frame} AS {self.call.name}"
 
 
 @dataclass(frozen=True)
-class OverTable(Plan):
+class _Over(Plan):
     """Each row, with functions of the rows around it in its group.
 
     Attributes:
@@ -54,10 +54,8 @@ class OverTable(Plan):
     descending: tuple[bool, ...]
     calls: tuple[FramedCall, ...]
 
-    appends = False
-
     @property
-    def fields(self) -> tuple[Field, ...]:  # type: ignore[override]  # noqa: D102
+    def fields(self) -> tuple[Field, ...]:  # type: ignore[override]
         calls = (each.call for each in self.calls)
         return (
             *self.input.fields,
@@ -65,11 +63,11 @@ class OverTable(Plan):
         )
 
     @property
-    def keys(self) -> tuple[Key, ...]:  # type: ignore[override]  # noqa: D102
+    def keys(self) -> tuple[Key, ...]:  # type: ignore[override]
         numbers = (frozenset((*self.group, each.call.name)) for each in self.calls if each.numbers)
         return (*self.input.keys, *numbers)
 
-    def inputs(self) -> tuple[Plan, ...]:  # noqa: D102
+    def inputs(self) -> tuple[Plan, ...]:
         return (self.input,)
 
     @property
@@ -77,7 +75,39 @@ class OverTable(Plan):
         """The columns that the functions read."""
         return tuple(name for each in self.calls for name in each.call.arguments)
 
-    def describe(self) -> str:  # noqa: D102
+    def describe(self) -> str:
         order = describe_order(self.by, self.descending)
         of = f" of each {', '.join(self.group)}" if self.group else ""
         return f"over rows{of}{f' by {order}' if order else ''}: {', '.join(map(str, self.calls))}"
+
+
+class OverTable(_Over):
+    """Each row, with functions of the rows around it in its group, which change former results."""
+
+    appends = False
+
+
+@dataclass(frozen=True)
+class OverStream(_Over):
+    """Each row of a stream, in the order of its time, with functions of the rows up to it.
+
+    Attributes:
+        grace_ms: how late rows may be.
+    """
+
+    grace_ms: int
+
+    appends = True
+
+    @property
+    def time(self) -> str:
+        """The column of the time."""
+        return self.by[-1]
+
+    def as_table(self) -> OverTable:
+        """Return the same with results that change."""
+        return OverTable(self.input, self.group, self.by, self.descending, self.calls)
+
+    def describe(self) -> str:  # noqa: D102
+        of = f" of each {', '.join(self.group)}" if self.group else ""
+        return f"over rows{of} by {self.time}, grace {self.grace_ms} ms: {', '.join(map(str, self.calls))}"

@@ -1,18 +1,18 @@
 """Functions of the rows around each row: `sum(a) OVER (PARTITION BY b ORDER BY at ROWS ...)`.
 
-Over a stream in the order of its time, aggregates of the rows before are rows of a stream again, once no earlier row can
-come. Other ones change former rows, so the result is updating.
+Over a stream in the order of its time, functions of the rows before are those of a stream again. Other ones change former
+rows, so the result is updating.
 """
 
 from dataclasses import replace
 
 from sqlglot import exp
 
-from streamrt.sql.binding.group_plans import Call, OverRows
-from streamrt.sql.binding.intervals import time_column
+from streamrt.sql.binding.group_plans import Call
 from streamrt.sql.binding.keys import as_key
 from streamrt.sql.binding.over_frames import read_frame
-from streamrt.sql.binding.over_plans import FramedCall, OverTable
+from streamrt.sql.binding.over_plans import FramedCall, OverStream, OverTable
+from streamrt.sql.binding.over_streams import as_stream
 from streamrt.sql.binding.ranking import bind_order
 from streamrt.sql.binding.row_plans import Project
 from streamrt.sql.binding.scopes import reference, references_of
@@ -48,9 +48,7 @@ def add_over(stage: Stage, window: exp.Window) -> ColumnReference:
         frame = read_frame(spec, stage, by)
     if isinstance(call, PlaceCall) and not call.framed:
         frame = ALL_ROWS
-    if isinstance(call, AggregateCall) and _is_of_rows_before(stage, ordered, by, frame):
-        return _add_rows(stage, group, by, frame, call)
-    return _add_table(stage, group, by, descending, call, frame)
+    return _add_call(stage, group, by, descending, call, frame)
 
 
 def _bind_function(stage: Stage, function: exp.Expr, window: exp.Window) -> AggregateCall | PlaceCall:
@@ -62,38 +60,7 @@ def _bind_function(stage: Stage, function: exp.Expr, window: exp.Window) -> Aggr
     return stage.session.bind_aggregate(function, stage.scope)
 
 
-def _is_of_rows_before(stage: Stage, ordered: list[exp.Expr], by: list[TypedExpression], frame: Frame) -> bool:
-    """Return whether an aggregate is one of so many rows before each row of a stream, in the order of its time."""
-    if not stage.plan.appends or frame.unit != "rows" or frame.start is None or frame.start > 0 or frame.end != 0:
-        return False
-    time = by[-1] if by else None
-    return (
-        len(ordered) == 1
-        and not ordered[0].args.get("desc")
-        and isinstance(time, ColumnReference)
-        and time.name == time_column(stage.plan)
-    )
-
-
-def _add_rows(
-    stage: Stage, group: list[TypedExpression], by: list[TypedExpression], frame: Frame, call: AggregateCall
-) -> ColumnReference:
-    """Add an aggregate of the rows before each row of a stream, in the order of its time."""
-    names = stage.add([*group, by[-1], *call.arguments])
-    column, count = stage.session.new_name(), len(group)
-    over = OverRows(
-        stage.plan,
-        tuple(names[:count]),
-        names[count],
-        1 - frame.start,
-        (Call(column, call, tuple(names[count + 1 :]), str(call)),),
-        stage.session.emit.grace_ms or 0,
-    )
-    stage.plan = over
-    return reference(over.field(column))
-
-
-def _add_table(
+def _add_call(
     stage: Stage,
     group: list[TypedExpression],
     by: list[TypedExpression],
@@ -101,20 +68,20 @@ def _add_table(
     call: AggregateCall | PlaceCall,
     frame: Frame,
 ) -> ColumnReference:
-    """Add a function of rows that change. Those of one group and order share the rows that they keep."""
-    former = stage.plan
+    """Add a function. Those of one group and order share the rows that they keep."""
+    former = stage.plan.as_table() if isinstance(stage.plan, OverStream) else stage.plan
     column = stage.session.new_name()
     if isinstance(former, OverTable) and _has_order(former, [*group, *by], descending, call.arguments):
         plan, names = with_columns(former.input, call.arguments, stage.session)
         over = replace(former, input=plan)
     else:
-        plan, names = with_columns(former, [*group, *by, *call.arguments], stage.session)
+        plan, names = with_columns(stage.plan, [*group, *by, *call.arguments], stage.session)
         first, behind = len(group), len(group) + len(by)
         over = OverTable(plan, tuple(names[:first]), tuple(names[first:behind]), descending, ())
         names = names[behind:]
     made = FramedCall(Call(column, call, tuple(names), str(call)), frame)
     over = replace(over, calls=(*over.calls, made))
-    stage.plan = over
+    stage.plan = as_stream(over, stage.session.emit.grace_ms or 0)
     return reference(over.field(column))
 
 

@@ -4,14 +4,13 @@ from streamrt.sql.binding.group_plans import (
     Aggregate,
     Call,
     Distinct,
-    OverRows,
     SessionAggregate,
     Top,
     WindowAggregate,
     record_key,
 )
 from streamrt.sql.binding.join_plans import AsOfJoin, IntervalJoin, Join, JoinHow, SetOperation, Union
-from streamrt.sql.binding.over_plans import FramedCall, OverTable
+from streamrt.sql.binding.over_plans import FramedCall, OverStream, OverTable
 from streamrt.sql.binding.row_plans import (
     Expand,
     Field,
@@ -38,7 +37,7 @@ __all__ = [
     "Join",
     "JoinHow",
     "Key",
-    "OverRows",
+    "OverStream",
     "OverTable",
     "Plan",
     "Project",

@@ -7,10 +7,10 @@ from typing import Any
 
 from streamrt.operators.expression import Expression
 from streamrt.sql.binding.expanding import RowsOfFunction
-from streamrt.sql.binding.group_plans import Aggregate, Distinct, OverRows, SessionAggregate, Top, WindowAggregate
+from streamrt.sql.binding.group_plans import Aggregate, Distinct, SessionAggregate, Top, WindowAggregate
 from streamrt.sql.binding.grouping_sets import RowsOfSets
 from streamrt.sql.binding.join_plans import AsOfJoin, IntervalJoin, Join, SetOperation, Union
-from streamrt.sql.binding.over_plans import OverTable
+from streamrt.sql.binding.over_plans import OverStream, OverTable
 from streamrt.sql.binding.row_plans import Expand, Filter, Plan, Project, Scan
 from streamrt.sql.binding.scopes import reference, references_of
 
@@ -71,12 +71,9 @@ class _Pruning:
                 calls = tuple(call for call in plan.calls if call.name in needed)
                 read = {plan.time, *plan.group, *(name for call in calls for name in call.arguments)}
                 return replace(plan, input=self.prune(plan.input, read), calls=calls)
-            case OverRows():
-                read = needed | {plan.time, *plan.group, *(name for call in plan.calls for name in call.arguments)}
-                return replace(plan, input=self._only(plan.input, read))
-            case OverTable():
-                read = needed | {*plan.group, *plan.by, *plan.arguments}
-                return replace(plan, input=self._only(plan.input, read))
+            case OverStream() | OverTable():
+                order = (plan.time,) if isinstance(plan, OverStream) else plan.by
+                return replace(plan, input=self._only(plan.input, needed | {*plan.group, *order, *plan.arguments}))
             case Top():
                 return replace(plan, input=self._only(plan.input, needed | {*plan.group, *plan.by}))
             case Join():

@@ -14,6 +14,7 @@ from sqlglot import exp
 from streamrt.sql.binding.group_plans import Call, Top
 from streamrt.sql.binding.keys import as_key
 from streamrt.sql.binding.over_plans import FramedCall, OverTable
+from streamrt.sql.binding.over_streams import as_stream
 from streamrt.sql.binding.row_plans import Filter, Plan, Project, replace_inputs
 from streamrt.sql.binding.scopes import BlockScope, bound_name, reference
 from streamrt.sql.binding.stages import Stage, with_columns
@@ -187,22 +188,30 @@ def _close(plan: Plan, column: str, count: int) -> Plan | None:
     return None
 
 
-def close_ranks(plan: Plan) -> Plan:
-    """Return a plan in which numbers that no condition bounds are those of all rows."""
+def close_ranks(plan: Plan, grace_ms: int) -> Plan:
+    """Return a plan in which numbers that no condition bounds are those of all rows.
+
+    Args:
+        plan: the plan.
+        grace_ms: how late rows of streams may be.
+    """
     done: dict[int, tuple[Plan, Plan]] = {}
 
     def close(part: Plan) -> Plan:
         # Views share parts, which stay shared.
         if id(part) not in done:
-            done[id(part)] = part, _number_all(replace_inputs(part, close))
+            done[id(part)] = part, _number_all(replace_inputs(part, close), grace_ms)
         return done[id(part)][1]
 
     return close(plan)
 
 
-def _number_all(plan: Plan) -> Plan:
+def _number_all(plan: Plan, grace_ms: int) -> Plan:
+    if isinstance(plan, OverTable):
+        # Its input may be a stream now.
+        return as_stream(plan, grace_ms)
     if not isinstance(plan, Top) or plan.count != _OPEN:
         return plan
     rank = make_rank(plan.method)
     call = FramedCall(Call(plan.rank, rank, (), str(rank)), ALL_ROWS, numbers=plan.method == "row_number")
-    return OverTable(plan.input, plan.group, plan.by, plan.descending, (call,))
+    return as_stream(OverTable(plan.input, plan.group, plan.by, plan.descending, (call,)), grace_ms)

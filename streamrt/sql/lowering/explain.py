@@ -1,9 +1,10 @@
 """What a plan is made of, in words: its operators, their state, and how exact the result is."""
 
-from streamrt.sql.binding.group_plans import Aggregate, Distinct, OverRows, SessionAggregate, Top, WindowAggregate
+from streamrt.sql.binding.group_plans import Aggregate, Distinct, SessionAggregate, Top, WindowAggregate
 from streamrt.sql.binding.join_plans import AsOfJoin, IntervalJoin, Join, SetOperation, Union
-from streamrt.sql.binding.over_plans import OverTable
+from streamrt.sql.binding.over_plans import OverStream, OverTable
 from streamrt.sql.binding.row_plans import Plan, Scan, walk_plan
+from streamrt.windows.running import make_running
 
 __all__ = ["explain_plan"]
 
@@ -56,18 +57,28 @@ def _state_of(plan: Plan) -> str | None:
             return f"{plan.count} rows of each group" if plan.input.appends else "the rows of each group, in order"
         case OverTable():
             return f"all rows of each group, in order{', for ever' if plan.input.appends else ''}"
-        case OverRows():
-            return "the rows of each frame"
+        case OverStream():
+            return _describe_frames(plan)
         case SetOperation() | Union() if not plan.appends:
             return "a count of each row" if isinstance(plan, SetOperation) else None
     return None
+
+
+def _describe_frames(plan: OverStream) -> str:
+    """Return what an OVER keeps of a stream."""
+    of = f"each {', '.join(plan.group)}" if plan.group else "all rows"
+    columns = [call.column() for call in plan.calls]
+    parts = [f"an entry for {of}, for ever"] if any(make_running(each) for each in columns) else []
+    framed = {str(each.frame): None for each in columns if make_running(each) is None}
+    parts += [f"{frame} of {of}" for frame in framed]
+    return f"rows that wait for {plan.grace_ms} ms and the time of others, {', '.join(parts)}"
 
 
 def _exactness(plan: Plan) -> str:
     late = [
         each
         for each in walk_plan(plan)
-        if isinstance(each, WindowAggregate | SessionAggregate | AsOfJoin | IntervalJoin | OverRows)
+        if isinstance(each, WindowAggregate | SessionAggregate | AsOfJoin | IntervalJoin | OverStream)
     ]
     if late:
         return "E*: the rows of the batch query, but for records that come too late, which are counted"

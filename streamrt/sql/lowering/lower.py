@@ -12,7 +12,9 @@ import pyarrow as pa
 from streamrt.dataframe import StreamingDataFrame
 from streamrt.dataframe.aggregating import key_columns
 from streamrt.dataframe.branch import Branch, branch_of
+from streamrt.dataframe.clocks import stream_clock
 from streamrt.dataframe.foreign_keys import exchange_topic
+from streamrt.dataframe.over import add_time_over
 from streamrt.dataframe.streaming_table import StreamingTable
 from streamrt.dataframe.table_over import add_over
 from streamrt.operators import Apply, Compute, Where
@@ -28,15 +30,14 @@ from streamrt.relations import (
     GroupAggregate,
     GroupKey,
     MapRows,
-    OverColumn,
     Regroup,
     SendByKey,
     TopRows,
 )
 from streamrt.relations.partial_aggregate import WholeKey
-from streamrt.sql.binding.group_plans import Aggregate, Distinct, OverRows, SessionAggregate, Top, WindowAggregate
+from streamrt.sql.binding.group_plans import Aggregate, Distinct, SessionAggregate, Top, WindowAggregate
 from streamrt.sql.binding.join_plans import AsOfJoin, IntervalJoin, Join, SetOperation, Union
-from streamrt.sql.binding.over_plans import OverTable
+from streamrt.sql.binding.over_plans import OverStream, OverTable
 from streamrt.sql.binding.row_plans import Expand, Filter, Plan, Project, Scan, Values, digest_plan, walk_plan
 from streamrt.sql.expressions.logic import Condition
 from streamrt.sql.expressions.nodes import ColumnReference, Constant
@@ -149,7 +150,7 @@ class Lowering:
             SessionAggregate: self._sessions,
             AsOfJoin: self._join_as_of,
             IntervalJoin: self._join_interval,
-            OverRows: self._over,
+            OverStream: self._over_stream,
             OverTable: self._over_table,
         }
         return kinds[type(plan)](plan)
@@ -252,17 +253,16 @@ class Lowering:
         calls = {call.name: call.aggregate.make(call.arguments) for call in plan.calls}
         return name, frame, calls or {_ROWS: Count()}
 
-    def _over(self, plan: OverRows) -> Lowered:
+    def _over_stream(self, plan: OverStream) -> Lowered:
         rows, name = self._lower(plan.input), self._name()
-        frame = StreamingDataFrame(self._regroup(rows, plan.group, name))
-        calls = {call.name: call.aggregate.make(call.arguments) for call in plan.calls}
-        over = frame.over(rows=plan.rows, order="time", grace_ms=plan.grace_ms, name=name)
-        return Lowered(branch_of(over.agg(**calls)), is_table=False)
+        branch = self._regroup(rows, plan.group, name)
+        columns, closing = tuple(each.column() for each in plan.calls), stream_clock(branch, None)
+        return Lowered(add_time_over(branch, columns, plan.grace_ms, closing, name, plan.time), is_table=False)
 
     def _over_table(self, plan: OverTable) -> Lowered:
         rows, name = self._as_table(self._lower(plan.input)), self._name()
         branch = self._regroup(Lowered(rows._branch, is_table=True), plan.group, name)
-        columns = tuple(OverColumn(each.call.name, each.make(), each.frame) for each in plan.calls)
+        columns = tuple(each.column() for each in plan.calls)
         return Lowered(add_over(branch, plan.by, plan.descending, columns, name), is_table=True)
 
     def _distinct(self, plan: Distinct) -> Lowered:

@@ -24,8 +24,9 @@ from streamrt.schema import Schema
 from streamrt.schema.ddl import parse_type
 from streamrt.schema.types import column_type
 from streamrt.sql.binding.binder import bind_statement
-from streamrt.sql.binding.group_plans import OverRows, SessionAggregate, WindowAggregate
+from streamrt.sql.binding.group_plans import SessionAggregate, WindowAggregate
 from streamrt.sql.binding.join_plans import IntervalJoin
+from streamrt.sql.binding.over_plans import OverStream
 from streamrt.sql.binding.pruning import prune_plan
 from streamrt.sql.binding.row_plans import Field, Plan, Scan, walk_plan
 from streamrt.sql.binding.scopes import Bound, NamedColumn
@@ -580,7 +581,7 @@ def _schema_of_frame(frame: Rows) -> Schema | None:
 def _require_effect(statement: Statement, plan: Plan) -> None:
     """Refuse options that have no effect on a query."""
     windows = [each for each in walk_plan(plan) if isinstance(each, WindowAggregate | SessionAggregate)]
-    timed = [each for each in walk_plan(plan) if isinstance(each, IntervalJoin | OverRows)]
+    timed = [each for each in walk_plan(plan) if isinstance(each, IntervalJoin | OverStream)]
     emit = statement.options.get("emit")
     if emit == "final" and not windows:
         reason = "emit = 'final' is for windows, GROUP BY window(at, '1 hour'), and this query has none: leave it out"

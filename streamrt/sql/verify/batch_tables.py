@@ -65,13 +65,23 @@ class TimedTable:
         query = f"SELECT max({TIME}) FROM {self._timed} WHERE {self._time} IS NOT NULL GROUP BY _partition"  # noqa: S608
         return [time for (time,) in self._connection.execute(query).fetchall()]
 
-    def leave_out_late(self, waits: Sequence[Wait]) -> int:
-        """Leave out of the table records for which operators may not have waited, and return their number."""
-        late = f"coalesce({' OR '.join(f'({wait.is_late})' for wait in waits)}, FALSE)"
+    def leave_out(self, waits: Sequence[Wait], *, late: bool = False, waiting_at: int | None = None) -> int:
+        """Leave out records of the table, and return the number of those that are left out.
+
+        Args:
+            waits: how long operators wait for its rows.
+            late: whether to leave out records for which operators may not have waited.
+            waiting_at: a time in milliseconds at which those are left out whose rows may not have been passed on; None for
+                none.
+        """
+        conditions = [wait.is_late for wait in waits] if late else []
+        if waiting_at is not None:
+            conditions += [f"{TIME} + {wait.holds_ms} >= {waiting_at}" for wait in waits if wait.holds_ms is not None]
+        out = f"coalesce({' OR '.join(f'({condition})' for condition in conditions) or 'FALSE'}, FALSE)"
         columns = f"* EXCLUDE ({', '.join((*_POSITION, TIME, CLOCK))})"
-        timely = f"SELECT {columns} FROM {self._timed} WHERE NOT {late}"  # noqa: S608
-        self._connection.execute(f"CREATE OR REPLACE TABLE {self._target} AS {timely}")
-        (count,) = self._connection.execute(f"SELECT count(*) FROM {self._timed} WHERE {late}").fetchone()  # noqa: S608
+        others = f"SELECT {columns} FROM {self._timed} WHERE NOT {out}"  # noqa: S608
+        self._connection.execute(f"CREATE OR REPLACE TABLE {self._target} AS {others}")
+        (count,) = self._connection.execute(f"SELECT count(*) FROM {self._timed} WHERE {out}").fetchone()  # noqa: S608
         return int(count)
 
 

@@ -23,7 +23,7 @@ class Excuses(NamedTuple):
     Attributes:
         differing: rows that differ, and must not.
         excused: other rows that differ, as they depend on records that may be late, or on windows that may be open.
-        open_rows: number of rows that are missing because their windows are open.
+        open_rows: number of rows that are missing because their windows are open, or they wait for earlier ones.
         late_records: number of records that may have come too late.
     """
 
@@ -63,12 +63,20 @@ def excuse_rows(
         ends += known if sees_all and len(known) == len(until) else [0]
     over = min(ends, default=0)
     expected = fetch_expected(connection)
+
+    def leave_out(*, late: bool = False, waiting_at: int | None = None) -> int:
+        return sum(
+            table.leave_out([wait for wait in waits if wait.table == name], late=late, waiting_at=waiting_at)
+            for name, table in timed.items()
+        )
+
+    leave_out(waiting_at=over)
     answers = {"open": fetch_answer(connection, query(over))}
-    late_records = sum(
-        each.leave_out_late([wait for wait in waits if wait.table == name]) for name, each in timed.items()
-    )
+    late_records = leave_out(late=True)
     if late_records:
-        answers |= {"late": fetch_answer(connection, query(None)), "both": fetch_answer(connection, query(over))}
+        answers["late"] = fetch_answer(connection, query(None))
+        leave_out(late=True, waiting_at=over)
+        answers["both"] = fetch_answer(connection, query(over))
     changes = {name: pair_close_rows(expected, rows) for name, rows in answers.items()}
     key = next((key for key in plan.keys if key <= {field.name for field in plan.fields}), frozenset[str]())
     numbers = [number for number, field in enumerate(plan.fields) if field.name in key]

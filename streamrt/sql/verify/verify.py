@@ -154,7 +154,10 @@ def _make_notes(
             f"{excuses.late_records}"
         )
     if excuses.open_rows:
-        notes.append(f"rows of windows that may be open, and are not in the view yet: {excuses.open_rows}")
+        why = "of windows that may be open"
+        if any(isinstance(each, plans.OverStream) for each in plans.walk_plan(view.plan)):
+            why += ", or that wait for earlier ones"
+        notes.append(f"rows {why}, and are not in the view yet: {excuses.open_rows}")
     if excuses.differing.size:
         notes += _find_rewritten(view, processed, offsets)
     return tuple(notes)

@@ -1,4 +1,4 @@
-"""Operators that wait for rows up to a time, and leave out what comes later: windows with one result, and joins of streams.
+"""Operators that wait for rows up to a time, and leave out what comes later: windows, OVERs and joins of streams.
 
 When such an operator counts a row as late depends on how partitions were interleaved. But time never moves further than
 the partition of a row itself has come. So a row is in time for sure if its own partition has no earlier record that is
@@ -28,17 +28,19 @@ class Wait(NamedTuple):
         table: name of the table.
         is_late: a condition on `TIME` and `CLOCK` in DuckDB's SQL: whether a record may have come too late.
         sees_all: whether all records of the table that have a time come to the operator.
+        holds_ms: how far the clock must pass a record before its row is passed on; None if it does not wait for that.
     """
 
     table: str
     is_late: str
     sees_all: bool
+    holds_ms: int | None = None
 
 
 def find_waits(plan: plans.Plan) -> list[Wait]:
     """Return how long the operators of a plan wait for the rows of its tables."""
     return [
-        Wait(scan.name, condition, all(map(_passes_all, node.inputs())))
+        Wait(scan.name, condition, all(map(_passes_all, node.inputs())), _holds_ms(node))
         for node in walk_plan(plan)
         for condition in _late_conditions(node)
         for scan in walk_plan(node)
@@ -58,6 +60,10 @@ def _passes_all(plan: plans.Plan) -> bool:
     return False
 
 
+def _holds_ms(plan: plans.Plan) -> int | None:
+    return plan.grace_ms if isinstance(plan, plans.OverStream) else None
+
+
 def _late_conditions(plan: plans.Plan) -> Iterator[str]:
     match plan:
         case plans.WindowAggregate():
@@ -67,5 +73,5 @@ def _late_conditions(plan: plans.Plan) -> Iterator[str]:
             yield f"{TIME} + {plan.step_ms} - {into} + {plan.grace_ms} <= {CLOCK}"
         case plans.SessionAggregate():
             yield f"{TIME} + {plan.gap_ms + plan.grace_ms} < {CLOCK}"
-        case plans.IntervalJoin() | plans.OverRows():
+        case plans.IntervalJoin() | plans.OverStream():
             yield f"{TIME} + {plan.grace_ms} < {CLOCK}"
