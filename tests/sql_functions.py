@@ -44,8 +44,9 @@ def write_page() -> str:
             parts.append(f"| `{describe_function(function)}` | {function.result} | {function.summary}{others} |")
         parts.append("")
     parts.append(
-        "## Aggregates\n\nThey skip NULL, and take `FILTER (WHERE condition)`. All but `approx_count_distinct` also work\n"
-        "over tables whose rows change.\n\n| aggregate | result | |\n|---|---|---|"
+        "## Aggregates\n\nThey skip NULL, and take `FILTER (WHERE condition)`. All work over tables whose rows change.\n"
+        "Percentiles and `mode` read all values of their group for each result.\n\n"
+        "| aggregate | result | |\n|---|---|---|"
     )
     parts += [f"| `{each.usage}` | {each.result} | {each.summary} |" for each in AGGREGATES.values()]
     return "\n".join(parts) + "\n"

@@ -15,6 +15,7 @@ from streamrt.windows.fold import Packing
 
 __all__ = [
     "EMPTY_SUM",
+    "add_binary",
     "add_number",
     "add_square",
     "divide_sum",
@@ -64,7 +65,7 @@ def _add(state: Any, value: Any, sign: int, packing: Packing, *, square: bool) -
             exponent = 1 - denominator.bit_length()
             if square:
                 numerator, exponent = numerator * numerator, 2 * exponent
-            digits, power = _add_binary(digits, power, sign * numerator, exponent)
+            digits, power = add_binary(digits, power, sign * numerator, exponent)
     else:
         raise TypeError(f"a value of type {type(value).__name__} is not a number")
     return [total, digits, power, floats, nan, infinite, negative]
@@ -75,7 +76,7 @@ def merge_sums(a: Any, b: Any, packing: Packing) -> list[Any]:
     total = _add_exact(a[0], packing.unpack(b[0]), packing)
     return [
         total,
-        *_add_binary(a[1], a[2], b[1], b[2]),
+        *add_binary(a[1], a[2], b[1], b[2]),
         *(one + other for one, other in zip(a[3:], b[3:], strict=True)),
     ]
 
@@ -135,7 +136,8 @@ def _add_exact(total: Any, number: Any, packing: Packing) -> Any:
     return total + number
 
 
-def _add_binary(digits: int, power: int, more: int, exponent: int) -> tuple[int, int]:
+def add_binary(digits: int, power: int, more: int, exponent: int) -> tuple[int, int]:
+    """Return the sum of two integers times powers of two, as the shortest integer."""
     if not more:
         return digits, power
     if exponent < power:

@@ -66,7 +66,7 @@ def expected(records: list[tuple[str, int]], within: tuple[str, int], order: str
             before = [*before, *peers]
         numbers = [each[2] for each in before]
         first = min(before, key=lambda each: each[1])[2]
-        values = {"n": number, "sum": sum(numbers), "last": numbers[-1], "first": first}
+        values: dict[str, Any] = {"n": number, "sum": sum(numbers), "last": numbers[-1], "first": first}
         if kind == "all":
             ranks = [each[1] for each in rows] if order == "time" else range(len(rows))
             values |= {"number": len(rows), "rank": list(ranks).index(ranks[-1]) + 1, "dense": len(set(ranks))}

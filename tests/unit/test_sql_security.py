@@ -36,7 +36,9 @@ _CALLED_WORDS = """
     stddev_pop stddev_samp strftime string_agg string_split string_split_regex strpos strptime struct struct_extract
     struct_pack substring sum tan atan to_hex to_microseconds to_months translate trim trunc try_cast unnest upper
     values var_pop var_samp week when xor year by rollup cube as and or not then else where from on between distinct
-    union all intersect except lateral select
+    union all intersect except lateral select bit_and bit_or bit_xor corr kurtosis_pop mode percentile_cont
+    percentile_disc quantile_disc regr_avgx regr_avgy regr_count regr_intercept regr_r2 regr_slope regr_sxx regr_sxy
+    regr_syy skewness
 """
 CALLED = frozenset(_CALLED_WORDS.split())
 

@@ -188,7 +188,9 @@ class _Grouping:
         columns: list[tuple[str, TypedExpression]] = []
         bound: list[tuple[AggregateCall, str]] = []
         for node in (aggregate for each in nodes for aggregate in find_aggregates(each, session.functions)):
-            function = node.this if isinstance(node, exp.Filter | exp.IgnoreNulls | exp.RespectNulls) else node
+            function = node
+            while isinstance(function, exp.Filter | exp.WithinGroup | exp.IgnoreNulls | exp.RespectNulls):
+                function = function.this
             inner = next(
                 (each for child in function.iter_expressions() for each in find_aggregates(child, session.functions)),
                 None,

@@ -9,20 +9,18 @@ from pyarrow import types
 from sqlglot import exp
 
 from streamrt.errors import InvalidOperationError
+from streamrt.sql.expressions.aggregate_parts import Aggregate, Make, Parts, require_number
 from streamrt.sql.expressions.calls import Call, FunctionCall
-from streamrt.sql.expressions.casts import cast_to
 from streamrt.sql.expressions.coercion import (
     BIGINT,
     BOOLEAN,
     DOUBLE,
     FLOAT,
-    NULL,
     STRING,
     average_type,
     describe_type,
     is_binary,
     is_integral,
-    is_numeric,
     sum_type,
 )
 from streamrt.sql.expressions.failures import make_analysis_error, make_refusal
@@ -37,16 +35,15 @@ from streamrt.sql.expressions.results import (
     FitBigint,
     FitDecimal,
     JoinTexts,
-    Percentile,
     SumOfList,
 )
 from streamrt.sql.expressions.scalars import bind_scalar
+from streamrt.sql.expressions.statistics import STATISTICS
 from streamrt.sql.expressions.typed import Scope, TypedExpression
 from streamrt.sql.expressions.user_functions import FunctionRegistry, UserFunction
 from streamrt.windows import (
     Aggregator,
     AnyValue,
-    ApproxCountDistinct,
     BoolAnd,
     BoolOr,
     CollectList,
@@ -58,16 +55,12 @@ from streamrt.windows import (
     Mean,
     Min,
     MinBy,
-    StandardDeviation,
     Total,
-    Variance,
 )
 from streamrt.windows.retraction import retracting_fold_of
 from streamrt.windows.totals import MappedResult
 
 __all__ = ["AGGREGATES", "AggregateCall", "bind_aggregate", "is_aggregate"]
-
-Make = Callable[..., Aggregator]
 
 
 @dataclass(frozen=True)
@@ -183,7 +176,7 @@ class _AggregateBinder:
         if define is None:
             raise make_refusal(reason_of(self._name) or f"{self._name}() is not supported as an aggregate", self._node)
         nodes, distinct = self._read_arguments()
-        if self._order is not None and self._name not in ("listagg", "percentile_cont"):
+        if self._order is not None and self._name not in _ORDERED:
             raise make_refusal(f"WITHIN GROUP has no meaning for {self._name}()", self._whole)
         arguments = tuple(self._bind(node) for node in nodes)
         call = Call(self._name, self._node, arguments, tuple(nodes))
@@ -228,7 +221,19 @@ class _AggregateBinder:
                     nodes.append(each)
         if self._name == "listagg":
             nodes = self._read_listagg(nodes)
+        elif self._name in _ORDERED:
+            nodes = self._read_group(nodes)
         return nodes, distinct
+
+    def _read_group(self, nodes: list[exp.Expr]) -> list[exp.Expr]:
+        """Return the arguments, of which the first one is the value that WITHIN GROUP orders."""
+        if self._order is None:
+            if self._name == "mode":
+                return nodes
+            raise make_analysis_error(f"{self._name}(0.5) needs WITHIN GROUP (ORDER BY x)", self._node)
+        if len(self._order.expressions) != 1 or (self._name == "mode" and nodes):
+            raise make_analysis_error(f"{self._name}() is of the one value in WITHIN GROUP (ORDER BY x)", self._whole)
+        return [self._order.expressions[0].this, *nodes]
 
     def _read_listagg(self, nodes: list[exp.Expr]) -> list[exp.Expr]:
         """Check the order of a list: it may be that of its values."""
@@ -268,61 +273,24 @@ class _AggregateBinder:
         )
 
 
-@dataclass(frozen=True)
-class _Parts:
-    arguments: tuple[TypedExpression, ...]
-    dtype: pa.DataType
-    make: Make
-    nullable: bool = True
-    options: tuple[Any, ...] = ()
-
-
-@dataclass(frozen=True)
-class Aggregate:
-    """An aggregate of SQL.
-
-    Attributes:
-        usage: how it is called.
-        result: words for the type of its result.
-        summary: what it gives.
-        bind: returns its parts.
-        counts: lowest and highest number of arguments.
-    """
-
-    usage: str
-    result: str
-    summary: str
-    bind: Callable[[Call, bool], _Parts]
-    counts: tuple[int, int] = (1, 1)
-
-
-def _bind_count(call: Call, distinct: bool) -> _Parts:
+def _bind_count(call: Call, distinct: bool) -> Parts:
     is_known = all(isinstance(each, Constant) and each.value is not None for each in call.arguments)
     if not call.arguments or (is_known and not distinct):
-        return _Parts((), BIGINT, Count, nullable=False)
+        return Parts((), BIGINT, Count, nullable=False)
     argument = call.arguments[0]
     if len(call.arguments) > 1:
         # Rows with NULL do not count.
         dtype = pa.list_(pa.field("item", STRING))
         argument = FunctionCall("row", _make_list, call.arguments, dtype)
-    return _Parts((argument,), BIGINT, CountDistinct if distinct else Count, nullable=False)
+    return Parts((argument,), BIGINT, CountDistinct if distinct else Count, nullable=False)
 
 
 def _make_list(*values: Any) -> list[Any]:
     return list(values)
 
 
-def _number(call: Call) -> TypedExpression:
-    argument = call.arguments[0]
-    if argument.dtype in (STRING, NULL):
-        return cast_to(argument, DOUBLE)
-    if not is_numeric(argument.dtype):
-        raise call.misfit(0, "a number")
-    return argument
-
-
-def _bind_sum(call: Call, distinct: bool) -> _Parts:
-    argument = _number(call)
+def _bind_sum(call: Call, distinct: bool) -> Parts:
+    argument = require_number(call)
     dtype: pa.DataType = argument.dtype
     result = sum_type(dtype)
     fit: FitBigint | FitDecimal | AsFloat = AsFloat()
@@ -330,15 +298,15 @@ def _bind_sum(call: Call, distinct: bool) -> _Parts:
         fit = FitBigint(call.name)
     elif types.is_decimal128(dtype):
         fit = FitDecimal(call.name, result.precision, result.scale)
-    return _Parts((argument,), result, _total(SumOfList(), Total, fit, distinct))
+    return Parts((argument,), result, _total(SumOfList(), Total, fit, distinct))
 
 
-def _bind_avg(call: Call, distinct: bool) -> _Parts:
-    argument = _number(call)
+def _bind_avg(call: Call, distinct: bool) -> Parts:
+    argument = require_number(call)
     result = average_type(argument.dtype)
     is_decimal = types.is_decimal128(result)
     fit = FitDecimal(call.name, result.precision, result.scale) if is_decimal else AsFloat()
-    return _Parts((argument,), result, _total(AsMean(), Mean, fit, distinct))
+    return Parts((argument,), result, _total(AsMean(), Mean, fit, distinct))
 
 
 def _total(of_list: Any, kind: Callable[[str], Aggregator], fit: Any, distinct: bool) -> Make:
@@ -347,8 +315,8 @@ def _total(of_list: Any, kind: Callable[[str], Aggregator], fit: Any, distinct: 
     return lambda column: MappedResult(kind(column), fit)
 
 
-def _bind_extreme(kind: type[Min] | type[Max]) -> Callable[[Call, bool], _Parts]:
-    def bind(call: Call, distinct: bool) -> _Parts:
+def _bind_extreme(kind: type[Min] | type[Max]) -> Callable[[Call, bool], Parts]:
+    def bind(call: Call, distinct: bool) -> Parts:
         argument = call.arguments[0]
         if types.is_nested(argument.dtype):
             raise make_refusal(
@@ -356,60 +324,60 @@ def _bind_extreme(kind: type[Min] | type[Max]) -> Callable[[Call, bool], _Parts]
                 call.node,
             )
         if argument.dtype in (FLOAT, DOUBLE):
-            return _Parts((argument,), argument.dtype, lambda column: kind(column, nan="highest"))
-        return _Parts((argument,), argument.dtype, kind)
+            return Parts((argument,), argument.dtype, lambda column: kind(column, nan="highest"))
+        return Parts((argument,), argument.dtype, kind)
 
     return bind
 
 
-def _bind_extreme_by(kind: type[MinBy] | type[MaxBy]) -> Callable[[Call, bool], _Parts]:
-    def bind(call: Call, distinct: bool) -> _Parts:
+def _bind_extreme_by(kind: type[MinBy] | type[MaxBy]) -> Callable[[Call, bool], Parts]:
+    def bind(call: Call, distinct: bool) -> Parts:
         value, by = call.arguments
         if types.is_nested(by.dtype):
             raise make_refusal(f"{call.name}() compares no {describe_type(by.dtype)}", call.node)
         if by.dtype in (FLOAT, DOUBLE):
-            return _Parts((value, by), value.dtype, lambda column, other: kind(column, other, nan="highest"))
-        return _Parts((value, by), value.dtype, kind)
+            return Parts((value, by), value.dtype, lambda column, other: kind(column, other, nan="highest"))
+        return Parts((value, by), value.dtype, kind)
 
     return bind
 
 
-def _bind_bool(kind: type[BoolAnd] | type[BoolOr]) -> Callable[[Call, bool], _Parts]:
-    def bind(call: Call, distinct: bool) -> _Parts:
-        return _Parts((require_boolean(call.arguments[0], call.nodes[0], f"{call.name}()"),), BOOLEAN, kind)
+def _bind_bool(kind: type[BoolAnd] | type[BoolOr]) -> Callable[[Call, bool], Parts]:
+    def bind(call: Call, distinct: bool) -> Parts:
+        return Parts((require_boolean(call.arguments[0], call.nodes[0], f"{call.name}()"),), BOOLEAN, kind)
 
     return bind
 
 
-def _bind_any(call: Call, distinct: bool) -> _Parts:
-    return _Parts((call.arguments[0],), call.arguments[0].dtype, AnyValue)
+def _bind_any(call: Call, distinct: bool) -> Parts:
+    return Parts((call.arguments[0],), call.arguments[0].dtype, AnyValue)
 
 
-def _bind_count_if(call: Call, distinct: bool) -> _Parts:
+def _bind_count_if(call: Call, distinct: bool) -> Parts:
     condition = require_boolean(call.arguments[0], call.nodes[0], "count_if()")
     counted = Case(((condition, Constant(True, BOOLEAN)),), Constant(None, BOOLEAN), BOOLEAN)
-    return _Parts((fold_constants(counted),), BIGINT, Count, nullable=False)
+    return Parts((fold_constants(counted),), BIGINT, Count, nullable=False)
 
 
-def _bind_list(call: Call, distinct: bool) -> _Parts:
+def _bind_list(call: Call, distinct: bool) -> Parts:
     argument = call.arguments[0]
     dtype = pa.list_(pa.field("item", argument.dtype, nullable=False))
-    return _Parts((argument,), dtype, CollectSet if distinct else CollectList, nullable=False)
+    return Parts((argument,), dtype, CollectSet if distinct else CollectList, nullable=False)
 
 
-def _bind_set(call: Call, distinct: bool) -> _Parts:
+def _bind_set(call: Call, distinct: bool) -> Parts:
     argument = call.arguments[0]
     if types.is_map(argument.dtype):
         raise make_refusal("collect_set() cannot compare MAPs", call.node)
-    return _Parts((argument,), pa.list_(pa.field("item", argument.dtype, nullable=False)), CollectSet, nullable=False)
+    return Parts((argument,), pa.list_(pa.field("item", argument.dtype, nullable=False)), CollectSet, nullable=False)
 
 
-def _bind_listagg(call: Call, distinct: bool) -> _Parts:
+def _bind_listagg(call: Call, distinct: bool) -> Parts:
     argument = call.arguments[0]
     kind = CollectSet if distinct else CollectList
     if is_binary(argument.dtype):
         separator: Any = call.constant(1, pa.binary(), "the separator") if len(call.arguments) > 1 else b""
-        return _Parts(
+        return Parts(
             (argument,),
             pa.binary(),
             lambda column: MappedResult(kind(column), JoinTexts(separator)),
@@ -417,47 +385,10 @@ def _bind_listagg(call: Call, distinct: bool) -> _Parts:
         )
     separator = call.constant(1, STRING, "the separator") if len(call.arguments) > 1 else ""
     text = call.cast(0, STRING)
-    return _Parts(
-        (text,), STRING, lambda column: MappedResult(kind(column), JoinTexts(separator)), options=(separator,)
-    )
+    return Parts((text,), STRING, lambda column: MappedResult(kind(column), JoinTexts(separator)), options=(separator,))
 
 
-def _bind_statistic(kind: type[Variance], of: str) -> Callable[[Call, bool], _Parts]:
-    def bind(call: Call, distinct: bool) -> _Parts:
-        if distinct:
-            raise make_refusal(
-                f"{call.name}(DISTINCT ...) is not supported: use a subquery with SELECT DISTINCT", call.node
-            )
-        return _Parts((cast_to(_number(call), DOUBLE),), DOUBLE, lambda column: kind(column, of=of))  # type: ignore[arg-type]
-
-    return bind
-
-
-def _bind_approximate(call: Call, distinct: bool) -> _Parts:
-    options: dict[str, Any] = {}
-    if len(call.arguments) > 1:
-        error = call.constant(1, DOUBLE, "the error")
-        precision = next((each for each in range(4, 22) if 1.04 / 2 ** (each / 2) <= error), 21)
-        options["precision"] = precision
-    return _Parts(
-        (call.arguments[0],),
-        BIGINT,
-        lambda column: ApproxCountDistinct(column, **options),
-        nullable=False,
-        options=tuple(options.values()),
-    )
-
-
-def _bind_percentile(call: Call, distinct: bool) -> _Parts:
-    rank = 0.5 if call.name == "median" else call.constant(1, DOUBLE, "the percentage")
-    if not 0 <= rank <= 1:
-        raise call.error("a percentage is between 0.0 and 1.0", 1)
-    argument = cast_to(_number(call), DOUBLE)
-    kind = CollectSet if distinct else CollectList
-    return _Parts((argument,), DOUBLE, lambda column: MappedResult(kind(column), Percentile(rank)), options=(rank,))
-
-
-_VARIANCE, _DEVIATION = "variance", "standard deviation"
+_ORDERED: Final = ("listagg", "percentile_cont", "percentile_disc", "mode")
 AGGREGATES: Final[dict[str, Aggregate]] = {
     "count": Aggregate(
         "count(*), count(x), count(DISTINCT x[, y])",
@@ -487,30 +418,7 @@ AGGREGATES: Final[dict[str, Aggregate]] = {
         _bind_listagg,
         (1, 2),
     ),
-    "stddev_samp": Aggregate(
-        "stddev_samp(x)",
-        "DOUBLE",
-        f"{_DEVIATION} of a sample; also stddev",
-        _bind_statistic(StandardDeviation, "sample"),
-    ),
-    "stddev_pop": Aggregate(
-        "stddev_pop(x)", "DOUBLE", f"{_DEVIATION}", _bind_statistic(StandardDeviation, "population")
-    ),
-    "var_samp": Aggregate(
-        "var_samp(x)", "DOUBLE", f"{_VARIANCE} of a sample; also variance", _bind_statistic(Variance, "sample")
-    ),
-    "var_pop": Aggregate("var_pop(x)", "DOUBLE", f"{_VARIANCE}", _bind_statistic(Variance, "population")),
-    "median": Aggregate("median(x)", "DOUBLE", "value in the middle", _bind_percentile),
-    "percentile": Aggregate(
-        "percentile(x, percentage)", "DOUBLE", "value at a rank, between its neighbours", _bind_percentile, (2, 2)
-    ),
-    "approx_count_distinct": Aggregate(
-        "approx_count_distinct(x[, error])",
-        "BIGINT",
-        "estimate of count(DISTINCT x), of append-only rows",
-        _bind_approximate,
-        (1, 2),
-    ),
+    **STATISTICS,
 }
 """The aggregates, by name."""
 
@@ -545,7 +453,17 @@ _NAMES: Final[dict[type, str]] = {
     exp.Corr: "corr",
     exp.CovarPop: "covar_pop",
     exp.CovarSamp: "covar_samp",
+    exp.RegrAvgx: "regr_avgx",
+    exp.RegrAvgy: "regr_avgy",
+    exp.RegrCount: "regr_count",
+    exp.RegrIntercept: "regr_intercept",
+    exp.RegrR2: "regr_r2",
+    exp.RegrSlope: "regr_slope",
+    exp.RegrSxx: "regr_sxx",
+    exp.RegrSxy: "regr_sxy",
+    exp.RegrSyy: "regr_syy",
     exp.Mode: "mode",
+    exp.PercentileDisc: "percentile_disc",
     exp.ApproxQuantile: "percentile_approx",
     exp.Skewness: "skewness",
     exp.Kurtosis: "kurtosis",
@@ -553,13 +471,4 @@ _NAMES: Final[dict[type, str]] = {
     exp.BitwiseOrAgg: "bit_or",
     exp.BitwiseXorAgg: "bit_xor",
 }
-_OTHER: Final = "is not supported: derive a class from Aggregator, and register it with app.register_function"
-_REFUSED: Final = {
-    **{name: reason_of(name) or "" for name in ("first", "last")},
-    "percentile_cont": "percentile_cont() is not supported: write percentile(x, 0.5)",
-    "percentile_approx": "percentile_approx() is not supported: percentile(x, 0.5) is exact",
-    **{
-        name: f"{name}() {_OTHER}"
-        for name in ["corr", "covar_pop", "covar_samp", "mode", "skewness", "kurtosis", "bit_and", "bit_or", "bit_xor"]
-    },
-}
+_REFUSED: Final = {name: reason_of(name) or "" for name in ("first", "last")}

@@ -21,8 +21,32 @@ _DOUBLES: dict[type[exp.Expr], str] = {
     exp.Variance: "var_samp",
     exp.VariancePop: "var_pop",
     exp.Median: "median",
+    exp.Kurtosis: "kurtosis_pop",
 }
-_PAIRS: dict[type[exp.Expr], str] = {exp.CovarSamp: "covar_samp", exp.CovarPop: "covar_pop"}
+_PAIRS: dict[type[exp.Expr], str] = {
+    exp.Corr: "corr",
+    exp.CovarSamp: "covar_samp",
+    exp.CovarPop: "covar_pop",
+    exp.RegrAvgx: "regr_avgx",
+    exp.RegrAvgy: "regr_avgy",
+    exp.RegrIntercept: "regr_intercept",
+    exp.RegrR2: "regr_r2",
+    exp.RegrSlope: "regr_slope",
+    exp.RegrSxx: "regr_sxx",
+    exp.RegrSxy: "regr_sxy",
+    exp.RegrSyy: "regr_syy",
+}
+_OF_EQUAL_VALUES: dict[type[exp.Expr], tuple[str, ...]] = {
+    exp.Corr: ("regr_sxx", "regr_syy"),
+    exp.RegrSlope: ("regr_sxx",),
+    exp.RegrIntercept: ("regr_sxx",),
+}
+"""Sums of squares that are 0 where there is no result."""
+_BITS: dict[type[exp.Expr], str] = {
+    exp.BitwiseAndAgg: "bit_and",
+    exp.BitwiseOrAgg: "bit_or",
+    exp.BitwiseXorAgg: "bit_xor",
+}
 _KEEPING: dict[type[exp.Expr], str] = {
     exp.Min: "min",
     exp.Max: "max",
@@ -33,9 +57,10 @@ _KEEPING: dict[type[exp.Expr], str] = {
 _CONDITIONS: dict[type[exp.Expr], str] = {exp.LogicalAnd: "bool_and", exp.LogicalOr: "bool_or"}
 _OTHERS: tuple[type[exp.Expr], ...] = (
     *(exp.Count, exp.Sum, exp.Avg, exp.CountIf, exp.ArgMax, exp.ArgMin, exp.ArrayAgg, exp.ArrayUniqueAgg),
-    *(exp.GroupConcat, exp.Quantile),
+    *(exp.GroupConcat, exp.Quantile, exp.ApproxQuantile, exp.PercentileCont, exp.PercentileDisc, exp.Mode),
+    *(exp.Skewness, exp.ApproxDistinct, exp.RegrCount),
 )
-AGGREGATES: tuple[type[exp.Expr], ...] = (*_OTHERS, *_DOUBLES, *_PAIRS, *_KEEPING, *_CONDITIONS)
+AGGREGATES: tuple[type[exp.Expr], ...] = (*_OTHERS, *_DOUBLES, *_PAIRS, *_KEEPING, *_CONDITIONS, *_BITS)
 """Aggregates of a query."""
 
 _RANKS: dict[type[exp.Expr], str] = {exp.RowNumber: "row_number", exp.Rank: "rank", exp.DenseRank: "dense_rank"}
@@ -53,7 +78,9 @@ Finish = Callable[[str], str]
 """Adds FILTER and OVER to a call."""
 
 
-def aggregate(c: Translation, node: exp.Expr, condition: str | None, over: str) -> TypedText:
+def aggregate(
+    c: Translation, node: exp.Expr, condition: str | None, over: str, group: exp.WithinGroup | None = None
+) -> TypedText:
     """Return a call of an aggregate function.
 
     Args:
@@ -61,6 +88,7 @@ def aggregate(c: Translation, node: exp.Expr, condition: str | None, over: str) 
         node: the call.
         condition: that of FILTER.
         over: `OVER (...)`, or nothing.
+        group: the WITHIN GROUP around the call, if there is one.
     """
 
     def finish(call: str, and_also: str | None = None) -> str:
@@ -69,6 +97,8 @@ def aggregate(c: Translation, node: exp.Expr, condition: str | None, over: str) 
 
     if isinstance(node, exp.Count):
         return TypedText(finish(_count(c, node)), pa.int64())
+    if group is not None:
+        return _within_group(c, node, group, finish)
     distinct, argument = _take_distinct(node)
     kind = type(node)
     if isinstance(node, exp.CountIf):
@@ -87,7 +117,26 @@ def aggregate(c: Translation, node: exp.Expr, condition: str | None, over: str) 
         return TypedText(finish(f"{_DOUBLES[kind]}({distinct}{as_double(value, argument).sql})"), pa.float64())
     if kind in _PAIRS:
         other = as_double(c.scalar(node.expression), node.expression)
-        return TypedText(finish(f"{_PAIRS[kind]}({as_double(value, argument).sql}, {other.sql})"), pa.float64())
+        both = f"({as_double(value, argument).sql}, {other.sql})"
+        # Without this, NaN, which is also the result of NaN.
+        equal = [f"{finish(word + both)} = 0" for word in _OF_EQUAL_VALUES.get(kind, ())]
+        result = finish(f"{_PAIRS[kind]}{both}")
+        return TypedText(
+            f"CASE WHEN {' OR '.join(equal)} THEN NULL ELSE {result} END" if equal else result, pa.float64()
+        )
+    if isinstance(node, exp.RegrCount):
+        pair = [as_double(value, argument).sql, as_double(c.scalar(node.expression), node.expression).sql]
+        return TypedText(f"CAST({finish(f'regr_count({pair[0]}, {pair[1]})')} AS BIGINT)", pa.int64())
+    if kind in _BITS:
+        if not pa.types.is_integer(value.dtype):
+            raise fail(f"{_BITS[kind]}() takes an integer, and this is a {describe_type(value.dtype)}", node)
+        return TypedText(finish(f"{_BITS[kind]}({value.sql})"), value.dtype)
+    if isinstance(node, exp.Skewness):
+        return _skewness(as_double(value, argument).sql, finish)
+    if isinstance(node, exp.ApproxDistinct):
+        return TypedText(finish(f"count(DISTINCT {value.sql})"), pa.int64())
+    if isinstance(node, exp.Mode):
+        return TypedText(finish(f"mode({value.sql} ORDER BY {value.sql})"), value.dtype)
     if isinstance(node, exp.ArgMax | exp.ArgMin):
         word = "arg_max_null" if isinstance(node, exp.ArgMax) else "arg_min_null"
         order = c.scalar(node.expression)
@@ -100,10 +149,40 @@ def aggregate(c: Translation, node: exp.Expr, condition: str | None, over: str) 
         separator = node.args.get("separator")
         between = "''" if separator is None else as_text(c.scalar(separator), separator).sql
         return TypedText(finish(f"string_agg({distinct}{as_text(value, argument).sql}, {between})"), pa.string())
+    if isinstance(node, exp.ApproxQuantile):
+        number, share = _as_summand(value, node), c.scalar(node.args["quantile"])
+        return TypedText(finish(f"quantile_disc({distinct}{number.sql}, {share.sql}::DOUBLE)"), number.dtype)
     if isinstance(node, exp.Quantile):
         share = c.scalar(node.args["quantile"])
         return TypedText(finish(f"quantile_cont({as_double(value, argument).sql}, {share.sql})"), pa.float64())
     raise refuse(f"{kind.__name__} is not an aggregate of a query", node)
+
+
+def _within_group(c: Translation, node: exp.Expr, group: exp.WithinGroup, finish: Finish) -> TypedText:
+    """Return a percentile, or the most frequent value, of what WITHIN GROUP orders."""
+    ordered = group.expression.expressions
+    if len(ordered) != 1:
+        raise fail("WITHIN GROUP orders one value here", node)
+    value = c.scalar(ordered[0].this)
+    falls = bool(ordered[0].args.get("desc"))
+    if isinstance(node, exp.Mode):
+        return TypedText(finish(f"mode({value.sql} ORDER BY {value.sql}{' DESC' if falls else ''})"), value.dtype)
+    if not isinstance(node, exp.PercentileCont | exp.PercentileDisc):
+        raise fail("WITHIN GROUP has no meaning for this function", node)
+    word = "percentile_cont" if isinstance(node, exp.PercentileCont) else "percentile_disc"
+    number, share = as_double(value, ordered[0].this).sql, c.scalar(node.this).sql
+    order = f"ORDER BY {number}{' DESC' if falls else ''}"
+    return TypedText(finish(f"{word}({share}::DOUBLE) WITHIN GROUP ({order})"), pa.float64())
+
+
+def _skewness(number: str, finish: Finish) -> TypedText:
+    """Return the skewness of all values, from DuckDB's, which is of a sample."""
+    count, spread = (finish(f"{word}({number})") for word in ("count", "var_pop"))
+    of_sample = f"{finish(f'skewness({number})')} * ({count} - 2) / sqrt({count} * ({count} - 1.0))"
+    return TypedText(
+        f"CASE WHEN {spread} = 0 THEN NULL WHEN {count} = 2 THEN 0.0 WHEN {count} > 2 THEN {of_sample} END",
+        pa.float64(),
+    )
 
 
 def _take_distinct(node: exp.Expr) -> tuple[str, exp.Expr]:

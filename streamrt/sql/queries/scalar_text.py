@@ -82,7 +82,7 @@ class ScalarText:
             return own(self, node)
         if isinstance(node, exp.Func) and node.error_messages():
             raise fail(f"{_describe(node)} has too few arguments", node)
-        if isinstance(node, AGGREGATES + WINDOW_FUNCTIONS + (exp.Filter, exp.Window, exp.IgnoreNulls)):
+        if isinstance(node, AGGREGATES + WINDOW_FUNCTIONS + (exp.Filter, exp.Window, exp.IgnoreNulls, exp.WithinGroup)):
             return self.translate_call(node)
         known = FUNCTIONS.get(type(node))
         if known is not None:

@@ -106,6 +106,8 @@ class SelectText(ScalarText):
         if isinstance(call, exp.Filter):
             condition = self._inside(lambda: self.condition(call.args["expression"].this, "FILTER"))
             call = call.this
+        group = call if isinstance(call, exp.WithinGroup) else None
+        call = call if group is None else group.this
         if isinstance(call, exp.Anonymous):
             call = self.find_known(call)
         inner = call.this if isinstance(call, exp.IgnoreNulls | exp.RespectNulls) else call
@@ -119,10 +121,10 @@ class SelectText(ScalarText):
         if not isinstance(call, AGGREGATES):
             raise refuse("this function is not an aggregate, and has no FILTER and no OVER, in a query", node)
         if over:
-            return self._inside(lambda: aggregate(self, call, condition, over), when=not self._grouped)
+            return self._inside(lambda: aggregate(self, call, condition, over, group), when=not self._grouped)
         if self._inside_aggregate:
             raise fail("an aggregate cannot stand in another one", node)
-        return self._inside(lambda: aggregate(self, call, condition, over))
+        return self._inside(lambda: aggregate(self, call, condition, over, group))
 
     def translate_query(self, node: exp.Expr) -> TypedText:
         """Return a subquery that is one value, EXISTS, or IN."""
