@@ -192,10 +192,11 @@ class _Turn:
         def keep(passed: int, entered: int, left_out: list[int], states: dict[str, Any]) -> None:
             transaction.set_head(prefix, [time, passed, entered, left_out, states], deadline)
 
-        def enter(place: int, number: int, *, first: bool) -> None:
+        def enter(place: int) -> None:
             nonlocal states
+            first = place == rows.first or rows.orders[place] != rows.orders[place - 1]
             entering = self._enter(self._by_peers, states, rows, place, transaction, first=first)
-            keep(passed, number + 1, left_out, entering)
+            keep(passed, entered, left_out, entering)
             states = entering
 
         def pass_on(place: int, end: int) -> None:
@@ -215,10 +216,9 @@ class _Turn:
                 continue
             end = rows.end_of_peers(place)
             while self._by_peers and entered < end - rows.first:
-                entering, entered = entered, entered + 1
-                keep(passed, entered, [*left_out, entering], states)
-                begins = not entering or rows.orders[rows.first + entering] != rows.orders[rows.first + entering - 1]
-                enter_row(rows.first + entering, entering, first=begins)
+                keep(passed, entered + 1, [*left_out, entered], states)
+                entered += 1
+                enter_row(rows.first + entered - 1)
             passed = number + 1
             keep(passed, entered, left_out, states)
             if number not in left_out:

@@ -77,7 +77,7 @@ CALLS: list[tuple[Call, Call]] = [
     (lambda sdf: sdf.top(1, "a", descending=7), lambda sdf: sdf.top(1, "a", rank="")),
     (lambda sdf: sdf.top(1, "a", descending=[7]), lambda sdf: sdf.top(1, "a", descending=[True, False])),
     (lambda sdf: sdf.top(1, "a", method=7), lambda sdf: sdf.top(1, "a", method="first")),
-    (lambda sdf: sdf.over(rows="7"), lambda sdf: sdf.over()),
+    (lambda sdf: sdf.over(rows="7"), lambda sdf: sdf.over().agg()),
     (lambda sdf: sdf.over(rows=1.5), lambda sdf: sdf.over(rows=0)),
     (lambda sdf: sdf.over(range="1s"), lambda sdf: sdf.over(rows=1, range=1)),
     (lambda sdf: sdf.over(1, order=7), lambda sdf: sdf.over(1, order="value")),

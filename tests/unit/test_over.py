@@ -93,7 +93,7 @@ def test_aggregates_are_those_of_the_definition(kind: str, order: Any) -> None:
         within = {} if kind == "all" else {kind: size}
         over = stage.sdf.over(**within, order=order, **lenient)  # type: ignore[arg-type]
         more = PLACES if kind == "all" else {"all": Collect("n")}
-        frame = over.agg(sum=Sum("n"), last=Last("n"), first=Earliest("n"), **more)  # type: ignore[arg-type]
+        frame = over.agg(sum=Sum("n"), last=Last("n"), first=Earliest("n"), **more)
         frame.apply(lambda value, key, timestamp, headers: repr((key, timestamp, sorted(value.items()))), metadata=True)
         with stage.drive() as driver:
             at = 0
@@ -128,9 +128,10 @@ def test_in_the_order_of_the_watermark() -> None:
     assert late.topics == stage.sdf.topics
 
 
-def test_a_record_that_fails_behind_the_order_is_skipped_and_no_other() -> None:
+@pytest.mark.parametrize("within", [{"rows": 9}, {}])
+def test_a_record_that_fails_behind_the_order_is_skipped_and_no_other(within: dict[str, Any]) -> None:
     stage = Stage({"key_deserializer": "str"}, on_processing_error=lambda *_: True)
-    ordered = stage.sdf.over(rows=9, order="time", grace_ms=0, closing_strategy="partition").agg(n=Count())
+    ordered = stage.sdf.over(**within, order="time", grace_ms=0, closing_strategy="partition").agg(n=Count())
     ordered.apply(lambda value: value["x"] and 10 / value["x"])
     with stage.drive() as driver:
         for x in (1, "bad", 2, 5):

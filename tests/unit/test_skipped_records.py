@@ -16,7 +16,7 @@ from streamrt.state.journal import Journal
 from streamrt.state.transactions.panes import PaneTransaction
 from streamrt.state.transactions.timed import TimedTransaction
 from streamrt.testing import InputRecord, TopologyTestDriver
-from streamrt.windows import Collect, Count, CountTrigger, First, Last, Sum
+from streamrt.windows import Collect, Count, CountTrigger, First, Lag, Last, Sum
 from tests.unit.apps import Stage, application
 
 pytestmark = pytest.mark.usefixtures("processing_mode")
@@ -116,6 +116,7 @@ BUILDS: dict[str, Callable[[StreamingDataFrame, Stage], StreamingDataFrame]] = {
     "as-of": lambda sdf, stage: sdf.join_asof(other(sdf, stage), on_merge="keep-left", how="left"),
     "drop_duplicates": lambda sdf, _: sdf.drop_duplicates(within=3, closing_strategy="partition"),
     "over rows": lambda sdf, _: sdf.over(rows=3).agg(n=Count(), s=Sum("i")),
+    "over all": lambda sdf, _: sdf.over().agg(n=Count(), s=Sum("i"), former=Lag("i")),
     "over range": lambda sdf, _: sdf.over(range=20, closing_strategy="partition").agg(n=Count(), s=Sum("i")),
     "group_by": lambda sdf, _: sdf.group_by(lambda value: "g", name="g").apply(use_everything, stateful=True),
 }
