@@ -36,7 +36,7 @@ def find_interval(
     conditions: Sequence[exp.Expr],
     scope: BlockScope,
     members: set[int],
-    number: int,
+    numbers: set[int],
     left: Plan,
     right: Plan,
 ) -> Interval | None:
@@ -46,14 +46,14 @@ def find_interval(
         conditions: conditions of the join.
         scope: what their names mean.
         members: the relations of the left side.
-        number: the relation of the right side.
+        numbers: those of the right side.
         left: the left side.
         right: the right side.
     """
     bounds: dict[tuple[str, str], dict[str, int]] = {}
     for condition in conditions:
         for less, more in _comparisons(condition):
-            _note(bounds, less, more, scope, (members, number))
+            _note(bounds, less, more, scope, (members, numbers))
     for (left_time, right_time), found in bounds.items():
         if {"low", "high"} <= found.keys() and _is_time(left, left_time) and _is_time(right, right_time):
             low, high = found["low"], found["high"]
@@ -79,17 +79,17 @@ def _note(
     low: exp.Expr,
     high: exp.Expr,
     scope: BlockScope,
-    sides: tuple[set[int], int],
+    sides: tuple[set[int], set[int]],
 ) -> None:
     one, other = _shifted(low, scope), _shifted(high, scope)
     if one is None or other is None:
         return
     (one_owner, one_name, one_shift), (other_owner, other_name, other_shift) = one, other
-    members, number = sides
+    lefts, rights = sides
     # one + one_shift <= other + other_shift
-    if one_owner in members and other_owner == number:
+    if one_owner in lefts and other_owner in rights:
         bounds.setdefault((one_name, other_name), {})["low"] = one_shift - other_shift
-    elif one_owner == number and other_owner in members:
+    elif one_owner in rights and other_owner in lefts:
         bounds.setdefault((other_name, one_name), {})["high"] = other_shift - one_shift
 
 

@@ -60,6 +60,11 @@ class Join(Plan):
         keys += [one | other for one in self.left.keys for other in self.right.keys]
         return tuple(dict.fromkeys(keys))
 
+    @property
+    def compares_all(self) -> bool:
+        """Whether each row may be compared with many rows of the other side, all in one partition."""
+        return not self.left_on and not any(frozenset() in side.keys for side in self.inputs())
+
     def inputs(self) -> tuple[Plan, ...]:  # noqa: D102
         return (self.left, self.right)
 
@@ -162,7 +167,7 @@ class IntervalJoin(Plan):
     def describe(self) -> str:  # noqa: D102
         pairs = " AND ".join(f"{one} = {other}" for one, other in zip(self.left_on, self.right_on, strict=True))
         return (
-            f"join on {pairs}, {self.right_time} from {self.before_ms} ms before to {self.after_ms} ms after "
+            f"join on {pairs or 'all rows'}, {self.right_time} from {self.before_ms} ms before to {self.after_ms} ms after "
             f"{self.left_time}, grace {self.grace_ms} ms"
         )
 

@@ -1,7 +1,7 @@
 """FROM: relations, and how they are joined.
 
 Inner joins, whether they are written with ON or as a list with conditions in WHERE, are put into an order in which each has
-an equality of columns. Conditions on one relation come before joins.
+an equality of columns, as far as there are any. Conditions on one relation come before joins.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -237,25 +237,30 @@ class FromClause:
     # -- Inner joins ---------------------------------------------------------------------------------------------------
 
     def _flush(self) -> None:
-        """Join the relations that wait, in an order in which each has an equality."""
-        while self._pending:
+        """Join the relations that wait, by equalities first: each other join meets in one partition."""
+        parts = self._join_by_equalities()
+        if not parts:
+            return
+        self._plan, self._members = parts.pop(0)
+        while parts:
+            linked = (place for place, (_, numbers) in enumerate(parts) if self._find_pairs(numbers))
+            self._join_inner(*parts.pop(next(linked, 0)))
+
+    def _join_by_equalities(self) -> list[tuple[Plan, set[int]]]:
+        """Join the relations that wait as far as equalities go; return what is left, with the numbers of its relations."""
+        parts: list[tuple[Plan, set[int]]] = []
+        while self._pending or self._plan is not None:
             if self._plan is None:
                 first = self._pending.pop(0)
-                self._plan = self._filtered(first)
-                self._members = {first}
-                continue
-            chosen = next((number for number in self._pending if self._find_pairs(number)), None)
+                self._plan, self._members = self._filtered(first), {first}
+            chosen = next((number for number in self._pending if self._find_pairs({number})), None)
             if chosen is None:
-                chosen = next((number for number in self._pending if self._may_cross(number)), None)
-            if chosen is None:
-                number = self._pending[0]
-                raise make_refusal(
-                    f"{self._scope.relations[number].title} is joined without an equality of columns, so each row would be "
-                    "paired with all others: add ON a.column = b.column",
-                    self._on[0] if self._on else self._nodes[number],
-                )
-            self._pending.remove(chosen)
-            self._join_inner(chosen)
+                parts.append((self._plan, self._members))
+                self._plan = None
+            else:
+                self._pending.remove(chosen)
+                self._join_inner(self._filtered(chosen), {chosen})
+        return parts
 
     def _filtered(self, number: int, conditions: list[exp.Expr] | None = None) -> Plan:
         """Return a relation with the conditions that are about it only, which are used up."""
@@ -278,8 +283,8 @@ class FromClause:
     def _usable(self) -> list[exp.Expr]:
         return [*self._on, *(each for each in self._where if not self._scope.owners(each) & self._nullable)]
 
-    def _find_pairs(self, number: int, conditions: Sequence[exp.Expr] | None = None) -> list[_Pair]:
-        """Return the equalities between the relations that are joined already and another one."""
+    def _find_pairs(self, numbers: set[int], conditions: Sequence[exp.Expr] | None = None) -> list[_Pair]:
+        """Return the equalities between the relations that are joined already and other ones."""
         pairs = []
         for condition in self._usable() if conditions is None else conditions:
             if not isinstance(condition, exp.EQ | exp.NullSafeEQ):
@@ -287,7 +292,7 @@ class FromClause:
             sides = [(condition.left, condition.right), (condition.right, condition.left)]
             for own, other in sides:
                 own_owners, other_owners = self._scope.owners(own), self._scope.owners(other)
-                if own_owners and own_owners <= self._members and other_owners == {number}:
+                if own_owners and own_owners <= self._members and other_owners and other_owners <= numbers:
                     left, right = align(self._bind_condition(own), self._bind_condition(other), condition)
                     if isinstance(condition, exp.NullSafeEQ) and (left.nullable or right.nullable):
                         left, right = with_null(left), with_null(right)
@@ -295,17 +300,11 @@ class FromClause:
                     break
         return pairs
 
-    def _may_cross(self, number: int) -> bool:
-        plan = self._plan
-        right = self._scope.relations[number].plan
-        return plan is not None and (frozenset() in right.keys or frozenset() in plan.keys)
-
-    def _join_inner(self, number: int) -> None:
-        pairs = self._find_pairs(number)
-        right = self._filtered(number)
+    def _join_inner(self, right: Plan, numbers: set[int]) -> None:
+        pairs = self._find_pairs(numbers)
         left = self._plan
         assert left is not None  # noqa: S101
-        self._refuse_lookup(left, right, number, pairs[0].node if pairs else None)
+        self._refuse_lookup(left, right, pairs[0].node if pairs else self._nodes[min(numbers)])
         for pair in pairs:
             for pool in (self._on, self._where):
                 if pair.node in pool:
@@ -313,9 +312,9 @@ class FromClause:
         left, left_on = with_columns(left, [pair.left for pair in pairs], self._session)
         right, right_on = with_columns(right, [pair.right for pair in pairs], self._session)
         interval = None
-        if left.appends and right.appends and pairs:
-            interval = find_interval(self._usable(), self._scope, self._members, number, left, right)
-        self._members.add(number)
+        if left.appends and right.appends:
+            interval = find_interval(self._usable(), self._scope, self._members, numbers, left, right)
+        self._members = self._members | numbers
         if interval is not None:
             # Times of records are in milliseconds: the conditions themselves decide, behind the join.
             self._plan = IntervalJoin(
@@ -330,20 +329,35 @@ class FromClause:
                 self._choose_grace(interval.before_ms + 1, interval.after_ms + 1),
             )
         else:
-            self._plan = Join(left, right, "inner", tuple(left_on), tuple(right_on))
+            # Without an equality, most pairs fulfil no condition: none is made of them.
+            condition = None if pairs else self._bind_all(self._take_conditions())
+            self._plan = Join(left, right, "inner", tuple(left_on), tuple(right_on), condition)
+        for each in self._take_conditions():
+            self._plan = self._filter(self._plan, each)
+
+    def _take_conditions(self) -> list[exp.Expr]:
+        """Return the conditions on the relations that are joined, which are used up."""
+        taken = []
         for pool in (self._on, self._where):
             for condition in list(pool):
                 owners = self._scope.owners(condition)
                 if owners <= self._members and (pool is self._on or not owners & self._nullable):
                     pool.remove(condition)
-                    self._plan = self._filter(self._plan, condition)
+                    taken.append(condition)
+        return taken
+
+    def _bind_all(self, conditions: Sequence[exp.Expr]) -> TypedExpression | None:
+        """Return one condition for several, or None for none."""
+        if not conditions:
+            return None
+        return self._bind_condition(exp.and_(*(each.copy() for each in conditions), wrap=True))
 
     def _choose_grace(self, *least_ms: int) -> int:
         """Return how long rows of a join of streams wait for late partners."""
         given = self._session.emit.grace_ms
         return max(_GRACE_MS if given is None else given, *least_ms)
 
-    def _refuse_lookup(self, left: Plan, right: Plan, number: int, node: exp.Expr | None) -> None:
+    def _refuse_lookup(self, left: Plan, right: Plan, node: exp.Expr) -> None:
         """Refuse a join of a stream with a table: the answer of a batch would revise former rows."""
         for stream, table in ((left, right), (right, left)):
             scan = _find_scan(table)
@@ -365,7 +379,7 @@ class FromClause:
     def _join_outer(self, number: int, join: exp.Join, conditions: list[exp.Expr], how: str) -> None:
         left = self._plan
         assert left is not None  # noqa: S101
-        pairs = self._find_pairs(number, conditions)
+        pairs = self._find_pairs({number}, conditions)
         remaining = [each for each in conditions if not any(pair.node is each for pair in pairs)]
         right = (
             self._filtered(number, remaining) if how in ("left", "semi", "anti") else self._scope.relations[number].plan
@@ -381,18 +395,10 @@ class FromClause:
                 if owners and owners <= self._members:
                     remaining.remove(condition)
                     left = self._filter(left, condition)
-        self._refuse_lookup(left, right, number, join)
-        if not pairs and not (frozenset() in right.keys or frozenset() in left.keys):
-            raise make_refusal(
-                f"{self._scope.relations[number].title} is joined without an equality of columns, so each row would be "
-                "compared with all others: add ON a.column = b.column",
-                join,
-            )
+        self._refuse_lookup(left, right, join)
         left, left_on = with_columns(left, [pair.left for pair in pairs], self._session)
         right, right_on = with_columns(right, [pair.right for pair in pairs], self._session)
-        matches = None
-        if remaining:
-            matches = self._session.bind(exp.and_(*(each.copy() for each in remaining), wrap=True), self._scope)
+        matches = self._bind_all(remaining)
         kind: JoinHow = how  # type: ignore[assignment]
         self._plan = Join(left, right, kind, tuple(left_on), tuple(right_on), matches)
         if how in ("right", "outer"):
@@ -453,7 +459,7 @@ class FromClause:
         relation, left = self._scope.relations[number], self._plan
         assert left is not None  # noqa: S101
         right = relation.plan
-        pairs = self._find_pairs(number, conditions)
+        pairs = self._find_pairs({number}, conditions)
         if len(pairs) != len(conditions) or not pairs:
             raise make_refusal(
                 "a join as of a time has equalities of columns only: put other conditions into WHERE", join

@@ -6,7 +6,7 @@ from streamrt.sql.binding.over_plans import OverStream, OverTable
 from streamrt.sql.binding.row_plans import Plan, Scan, walk_plan
 from streamrt.windows.running import make_running
 
-__all__ = ["explain_plan"]
+__all__ = ["explain_plan", "find_warnings"]
 
 
 def explain_plan(title: str, plan: Plan) -> str:
@@ -24,7 +24,23 @@ def explain_plan(title: str, plan: Plan) -> str:
     states = [text for text in map(_state_of, walk_plan(plan)) if text is not None]
     lines.append("state: " + ("; ".join(states) if states else "none"))
     lines.append(f"exactness: {_exactness(plan)}")
+    lines += [f"warning: {text}" for text in find_warnings(plan)]
     return "\n".join(lines)
+
+
+def find_warnings(plan: Plan) -> list[str]:
+    """Return what of a plan costs more than its text shows.
+
+    Args:
+        plan: the plan.
+    """
+    texts = (
+        f"the {each.describe()} has no equality of columns, so all rows of both sides meet in one partition, and each row that "
+        "changes is compared with all rows of the other side: add an equality, a.column = b.column, to spread them"
+        for each in walk_plan(plan)
+        if isinstance(each, Join) and each.compares_all
+    )
+    return list(dict.fromkeys(texts))
 
 
 def _tree(plan: Plan, depth: int) -> list[str]:
@@ -47,6 +63,8 @@ def _state_of(plan: Plan) -> str | None:
             return "an entry for each group and window that is open"
         case Distinct():
             return "an entry for each distinct row"
+        case Join() if plan.compares_all:
+            return "all rows of both sides of the join, in one partition"
         case Join():
             return "the rows of both sides of the join"
         case AsOfJoin():

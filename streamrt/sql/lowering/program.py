@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -35,7 +36,7 @@ from streamrt.sql.binding.suggestions import suggest
 from streamrt.sql.binding.windows import read_duration
 from streamrt.sql.expressions.failures import make_analysis_error
 from streamrt.sql.expressions.user_functions import FunctionRegistry
-from streamrt.sql.lowering.explain import explain_plan
+from streamrt.sql.lowering.explain import explain_plan, find_warnings
 from streamrt.sql.lowering.lower import Lowered, Lowering, to_frame
 from streamrt.sql.lowering.outputs import insert_rows, materialize_view, read_insert
 from streamrt.sql.lowering.results import finish, fit_columns, name_as_table, schema_of
@@ -44,6 +45,8 @@ from streamrt.sql.reading import Statement, parse_statements
 from streamrt.tables.catalogue.table_names import find_table_name
 
 __all__ = ["FrameMapping", "Programs", "TableSources", "View"]
+
+logger = logging.getLogger("streamrt")
 
 Rows = StreamingDataFrame | StreamingTable[StreamingDataFrame]
 _OPTIONS = ("emit", "grace")
@@ -168,6 +171,7 @@ class Programs:
         # Plans of views, and where they are in the topology: views that use them share their operators.
         self._lowered: dict[int, tuple[Plan, Lowered]] = {}
         self._owners: dict[int, tuple[Plan, str]] = {}
+        self._warnings: set[str] = set()
 
     @property
     def views(self) -> Mapping[str, View]:
@@ -254,6 +258,11 @@ class Programs:
 
     def lower(self, name: str, plan: Plan, frames: _Frames) -> Lowered:
         """Add the operators of a plan, and return where their rows are."""
+        for warning in find_warnings(plan):
+            # The plan of a view is part of those of views that use it.
+            if warning not in self._warnings:
+                self._warnings.add(warning)
+                logger.warning("%s: %s", name, warning)
         lowering = Lowering(name, plan, frames, self._lowered, self._owners)
         return lowering.lower_plan()
 
