@@ -7,9 +7,7 @@ import time
 from collections.abc import Iterator
 
 from tests.sql import logictest, nexmark, tpch
-from tests.sql.suites import Outcome, Suite, describe_outcomes, run_suite
-
-_LOGIC_TESTS = ("select[123].test", "random/aggregates/slt_good_[0-9].test", "random/groupby/slt_good_[0-9].test")
+from tests.sql.suites import Outcome, Suite, describe_outcomes, describe_refusals, run_suite
 
 
 def main() -> int:
@@ -32,7 +30,9 @@ def main() -> int:
             sub.add_argument("--events", type=int, default=100_000)
         else:
             sub.add_argument("--files", action="append", help="regular expression for names of files")
-            sub.add_argument("--step", type=int, default=1, help="take each so many queries of a file")
+            sub.add_argument(
+                "--step", type=int, help="take one of so many queries of each file; by default as SHARES says"
+            )
     options = parser.parse_args()
     # Skipped records and rebuilt stores are none of the comparison's business.
     logging.getLogger("streamrt").setLevel(logging.ERROR)
@@ -46,6 +46,8 @@ def main() -> int:
                 print(f"{suite.name} {outcome.query}: {outcome.kind}", _details(outcome), flush=True)
         print(f"{suite.name}: {describe_outcomes(outcomes[count:], time.perf_counter() - begun)}", flush=True)
     print(f"all: {describe_outcomes(outcomes, time.perf_counter() - started)}")
+    for line in describe_refusals(outcomes):
+        print(f"  {line}")
     return int(any(outcome.kind in ("wrong", "failed") for outcome in outcomes))
 
 
@@ -55,9 +57,10 @@ def _make_suites(options: argparse.Namespace) -> Iterator[Suite]:
     elif options.kind == "nexmark":
         yield nexmark.make_suite(options.events, options.chunks)
     else:
-        for pattern in options.files or _LOGIC_TESTS:
+        for pattern in options.files or logictest.SHARES:
+            step = options.step or logictest.SHARES.get(pattern, 1)
             for name in logictest.file_names(pattern):
-                yield logictest.make_suite(name, keep=slice(None, None, options.step))
+                yield logictest.make_suite(name, keep=slice(None, None, step))
 
 
 def _details(outcome: Outcome) -> str:

@@ -1,7 +1,7 @@
 """SQLite's sqllogictest: its queries as views, compared with DuckDB and with the answers that come with them.
 
-The files are those of `net.hydromatic:sql-logic-test`, which is fetched from Maven for the run. Two things differ between
-SQLite's SQL and Spark's, and are written down otherwise: integers are BIGINT, and `/` between them is DIV.
+The files are those of `net.hydromatic:sql-logic-test`, which is fetched from Maven for the run. What differs between SQLite's
+SQL and Spark's is written down otherwise: integers are BIGINT, `/` between them is DIV, and a division by zero is NULL.
 """
 
 import hashlib
@@ -21,7 +21,10 @@ from streamrt.schema import Schema
 from tests.sql.suites import Query, Suite
 from tests.sql.worlds import Change, Row
 
-__all__ = ["file_names", "make_suite"]
+__all__ = ["SHARES", "file_names", "make_suite"]
+
+SHARES = {"select[123].test": 1, "random/aggregates/.*": 500, "random/groupby/.*": 500}
+"""Files, and of how many of their queries one is run: the random ones have 10,000 each."""
 
 _JAR = Jar(
     "net.hydromatic",
@@ -105,9 +108,20 @@ def _read_query(name: str, words: Sequence[str], lines: list[str]) -> Query:
     order = re.search(r"\s+ORDER BY\s+([\d,\s]+)$", sql, re.IGNORECASE)
     ordinals = [int(number) - 1 for number in order[1].split(",")] if order else []
     sql = re.sub(r"\s+ORDER BY\s[^()]*$", "", sql, flags=re.IGNORECASE)
-    sql = re.sub(r"(?<![/*])/(?![/*])", " DIV ", sql)
+    sql = _translate_divisions(sql)
     columns = tuple(f"c{number}" for number in range(len(words[1])))
     return Query(name, sql, columns, partial(check_answer, answer, ordinals))
+
+
+def _translate_divisions(sql: str) -> str:
+    """Return a query whose divisions are those of Spark for integers, and NULL by zero."""
+    sql, count = re.subn(r"(?<![/*])/(?![/*])", " DIV ", sql)
+    if not count:
+        return sql
+    tree = sqlglot.parse_one(sql, dialect="spark")
+    for node in tree.find_all(exp.IntDiv):
+        node.set("expression", exp.Nullif(this=node.expression, expression=exp.Literal.number(0)))
+    return tree.sql(dialect="spark")
 
 
 def check_answer(answer: Answer, ordinals: Sequence[int], rows: Sequence[Row]) -> str | None:

@@ -59,6 +59,8 @@ class QueryMaker:
         self._tables = tables
         self._windows_come = windows
         self._names = 0
+        # Chooses queries that came later, so that seeds that choose other ones still do.
+        self._later = random.Random(repr(tables))
 
     def make_query(self) -> tuple[str, tuple[str, ...]]:
         """Return the text of a query, and the names of its columns."""
@@ -70,6 +72,8 @@ class QueryMaker:
     def _query(self, depth: int, *, is_last: bool = False) -> tuple[str, tuple[Column, ...]]:
         if self._windows_come == "often" and self._random.random() < 0.5:
             return self._windows(depth, is_last)
+        if depth > 1 and self._later.random() < 0.2:
+            return self._unequal(depth, is_last)
         kinds = [self._select, self._select, self._group, self._group, self._distinct]
         if depth > 1:
             kinds += [
@@ -325,6 +329,40 @@ class QueryMaker:
             )
         )
         return f"SELECT {items} FROM {outer.text} WHERE {test}", columns
+
+    def _unequal(self, depth: int, is_last: bool) -> tuple[str, tuple[Column, ...]]:
+        """Return a join without an equality, or a subquery that others than equalities bind to the query around it."""
+        outer, inner = self._relation(depth - 1), self._relation(1)
+        pairs = [
+            (one, other)
+            for one in outer.columns
+            for other in inner.columns
+            if one.type == other.type and one.type in LITERALS and one.type != "BOOLEAN"
+        ]
+        if not pairs:
+            return self._select(depth, is_last)
+        one, other = self._random.choice(pairs)
+        condition = f"{other.name} {self._random.choice(('<', '<=', '>', '<>', '<=>'))} {one.name}"
+        if self._random.random() < 0.3:
+            condition += f" AND {self._condition(outer.columns + inner.columns, 1)}"
+        items, columns = self._project(outer.columns)
+        rows = f"FROM {inner.text} WHERE {condition}"
+        word = self._random.choice(("", "NOT "))
+        form = self._random.choice(("join", "exists", "value", "in"))
+        if form == "join":
+            kind = self._random.choice(("JOIN", "LEFT JOIN", "FULL JOIN", "LEFT SEMI JOIN", "LEFT ANTI JOIN"))
+            return f"SELECT {items} FROM {outer.text} {kind} {inner.text} ON {condition}", columns
+        if form == "exists":
+            test = f"{word}EXISTS (SELECT 1 {rows}){self._random.choice(('', f' OR {one.name} IS NULL'))}"
+            return f"SELECT {items} FROM {outer.text} WHERE {test}", columns
+        if form == "in":
+            more = (f"{one.name} {word}IN (SELECT {other.name} {rows})", "BOOLEAN")
+        else:
+            more = self._random.choice(
+                ((f"(SELECT count(*) {rows})", "BIGINT"), (f"(SELECT max({other.name}) {rows})", other.type))
+            )
+        columns = (*columns, Column(self._name("c"), more[1]))
+        return f"SELECT {items}, {more[0]} AS {columns[-1].name} FROM {outer.text}", columns
 
     def _windows(self, depth: int, is_last: bool) -> tuple[str, tuple[Column, ...]]:
         tables = [name for name, columns in self._tables.items() if any(c.type == "TIMESTAMP" for c in columns)]

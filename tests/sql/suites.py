@@ -11,7 +11,7 @@ from streamrt.schema import Schema
 from tests.sql.bags import compare_bags
 from tests.sql.worlds import Batch, Change, Guarantee, Row, World
 
-__all__ = ["Outcome", "Query", "Suite", "describe_outcomes", "run_suite"]
+__all__ = ["Outcome", "Query", "Suite", "describe_outcomes", "describe_refusals", "run_suite"]
 
 Answers = dict[str, list[list[Row]] | str]
 """The rows of queries after each chunk, or why there are none to compare with."""
@@ -98,6 +98,12 @@ def describe_outcomes(outcomes: Iterable[Outcome], seconds: float) -> str:
     counts = Counter(outcome.kind for outcome in outcomes)
     kinds = ", ".join(f"{counts[kind]} {kind}" for kind in ("passed", "refused", "wrong", "failed", "unchecked"))
     return f"{kinds} ({seconds:.0f} s)"
+
+
+def describe_refusals(outcomes: Iterable[Outcome]) -> list[str]:
+    """Return a line for each reason for which queries were refused, and how many."""
+    reasons = Counter(each.detail.partition(": ")[2] for each in outcomes if each.kind == "refused")
+    return [f"{count} refused: {reason}" for reason, count in reasons.most_common()]
 
 
 def _compute_answers(suite: Suite, queries: Sequence[Query]) -> Answers:

@@ -63,7 +63,9 @@ class World:
             name: catalog.create_table(name, schema, num_partitions=partitions).info.topic or ""
             for name, schema in tables.items()
         }
-        self.app = Application("unused:9092", consumer_group="views", catalog=catalog, processing_guarantee=guarantee)
+        self.app = Application(
+            "unused:9092", consumer_group="views", catalog=catalog, processing_guarantee=guarantee, loglevel=None
+        )
         for name, (function, returns) in (functions or {}).items():
             self.app.register_function(name, function, returns)
         names = f" ({', '.join(columns)})" if columns else ""

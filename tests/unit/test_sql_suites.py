@@ -37,11 +37,8 @@ def test_nexmark() -> None:
 
 
 @pytest.mark.skipif(not LONG, reason="its files have 106 MB: make sql-suites")
-@pytest.mark.parametrize(
-    "pattern", ["select[123].test", "random/aggregates/.*_[0-4].test", "random/groupby/.*_[0-4].test"]
-)
+@pytest.mark.parametrize("pattern", logictest.SHARES)
 def test_sqllogictest(pattern: str) -> None:
     for name in logictest.file_names(pattern):
-        step = 10 if name.startswith("random") else 1
-        suite = logictest.make_suite(name, keep=slice(7, None, step))
-        check(suite, passed=len(suite.queries) // 2)
+        suite = logictest.make_suite(name, keep=slice(7, None, logictest.SHARES[pattern]))
+        check(suite, passed=len(suite.queries) * 3 // 4)

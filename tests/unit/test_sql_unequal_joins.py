@@ -1,4 +1,4 @@
-"""Joins whose rows are not bound by equalities: after each commit, the rows of the batch query in DuckDB."""
+"""Joins and subqueries whose rows are not bound by equalities: after each commit, the rows of the batch query in DuckDB."""
 
 import logging
 import random
@@ -69,6 +69,51 @@ def test_joins(query: str) -> None:
 @pytest.mark.parametrize("query", ["SELECT t.k, u.k AS other FROM t LEFT JOIN u ON t.a < u.b"])
 def test_joins_at_least_once(query: str) -> None:
     check_view(query, "at-least-once", 1)
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        # Values: aggregates over no rows, rows of the outer query that are equal, values of it within the aggregate.
+        "SELECT k, (SELECT count(*) FROM u WHERE u.b < t.a) AS n FROM t",
+        "SELECT v.k, (SELECT sum(u.b * v.c) FROM u WHERE u.b <= v.c) AS n, (SELECT max(b) FROM u) AS m FROM v",
+        "SELECT k, (SELECT b FROM u WHERE u.k = t.k) AS b, (SELECT DISTINCT 5 FROM u WHERE u.k > t.k) AS c FROM t",
+        "SELECT k, (SELECT count(*) FROM u WHERE u.b <=> t.a) AS n FROM t",
+        # Conditions, alone, and as parts of others.
+        "SELECT k FROM t WHERE EXISTS (SELECT 1 FROM u WHERE u.b < t.a) OR k = 1",
+        "SELECT k, CASE WHEN NOT EXISTS (SELECT 1 FROM u WHERE u.b < t.a) THEN 1 ELSE 0 END AS e FROM t",
+        "SELECT k FROM t WHERE a + (SELECT count(*) FROM u WHERE u.b < t.a) > (SELECT count(*) FROM u WHERE u.b >= t.a)",
+        "SELECT t.k FROM t, u WHERE t.k = u.k AND EXISTS (SELECT 1 FROM v WHERE v.c < t.a + u.b)",
+        # IN, with NULL on both sides.
+        "SELECT k, a IN (SELECT b FROM u) AS e, a NOT IN (SELECT b FROM u WHERE u.k < t.k) AS f FROM t",
+        "SELECT k FROM t WHERE a NOT IN (SELECT b FROM u WHERE u.k <> t.k)",
+        "SELECT k FROM t WHERE a NOT IN (SELECT b FROM u) OR a IN (VALUES (1), (NULL))",
+        "SELECT k FROM t WHERE a IN (VALUES (1), (2)) AND (k, a) IN (SELECT k, b FROM u)",
+        # Groups.
+        """SELECT c, count(*) AS n, (SELECT count(*) FROM u WHERE u.b > v.c) AS m FROM v GROUP BY c
+           HAVING count(*) > (SELECT min(u.k) FROM u WHERE u.b <= v.c) OR EXISTS (SELECT 1 FROM u WHERE u.b > v.c)""",
+        "SELECT a, sum(CASE WHEN EXISTS (SELECT 1 FROM u WHERE u.b < t.a) THEN 1 ELSE 0 END) AS n FROM t GROUP BY a",
+        # Subqueries of subqueries, which depend on one or on both queries around them.
+        "SELECT k FROM t WHERE EXISTS (SELECT 1 FROM u WHERE u.k = t.k AND t.a IN (SELECT c FROM v WHERE v.k < u.b))",
+        "SELECT k, (SELECT count(*) FROM u WHERE u.b < t.a AND u.b > (SELECT min(c) FROM v WHERE v.k >= t.k)) AS n FROM t",
+    ],
+)
+def test_subqueries(query: str) -> None:
+    check_view(query)
+
+
+@pytest.mark.parametrize("query", ["SELECT array(a) AS x, count(*) AS n FROM t GROUP BY array(a)"])
+def test_groups_of_lists(query: str) -> None:
+    """A list of NULL is another group than NULL."""
+    check_view(query)
+
+
+def test_a_value_of_several_rows_is_an_error() -> None:
+    with World(TABLES, "SELECT k, (SELECT b FROM u WHERE u.k > t.k) AS b FROM t") as world:
+        world.feed([Change("t", 1, {"k": 1, "a": 1}), Change("u", 2, {"k": 2, "b": 5})])
+        assert world.rows() == [(1, 5)]
+        with pytest.raises(Exception, match="a subquery that is a value has 2 rows: take an aggregate"):
+            world.feed([Change("u", 3, {"k": 3, "b": 5})])
 
 
 def test_the_cost_is_told(caplog: pytest.LogCaptureFixture) -> None:

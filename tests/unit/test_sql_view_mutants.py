@@ -180,6 +180,11 @@ def keep_former_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_Changes, "add", mutant)
 
 
+def forget_other_partners(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A row that loses a partner by a condition counts as one without any."""
+    monkeypatch.setattr(row_join._Side, "_has_other_match", lambda *arguments: False)
+
+
 def _parts(key: Any) -> tuple[Any, ...]:
     return tuple(key) if isinstance(key, list | tuple) else (key,)
 
@@ -188,9 +193,9 @@ FOUND: dict[Callable[[pytest.MonkeyPatch], None], int] = {
     lose_null_group: 1,
     retract_without_row: 13,
     lose_top: 21,
-    keep_outer_rows: 57,
+    keep_outer_rows: 126,
     keep_rows_of_over: 45,
-    lose_peers: 99,
+    lose_peers: 181,
     shift_frames: 45,
     begin_window_late: 3,
     lose_hop: 43,
@@ -199,6 +204,7 @@ FOUND: dict[Callable[[pytest.MonkeyPatch], None], int] = {
     part_sessions: 180,
     lose_held_changes: 1,
     keep_former_rows: 10,
+    forget_other_partners: 6,
 }
 """Seeds that find mutants: ordinary runs try no other ones."""
 

@@ -222,6 +222,10 @@ class _Block:
         group, sets = self._read_groups(items)
         conditions = [each.this for each in (having, qualify) if each is not None]
         conditions = [_with_aliases(each, items, scope) for each in conditions]
+        items = [(name, self._replace_in_aggregates(stage, node, scope)) for name, node in items]
+        conditions, order = (
+            [self._replace_in_aggregates(stage, node, scope) for node in each] for each in (conditions, order)
+        )
         nodes = [*(node for _, node in items), *conditions, *order]
         if group is not None or any(has_aggregates(each, self._session.functions) for each in nodes):
             grouped = bind_groups(stage, group or [], nodes, sets)
@@ -248,6 +252,19 @@ class _Block:
             stage.plan = filter_plan(stage.plan, condition, bound, stage.bind)
         else:
             add_condition(stage, condition, bind_query, scope, clause)
+
+    def _replace_in_aggregates(self, stage: Stage, node: exp.Expr, scope: BlockScope) -> exp.Expr:
+        """Join the subqueries in the aggregates of an expression to the rows that are grouped."""
+        functions = self._session.functions
+        if not any(each.find(exp.Query) for each in find_aggregates(node, functions)):
+            return node
+        node = node.copy()
+        for each in find_aggregates(node, functions):
+            replaced = replace_subqueries(stage, each, bind_query, scope)
+            if each is node:
+                return replaced
+            each.replace(replaced)
+        return node
 
     # -- The list of SELECT --------------------------------------------------------------------------------------------
 

@@ -145,13 +145,15 @@ class BlockScope:
         relations: the relations.
         outer: the names around a subquery.
         merged: columns that USING has made of two, by name in lower case.
-        aliases: what `window` and similar names stand for.
+        structs: what `window` and similar names stand for.
+        carried: names of the query around a subquery whose values are columns of its rows, in lower case.
     """
 
     relations: list[Relation]
     outer: "BlockScope | None" = None
     merged: dict[str, TypedExpression] = field(default_factory=dict)
     structs: dict[str, dict[str, TypedExpression]] = field(default_factory=dict)
+    carried: dict[str, TypedExpression] = field(default_factory=dict)
 
     def resolve_column(self, column: exp.Column) -> TypedExpression:
         """Return what a name stands for; see `Scope`."""
@@ -162,8 +164,8 @@ class BlockScope:
         if found is None:
             if self.outer is not None and self.outer.has(column):
                 raise make_analysis_error(
-                    f"{'.'.join(parts_of(column))} is of the query around this one, which is possible in WHERE only: as "
-                    "column = outer.column, combined by AND",
+                    f"{'.'.join(parts_of(column))} is of the query around this one, which is possible in WHERE and in "
+                    "the list of SELECT only",
                     column,
                 )
             raise self._unknown(column)
@@ -232,7 +234,7 @@ class BlockScope:
             if names[1].lower() in fields:
                 return fields[names[1].lower()]
             raise make_analysis_error(f"{names[0]} has no {names[1]}{suggest(names[1], fields)}", column)
-        return None
+        return self.carried.get(".".join(names).lower())
 
     def _matches(self, qualifier: tuple[str, ...], name: str) -> list[tuple[int, NamedColumn]]:
         return [

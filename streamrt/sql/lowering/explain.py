@@ -35,8 +35,8 @@ def find_warnings(plan: Plan) -> list[str]:
         plan: the plan.
     """
     texts = (
-        f"the {each.describe()} has no equality of columns, so all rows of both sides meet in one partition, and each row that "
-        "changes is compared with all rows of the other side: add an equality, a.column = b.column, to spread them"
+        f"the {each.describe()} has no equality of columns, so all rows of both sides meet in one partition, and each row "
+        "that changes is compared with all rows of the other side: add an equality, a.column = b.column, to spread them"
         for each in walk_plan(plan)
         if isinstance(each, Join) and each.compares_all
     )

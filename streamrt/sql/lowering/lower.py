@@ -212,7 +212,7 @@ class Lowering:
 
     def _aggregate(self, plan: Aggregate) -> Lowered:
         calls = {call.name: call.aggregate.make(call.arguments) for call in plan.calls}
-        return self._group(self._lower(plan.input), plan.group, calls)
+        return self._group(self._lower(plan.input), _exact_group(plan, plan.group), calls)
 
     def _group(self, rows: Lowered, columns: tuple[str, ...], calls: dict[str, Any]) -> Lowered:
         name = self._name()
@@ -267,7 +267,7 @@ class Lowering:
 
     def _distinct(self, plan: Distinct) -> Lowered:
         rows = self._lower(plan.input)
-        return self._group(rows, tuple(field.name for field in plan.fields), {})
+        return self._group(rows, _exact_group(plan, tuple(field.name for field in plan.fields)), {})
 
     def _top(self, plan: Top) -> Lowered:
         rows, name = self._lower(plan.input), self._name()
@@ -373,6 +373,11 @@ def _renamed(plan: Plan, column: str) -> str:
             if isinstance(expression, ColumnReference) and expression.name == own
         )
     return column
+
+
+def _exact_group(plan: Plan, columns: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the columns of a group: a single list stands twice, because a list of NULL as the key is the group of NULL."""
+    return columns * 2 if len(columns) == 1 and pa.types.is_list(plan.field(columns[0]).dtype) else columns
 
 
 def _has_zone(plan: WindowAggregate) -> bool:

@@ -169,7 +169,31 @@ def parse_tokens(tokens: list[Token], text: str) -> exp.Expr:
     except RecursionError:
         raise syntax_error_at(text, tokens[0], "expressions of this statement are nested too deeply") from None
     _require_shallow(tree)
+    _make_queries(tree)
+    _flatten_joins(tree)
     return tree
+
+
+def _flatten_joins(tree: exp.Expr) -> None:
+    """Let FROM (a JOIN b) JOIN c be FROM a JOIN b JOIN c."""
+    for source in list(tree.find_all(exp.From)):
+        inner = source.this
+        while isinstance(inner, exp.Subquery) and not inner.alias and isinstance(inner.this, exp.Table | exp.Subquery):
+            inner = inner.this
+        joins = inner.args.get("joins") or []
+        if joins and inner is not source.this and source.parent is not None:
+            inner.set("joins", None)
+            source.set("this", inner)
+            source.parent.set("joins", [*joins, *(source.parent.args.get("joins") or [])])
+
+
+def _make_queries(tree: exp.Expr) -> None:
+    """Let IN (VALUES ...) be IN (SELECT * FROM VALUES ...)."""
+    for node in list(tree.find_all(exp.In)):
+        if len(node.expressions) == 1 and isinstance(node.expressions[0], exp.Values):
+            rows = exp.Select(expressions=[exp.Star()], from_=exp.From(this=node.expressions[0]))
+            node.set("expressions", None)
+            node.set("query", exp.Subquery(this=rows))
 
 
 def _from_sqlglot(text: str, error: ParseError, tokens: Sequence[Token]) -> SQLSyntaxError:
