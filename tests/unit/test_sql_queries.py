@@ -252,6 +252,14 @@ def test_names_with_all_kinds_of_characters(catalog: Catalog) -> None:
     assert rows(catalog, 'SELECT * FROM demo.odd WHERE `a "b"` = 1') == [{'a "b"': 1, "select": "it's", "x.y": 2}]
 
 
+def test_columns_may_have_the_names_of_parameters(catalog: Catalog) -> None:
+    """The text for DuckDB has functions of one parameter, for values that are used several times."""
+    catalog.create_table("demo.letters", "v0 STRING, w STRING, e0 ARRAY<INT>", num_partitions=1)
+    catalog.execute("INSERT INTO demo.letters VALUES ('abc', 'one two', array(1))")
+    query = "SELECT substring(v0, -1, 1) AS a, initcap(v0) AS b, initcap(w) AS c, CAST(e0 AS ARRAY<BIGINT>) AS d"
+    assert rows(catalog, f"{query} FROM demo.letters") == [{"a": "c", "b": "Abc", "c": "One Two", "d": [1]}]
+
+
 def test_all_types_come_back(catalog: Catalog) -> None:
     columns = (
         "b BOOLEAN, t TINYINT, s SMALLINT, i INT, l BIGINT, f FLOAT, d DOUBLE, x STRING, y BINARY, z DATE, h TIME, "

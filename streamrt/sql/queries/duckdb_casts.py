@@ -40,9 +40,9 @@ def with_name(value: str, make: Callable[[str], str]) -> str:
 
     Example:
         >>> with_name("a + b", lambda name: f"{name} * {name}")
-        'list_transform([a + b], lambda v0: v0 * v0)[1]'
+        'list_transform([a + b], lambda __v0: __v0 * __v0)[1]'
     """
-    name = _find_free_name("v", value + make(""))
+    name = _find_free_name("__v", value + make(""))
     return f"list_transform([{value}], lambda {name}: {make(name)})[1]"
 
 
@@ -205,7 +205,7 @@ def _cast_list(sql: str, source: pa.DataType, target: pa.DataType, safe: bool) -
     probe = _cast_part("", source.value_type, target.value_type, safe)
     if probe is None:
         return None
-    name = _find_free_name("e", sql + probe)
+    name = _find_free_name("__e", sql + probe)
     return f"list_transform({sql}, lambda {name}: {_cast_part(name, source.value_type, target.value_type, safe)})"
 
 
@@ -240,8 +240,9 @@ def _cast_part(sql: str, source: pa.DataType, target: pa.DataType, safe: bool) -
     return _find_cast(sql, source, target, safe)
 
 
-def _find_free_name(letter: str, text: str) -> str:
+def _find_free_name(prefix: str, text: str) -> str:
+    """Return a name that is not in a text. DuckDB takes `v0.s` as a field of a column v0, even where a parameter is v0."""
     number = 0
-    while f"{letter}{number}" in text:
+    while f"{prefix}{number}" in text:
         number += 1
-    return f"{letter}{number}"
+    return f"{prefix}{number}"

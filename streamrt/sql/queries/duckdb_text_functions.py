@@ -167,9 +167,9 @@ def _repeat(c: Translation, node: exp.Repeat) -> TypedText:
 @translates(exp.Initcap)
 def _initcap(c: Translation, node: exp.Initcap) -> TypedText:
     value = _text(c, node.this)
-    first = "CASE left(w, 1) WHEN 'ß' THEN 'Ss' ELSE upper(left(w, 1)) END"
+    first = "CASE left(__w, 1) WHEN 'ß' THEN 'Ss' ELSE upper(left(__w, 1)) END"
     words = f"string_split(lower({value.sql}), ' ')"
-    made = f"array_to_string(list_transform({words}, lambda w: {first} || substring(w, 2)), ' ')"
+    made = f"array_to_string(list_transform({words}, lambda __w: {first} || substring(__w, 2)), ' ')"
     return TypedText(made, pa.string())
 
 
