@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
-from playwright.sync_api import Browser, Page, ViewportSize, sync_playwright
+from playwright.sync_api import Browser, Page, ViewportSize, expect, sync_playwright
 
 from tests.servers import program
 
@@ -13,7 +13,10 @@ __all__ = ["NARROW", "WIDE", "chromium", "opened"]
 
 NARROW: Final = ViewportSize(width=340, height=700)
 WIDE: Final = ViewportSize(width=1_300, height=900)
-_TIMEOUT_MS: Final = 20_000
+_TIMEOUT_MS: Final = 120_000
+"""How long a page may take on a busy machine: to load, to show what is expected, to take a click."""
+
+expect.set_options(timeout=_TIMEOUT_MS)
 
 
 @contextmanager

@@ -21,8 +21,6 @@ pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow]
 TOKEN = "sesame-of-the-dashboard"
 MODES = ["resident", "micro-batch"] if LONG else ["resident"]
 NUMBER = re.compile(r"^[\d,]+$")
-PATIENCE_MS = 120_000
-"""Spark, the broker and the browser share the processors."""
 
 
 @contextmanager
@@ -63,7 +61,6 @@ def test_a_browser_moves_an_application_under_load(kafka: Kafka, mode: Any) -> N
     app.start(timeout=180)
     try:
         with load(kafka, source), chromium() as browser, opened(browser, app.location) as page:
-            expect.set_options(timeout=PATIENCE_MS)
             state, partition = page.locator("#state"), page.locator("#partitions tbody tr", has_text=source)
             page.locator("#token").fill(TOKEN)
             page.locator("#token").press("Enter")

@@ -20,7 +20,6 @@ from tests.unit.tabled import Tabled
 from tests.unit.test_control_state import World
 
 pytestmark = pytest.mark.slow
-expect.set_options(timeout=20_000)
 
 S = ApplicationStatus
 CANARY = "canary-8f41c6"
