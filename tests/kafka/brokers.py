@@ -22,7 +22,7 @@ def group_state(address: str, group: str) -> ConsumerGroupState | None:
     client = AdminClient({"bootstrap.servers": address})
 
     def ask() -> ListConsumerGroupsResult | None:
-        answer = client.list_consumer_groups().result(30)
+        answer = client.list_consumer_groups().result(300)
         # A coordinator may have to load its groups first.
         return None if answer.errors else answer
 

@@ -248,7 +248,7 @@ def test_a_group_member_commits_metadata(admin: TopicAdmin, name: str, kafka_bro
 
     member = GroupMember(kafka_broker.bootstrap_servers, name, [name], on_revoke=on_revoke)
     with member:
-        assert member.assignment(30) == frozenset({place})
+        assert member.assignment(300) == frozenset({place})
         member.commit({place: 5}, metadata="first")
         assert admin.committed_stable(name, [place]) == {place: CommittedOffset(5, "first")}
         assert group_state(kafka_broker.bootstrap_servers, name) is ConsumerGroupState.STABLE
@@ -380,7 +380,7 @@ def test_a_broker_that_knows_of_no_broker_yet() -> None:
             waiting = pool.submit(admin.wait_for_broker, 30)
             assert wait([waiting], 0.3).not_done
             broker.started = True
-            waiting.result(30)
+            waiting.result(300)
 
 
 def test_topics_are_created_as_soon_as_the_broker_knows_of_itself() -> None:
@@ -393,9 +393,9 @@ def test_topics_are_created_as_soon_as_the_broker_knows_of_itself() -> None:
         broker.started = True
         # It gets the request, which it does not support.
         with pytest.raises(TopicCreationError, match="not supported by broker"):
-            created.result(30)
+            created.result(300)
         with pytest.raises(KafkaRequestError, match="not supported by broker"):
-            deleted.result(30)
+            deleted.result(300)
 
 
 def test_zero_does_not_wait_for_the_broker(dead_address: str) -> None:

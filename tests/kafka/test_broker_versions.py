@@ -173,16 +173,16 @@ def test_members_share_a_group(versioned: Versioned, protocol: str) -> None:
         return GroupMember(kafka.address, group, [topic], member_options=options, on_revoke=lambda partitions: None)
 
     with member("one") as one:
-        wait_until(lambda: one.assignment(30) == places)
+        wait_until(lambda: one.assignment(300) == places)
         one.commit(dict.fromkeys(places, 1), metadata="text")
         with member("two") as two:
-            wait_until(lambda: len(one.assignment(30) or ()) == len(two.assignment(30) or ()) == 2)
+            wait_until(lambda: len(one.assignment(300) or ()) == len(two.assignment(300) or ()) == 2)
             wait_until(lambda: {len(each.partitions) for each in kafka.admin.group_members(group)} == {2})
             members = kafka.admin.group_members(group)
             assert {each.client_id for each in members} == {"one@shop:7070", "two@shop:7070"}
             assert kafka.admin.group_is_active(group)
             assert kafka.admin.list_groups()[group].protocol == protocol
-            two.commit(dict.fromkeys(two.assignment(30) or (), 2))
+            two.commit(dict.fromkeys(two.assignment(300) or (), 2))
     wait_until(lambda: not kafka.admin.group_is_active(group))
     assert set(kafka.admin.committed(group, places).values()) == {1, 2}
     kafka.admin.set_committed(group, dict.fromkeys(places, 0))

@@ -165,7 +165,7 @@ def test_rights_decide_what_is_seen_and_nothing_unseen_is_overwritten(strict_kaf
         ]
     )
     for future in granted.values():
-        future.result(30)
+        future.result(300)
     with Catalog(strict_kafka.bootstrap_servers) as catalog:
         catalog.create_database("shop", comment="what we sell")
     for user in rights:

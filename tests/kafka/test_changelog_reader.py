@@ -197,7 +197,7 @@ def test_an_open_transaction_is_waited_for(
             foreign.commit({})
         else:
             foreign.abort()
-        thread.join(60)
+        thread.join(300)
     assert not thread.is_alive()
     assert keys_of(found) == (["a", "foreign", "b"] if commit else ["a", "b"])
     assert found[-1].next_offset == 3
@@ -307,7 +307,7 @@ def test_readers_in_threads(kafka: Kafka) -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(300)
     for place in places:
         assert found[place] == [f"{place.partition}-{number}" for number in range(5_000)]
 

@@ -90,7 +90,7 @@ def test_an_application_of_sources_is_complete_when_they_have_ended(kafka: Kafka
         True,
         "",
     )
-    assert app.wait(60)
+    assert app.wait(300)
     # An application that is stopped before its sources end is not complete.
     stopped = kafka.app()
     stopped.add_source(Endless(unique("endless")))

@@ -212,7 +212,7 @@ def test_a1_real_contenders_send_each_dead_letter_once(box: Box) -> None:
 
     def contend() -> None:
         queue = DeadLetterQueue(box.connection, box.topic)
-        barrier.wait(60)
+        barrier.wait(300)
         with contextlib.suppress(TransactionError):
             queue.replay(most_attempts=0)
 

@@ -108,7 +108,7 @@ def test_a_store_in_use_can_be_forgotten_while_nothing_runs(world: World) -> Non
 def test_nothing_is_forgotten_while_the_group_has_members(world: World) -> None:
     member = GroupMember(world.kafka.address, world.group, [world.first.topic], on_revoke=lambda _: None)
     with member:
-        assert member.assignment(60) is not None
+        assert member.assignment(300) is not None
         with pytest.raises(InvalidOperationError, match="has members: stop all instances"):
             forget(world, "--store", "default", "--yes")
 

@@ -67,7 +67,7 @@ def test_members_are_removed_with_a_login_that_no_log_has(
     )
     admin = AdminClient(opened.as_librdkafka_dict())
     for future in (*admin.create_topics([NewTopic(topic, 1)]).values(), *admin.create_acls([rights]).values()):
-        future.result(30)
+        future.result(300)
     leave_behind(opened, group, topic, "shop-0")
     login = ConnectionConfig(
         bootstrap_servers=strict_kafka.address("SASL_PLAINTEXT"),

@@ -122,7 +122,7 @@ def test_a_pending_commit_holds_stable_offsets_back(kafka: Kafka, place: TopicPa
             kafka.admin.close()
             assert not waiting.done()
             producer.commit_transaction(30)
-            assert waiting.result(30) == {place: CommittedOffset(4, "new")}
+            assert waiting.result(300) == {place: CommittedOffset(4, "new")}
 
 
 def test_what_nobody_committed_is_none(kafka: Kafka, place: TopicPartition) -> None:
@@ -166,7 +166,7 @@ def test_many_threads_ask_at_once(kafka: Kafka, place: TopicPartition) -> None:
     before = clients()
 
     def ask(thread: int) -> None:
-        begin.wait(30)
+        begin.wait(300)
         for turn in range(10):
             number = (thread + turn) % 3
             found = kafka.admin.committed_stable(groups[number], [place])

@@ -203,7 +203,7 @@ def test_added_partitions_and_the_guarantee(kafka: Kafka, stack: contextlib.Exit
     plan = plan_of(world, alone, processing_guarantee="exactly-once")
     assert "from at-least-once to exactly-once" in found(plan, Kind.CHANGE)
     admin = AdminClient({"bootstrap.servers": kafka.address})
-    admin.create_partitions([NewPartitions(world.first.topic, 2)])[world.first.topic].result(30)
+    admin.create_partitions([NewPartitions(world.first.topic, 2)])[world.first.topic].result(300)
     refused = plan_of(world, alone)
     assert "partitions" in found(refused, Kind.REFUSED)
     assert "has 2 partitions, and had 1 when the group began" in str(refused.changes)

@@ -289,7 +289,7 @@ def test_a_program_with_closed_streams_ends_well(kafka: Kafka, tmp_path: Path) -
         kafka.produce(source, ["x"])
         assert len(kafka.receive(target, 1)) == 1
         process.terminate()
-        assert process.wait(60) == 0
+        assert process.wait(300) == 0
     finally:
         process.kill()
         process.wait()

@@ -190,7 +190,7 @@ def test_nothing_is_reset_while_an_instance_runs(kafka: Kafka, stack: contextlib
     part.release()
     member = GroupMember(kafka.address, world.group, [world.first.topic], on_revoke=lambda _: None)
     with member:
-        assert member.assignment(60) is not None
+        assert member.assignment(300) is not None
         with pytest.raises(InvalidOperationError, match="has members: stop all instances"):
             app.reset()
     assert world.committed(world.first) == 10

@@ -357,7 +357,7 @@ def test_what_is_refused(kafka: Kafka, stack: contextlib.ExitStack) -> None:
     shop.work()
     member = GroupMember(kafka.address, shop.group, [shop.source], on_revoke=lambda _: None)
     with member:
-        assert member.assignment(60) is not None
+        assert member.assignment(300) is not None
         for call in (lambda: app.savepoint("first"), lambda: app.repartition(3)):
             with pytest.raises(InvalidOperationError, match="has members: stop all instances"):
                 call()

@@ -199,7 +199,7 @@ def secured(tmp_path_factory: pytest.TempPathFactory, gateway: JavaGateway) -> I
             for mechanism in (ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512)
         ]
         for change in changes:
-            client.alter_user_scram_credentials([change])[USER].result(30)
+            client.alter_user_scram_credentials([change])[USER].result(300)
         yield Secured(broker, pki, other, topic, gateway)
 
 

@@ -74,7 +74,7 @@ def test_subscription_follows_and_continues(kafka: Kafka) -> None:
         write(events, ids(1, 3), transactional=True)
         wait_until(lambda: found == [2, 3])
         wait_until(lambda: stream.position == events.offsets())
-    thread.join(60)
+    thread.join(300)
     assert not thread.is_alive()
     with events.subscribe(start="earliest", max_records=2) as stream:
         stream._refresh_s = 0

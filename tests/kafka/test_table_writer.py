@@ -115,9 +115,9 @@ def test_rows_go_to_partitions_that_are_added_later(
     table = create(links, table_info(EVENTS, unique("shop.orders")))
     monkeypatch.setattr("streamrt.tables.writing.row_sender.REFRESH_S", 0.0)
     with table.writer(options={"assigner": "round-robin"}, id=writer_id) as writer:
-        writer.append({"id": 1}).wait(60)
+        writer.append({"id": 1}).wait(300)
         admin = AdminClient({"bootstrap.servers": kafka.address})
-        admin.create_partitions([NewPartitions(table.name, 3)])[table.name].result(60)
+        admin.create_partitions([NewPartitions(table.name, 3)])[table.name].result(300)
 
         def reaches_all() -> bool:
             writer.append_rows([{"id": 2}] * 3)
@@ -139,9 +139,9 @@ def test_rows_that_brokers_refuse_are_told(links: KafkaLinks, kafka: Kafka) -> N
         ):
             writer.flush(60)
         with pytest.raises(ProducerError, match=r"raise max.message.bytes of the topic"):
-            both.wait(60)
+            both.wait(300)
         with pytest.raises(ProducerError, match=r"raise max.message.bytes of the topic"):
-            large.wait(60)
+            large.wait(300)
         writer.append({"id": 3})
     assert ids_in(links, table) == [1, 3]
     with table.writer(id=unique("writer")) as second:
@@ -174,13 +174,13 @@ def test_one_of_two_writers_with_an_id_is_fenced(links: KafkaLinks) -> None:
     for writer in (idle, busy, second):
         writer.append({"id": 1})
         writer.checkpoint("1")
-    busy.append({"id": 2}).wait(60)
+    busy.append({"id": 2}).wait(300)
     second.append({"id": 2})
     with table.writer(id="idle") as other:
         assert other.state == "1"
         late = idle.append({"id": 3})
         with pytest.raises(ProducerError, match=r"was not delivered"):
-            late.wait(60)
+            late.wait(300)
         with pytest.raises(WriterFencedError, match=r"another writer 'idle' of table"):
             idle.checkpoint("2")
     with table.writer(id="busy") as other:
@@ -206,7 +206,7 @@ def test_transaction_that_is_open_too_long(links: KafkaLinks) -> None:
     with table.writer(id="slow", options=options) as writer:
         writer.append({"id": 1})
         writer.checkpoint("1")
-        writer.append({"id": 2}).wait(60)
+        writer.append({"id": 2}).wait(300)
         wait_for_markers(links, table)
         with pytest.raises(TransactionError, match=r"transaction.timeout.ms=1000: checkpoint more often") as error:
             writer.checkpoint("2")

@@ -335,7 +335,7 @@ def test_threads_with_writers_of_their_own(kafka: Kafka) -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(30)
+        thread.join(300)
     for setting in settings:
         setting.wait_for_markers()
         assert setting.visible() == ["0", "1", "2"]
@@ -458,7 +458,7 @@ def test_zombies_and_owners_take_turns(setting: Setting) -> None:
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(60)
+            thread.join(300)
     writer = setting.writer()
     end = setting.committed().offset or 0
     assert end == 5 * done

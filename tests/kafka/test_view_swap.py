@@ -156,7 +156,7 @@ def test_a_changed_view_is_built_next_to_the_old_one_and_swapped(kafka: Kafka) -
             assert is_once_turned([True in each for each in poll.answers])
             assert is_once_turned(poll.lookups)
             with pytest.raises(StaleTokenError, match=f"table '{shop.view}' has topic '{shop.view}.2' now"):
-                reader.wait(60)
+                reader.wait(300)
             with pytest.raises(InvalidOperationError, match="no other version is built next to it"):
                 green.swap_view(shop.view)
         former = shop.application(group, "CREATE", "sum(amount)")
