@@ -32,7 +32,16 @@ from streamrt.state.base import Transaction
 from streamrt.state.spec import StoreSpec
 from streamrt.state.transactions.keyed import StoreTransaction
 from streamrt.state.transactions.process_functions import ProcessTransaction
-from streamrt.topology import AsyncCalls, Node, PartitionSender, RecordHandler, StateAccess, TaskAccess, compose_stream
+from streamrt.topology import (
+    AsyncCalls,
+    HeldRecords,
+    Node,
+    PartitionSender,
+    RecordHandler,
+    StateAccess,
+    TaskAccess,
+    compose_stream,
+)
 
 CASES = ("apply", "map", "timers", "async")
 _IDENTITY = StoreIdentity("bench", "in", 0, "store", None, None, 1)
@@ -218,6 +227,9 @@ class Bench:
     def asynchronous(self, node: Node, calls: AsyncCalls) -> RecordHandler:
         """Drop records."""
         return _nothing
+
+    def hold_records(self, held: HeldRecords, child: RecordHandler) -> None:
+        """Let no operator keep records."""
 
     def sink(self, sink: Any, check: Any = None) -> RecordHandler:
         """Drop outputs."""

@@ -79,7 +79,7 @@ def test_joins_at_least_once(query: str) -> None:
         "SELECT v.k, (SELECT sum(u.b * v.c) FROM u WHERE u.b <= v.c) AS n, (SELECT max(b) FROM u) AS m FROM v",
         "SELECT k, (SELECT b FROM u WHERE u.k = t.k) AS b, (SELECT DISTINCT 5 FROM u WHERE u.k > t.k) AS c FROM t",
         "SELECT k, (SELECT count(*) FROM u WHERE u.b <=> t.a) AS n FROM t",
-        # Conditions, alone, and as parts of others.
+        # Conditions by themselves, and as parts of others.
         "SELECT k FROM t WHERE EXISTS (SELECT 1 FROM u WHERE u.b < t.a) OR k = 1",
         "SELECT k, CASE WHEN NOT EXISTS (SELECT 1 FROM u WHERE u.b < t.a) THEN 1 ELSE 0 END AS e FROM t",
         "SELECT k FROM t WHERE a + (SELECT count(*) FROM u WHERE u.b < t.a) > (SELECT count(*) FROM u WHERE u.b >= t.a)",

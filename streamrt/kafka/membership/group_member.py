@@ -394,7 +394,13 @@ class GroupMember:
         if lost:
             self._tell_lost(lost)
         if lost is not None and self._error is None and not self._stopping.is_set():
-            self._subscribe_topics()
+            try:
+                self._subscribe_topics()
+            except KafkaException as error:
+                if error_in(error).code() != KafkaError._FATAL:
+                    raise
+                # The client was refused since the last poll; the next one has the reason, and may replace it.
+                self._lost = frozenset()
 
     def _leave_group(self) -> None:
         """Close the consumer, which gives the partitions back; do not wait for an unavailable broker."""
