@@ -136,7 +136,7 @@ def group(request: pytest.FixtureRequest, kafka_broker: KafkaBroker) -> Iterator
 
 def test_a_lone_member_owns_everything_and_commits(group: Group) -> None:
     member = group.member()
-    assert member.assignment(300) == group.partitions
+    wait_until(lambda: member.assignment(300) == group.partitions)
     assert member.generation == 1
     member.commit({TopicPartition(group.name, 2): 17})
     assert group.committed() == {0: None, 1: None, 2: 17, 3: None}
@@ -149,7 +149,7 @@ def test_a_lone_member_owns_everything_and_commits(group: Group) -> None:
 @classic_only
 def test_a3_a_commit_that_a_deleted_topic_refuses_is_not_repeated(group: Group) -> None:
     member = group.member()
-    assert member.assignment(300) == group.partitions
+    wait_until(lambda: member.assignment(300) == group.partitions)
     group.admin.delete_topics([group.name])
     refusals: list[StreamRTError] = []
 
@@ -189,7 +189,7 @@ def test_no_record_is_delivered_and_none_is_committed(group: Group) -> None:
         for number in range(PARTITIONS):
             producer.produce(group.name, value=b"v", partition=number)
     member = group.member()
-    assert member.assignment(300) == group.partitions
+    wait_until(lambda: member.assignment(300) == group.partitions)
     polled = threading.Event()
     examined: list[object] = []
     examine = member._handle_polled
@@ -211,7 +211,7 @@ def test_no_record_is_delivered_and_none_is_committed(group: Group) -> None:
 def test_two_members_share_the_partitions(group: Group) -> None:
     revoked: list[frozenset[TopicPartition]] = []
     first = group.member(revoked.append)
-    assert first.assignment(300) == group.partitions
+    wait_until(lambda: first.assignment(300) == group.partitions)
     second = group.member()
     theirs = second.assignment(300)
     mine = first.assignment(300)
@@ -228,7 +228,7 @@ def test_two_members_share_the_partitions(group: Group) -> None:
 def test_members_that_are_told_of_each_other_do_not_wait_for_heartbeats(group: Group) -> None:
     rarely = {"session.timeout.ms": 290_000, "heartbeat.interval.ms": 280_000}
     members = [group.member(options=rarely)]
-    assert members[0].assignment(300) == group.partitions
+    wait_until(lambda: members[0].assignment(300) == group.partitions)
     members.append(group.member(options=rarely))
 
     def have_shares() -> bool:
@@ -272,7 +272,7 @@ def test_a_member_that_missed_a_generation_knows_it(group: Group) -> None:
     first, lost = group.member(start=False), threading.Event()
     first._on_lost = lambda partitions: lost.set()
     first.start()
-    assert first.assignment(300) == group.partitions
+    wait_until(lambda: first.assignment(300) == group.partitions)
     # As if it had been frozen until its session was over, and another one had the partitions meanwhile.
     assert first._place is not None
     first._place = first._place._replace(generation=first._place.generation - 1)
@@ -312,7 +312,7 @@ def test_on_revoke_blocks_the_others_and_commits(group: Group) -> None:
             problems.append(error)
 
     first = group.member(on_revoke)
-    assert first.assignment(300) == group.partitions
+    wait_until(lambda: first.assignment(300) == group.partitions)
     second = group.member()
     assert entered.wait(300)
     assert first.state is GroupState.REVOKING
@@ -352,7 +352,7 @@ def test_the_partitions_are_not_given_back_under_a_commit(group: Group) -> None:
     """A commit that another thread has begun, and that is retried, ends before the generation does."""
     first = group.member(kind=UnluckyMember)
     assert isinstance(first, UnluckyMember)
-    assert first.assignment(300) == group.partitions
+    wait_until(lambda: first.assignment(300) == group.partitions)
     with ThreadPoolExecutor(1) as pool:
         commit = pool.submit(first.commit, {TopicPartition(group.name, 1): 9})
         assert first.begun.wait(300)
@@ -369,7 +369,7 @@ def test_a_commit_that_cannot_succeed_in_time_says_so(group: Group) -> None:
     """Nor does a rebalance that lasts longer end the application: the same commit may succeed after it."""
     member = group.member(kind=UnluckyMember)
     assert isinstance(member, UnluckyMember)
-    assert member.assignment(300) == group.partitions
+    wait_until(lambda: member.assignment(300) == group.partitions)
     for trouble in ("NOT_COORDINATOR", "REBALANCE_IN_PROGRESS", "STALE_MEMBER_EPOCH"):
         member.trouble = getattr(KafkaError, trouble)
         with pytest.raises(KafkaRequestError, match=trouble) as caught:
@@ -386,7 +386,7 @@ def test_the_runner_thread_commits_while_on_revoke_waits_for_it(group: Group) ->
         assert drained.wait(300)
 
     first = group.member(on_revoke)
-    assert first.assignment(300) == group.partitions
+    wait_until(lambda: first.assignment(300) == group.partitions)
     second = group.member()
     assert revoking.wait(300)
     first.commit(dict.fromkeys(group.partitions, 6), timeout=10)
@@ -397,7 +397,7 @@ def test_the_runner_thread_commits_while_on_revoke_waits_for_it(group: Group) ->
 
 def test_a_callback_may_close_the_member(group: Group) -> None:
     first = group.member(lambda _: first.close())
-    assert first.assignment(300) == group.partitions
+    wait_until(lambda: first.assignment(300) == group.partitions)
     second = group.member()
     wait_until(lambda: first.state is GroupState.CLOSED)
     wait_until(lambda: second.assignment(300) == group.partitions)
@@ -405,7 +405,7 @@ def test_a_callback_may_close_the_member(group: Group) -> None:
 
 def test_commits_do_not_wait_for_a_poll(group: Group) -> None:
     member = group.member()
-    assert member.assignment(300) == group.partitions
+    wait_until(lambda: member.assignment(300) == group.partitions)
     member._poll_timeout = 1.0
     times = []
     for offset in range(20):
@@ -418,7 +418,7 @@ def test_commits_do_not_wait_for_a_poll(group: Group) -> None:
 @classic_only
 def test_a_commit_of_a_former_generation_is_refused(group: Group) -> None:
     first = group.member()
-    assert first.assignment(300) == group.partitions
+    wait_until(lambda: first.assignment(300) == group.partitions)
     former = first.generation
     second = group.member()
     wait_until(lambda: len(first.assignment(300) or ()) == 2 and len(second.assignment(300) or ()) == 2)
@@ -438,7 +438,7 @@ def test_a_member_keeps_what_does_not_move(group: Group) -> None:
     """Only what moves is revoked, and commits of the rest hold across generations."""
     revoked: list[frozenset[TopicPartition]] = []
     first = group.member(revoked.append)
-    assert first.assignment(300) == group.partitions
+    wait_until(lambda: first.assignment(300) == group.partitions)
     former = first.generation
     second = group.member()
     theirs = wait_until(lambda: second.assignment(300))
@@ -494,7 +494,7 @@ def test_an_error_in_on_revoke_ends_the_member(group: Group) -> None:
         raise ValueError("cannot drain")
 
     first = group.member(on_revoke)
-    assert first.assignment(300) == group.partitions
+    wait_until(lambda: first.assignment(300) == group.partitions)
     second = group.member()
     wait_until(lambda: first.error is not None)
     with pytest.raises(ValueError, match="cannot drain"):
@@ -524,7 +524,7 @@ def test_closing_revokes_and_commits(group: Group) -> None:
         member.commit(dict.fromkeys(partitions, 3))
 
     member = group.member(on_revoke)
-    assert member.assignment(300) == group.partitions
+    wait_until(lambda: member.assignment(300) == group.partitions)
     member.close()
     member.close()
     assert set(group.committed().values()) == {3}
@@ -555,9 +555,9 @@ def test_a_static_member_that_comes_back_gets_its_partitions_at_once(group: Grou
 def test_a_member_whose_static_id_is_taken_ends(group: Group) -> None:
     lost: list[frozenset[TopicPartition]] = []
     old = group.member(group_instance_id="one", on_lost=lost.append)
-    assert old.assignment(300) == group.partitions
+    wait_until(lambda: old.assignment(300) == group.partitions)
     new = group.member(group_instance_id="one")
-    assert new.assignment(300) == group.partitions
+    wait_until(lambda: new.assignment(300) == group.partitions)
     wait_until(lambda: old.error is not None)
     with pytest.raises(KafkaRequestError, match="group_instance_id"):
         old.assignment(1)
@@ -578,7 +578,7 @@ def test_a_static_member_that_wakes_up_late_can_leave_its_place_to_its_successor
             assert old.stdout.readline() == b"assigned\n"
             freeze(process_tree(old.pid))
             new = group.member(group_instance_id="one")
-            assert new.assignment(300) == group.partitions
+            wait_until(lambda: new.assignment(300) == group.partitions)
             # Until its session has timed out: then librdkafka joins under the same id again, if it is let.
             time.sleep(7)
             thaw(process_tree(old.pid))
@@ -602,7 +602,7 @@ def test_a_static_member_that_takes_its_time_after_a_loss_does_not_fence_itself(
         group.admin.create_topics([Definition(group.name, TopicConfig(PARTITIONS, 1))])
         options = {"session.timeout.ms": 6_000, "heartbeat.interval.ms": 200}
         member = group.member(on_lost=on_lost, options=options, group_instance_id="one")
-        assert member.assignment(300) == group.partitions
+        wait_until(lambda: member.assignment(300) == group.partitions)
         mortal_broker.kill()
         assert lost.wait(300)
         mortal_broker.restart()
@@ -628,7 +628,7 @@ def test_a_static_member_that_hears_late_of_its_own_loss_is_not_its_own_successo
         group = Group(mortal_broker.bootstrap_servers, "deaf", stack)
         group.admin.create_topics([Definition(group.name, TopicConfig(PARTITIONS, 1))])
         member = group.member(kind=SlowMember, on_lost=lost.append, group_instance_id="one")
-        assert member.assignment(300) == group.partitions
+        wait_until(lambda: member.assignment(300) == group.partitions)
         proceed.clear()
         mortal_broker.kill()
         # The session is over for the client; for the brokers it begins again when they start.
@@ -639,7 +639,7 @@ def test_a_static_member_that_hears_late_of_its_own_loss_is_not_its_own_successo
         time.sleep(1)
         proceed.set()
         wait_until(lambda: member.error or lost == [group.partitions])
-        assert member.assignment(300) == group.partitions
+        wait_until(lambda: member.assignment(300) == group.partitions)
         member.commit({TopicPartition(group.name, 0): 1})
 
 
@@ -656,7 +656,7 @@ def test_a_member_that_outstays_its_poll_interval_is_fenced(group: Group) -> Non
             problems.append(error)
 
     first = group.member(on_revoke, options={"max.poll.interval.ms": 6000})
-    assert first.assignment(300) == group.partitions
+    wait_until(lambda: first.assignment(300) == group.partitions)
     second = group.member()
     wait_until(lambda: second.assignment(40) == group.partitions)
     second.commit(dict.fromkeys(group.partitions, 7))
@@ -674,7 +674,7 @@ def test_a_commit_does_not_wait_for_a_broker_longer_than_asked(mortal_broker: Em
         group = Group(mortal_broker.bootstrap_servers, "gone", stack)
         group.admin.create_topics([Definition(group.name, TopicConfig(PARTITIONS, 1))])
         member = group.member(options={"session.timeout.ms": 45_000})
-        assert member.assignment(300) == group.partitions
+        wait_until(lambda: member.assignment(300) == group.partitions)
         member.commit(dict.fromkeys(group.partitions, 1))
         mortal_broker.kill()
         started = time.monotonic()

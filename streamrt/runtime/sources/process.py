@@ -34,8 +34,8 @@ from streamrt.common.logs import log_context
 from streamrt.config import configure_logging
 from streamrt.connectors import BaseSource, StatefulSource
 from streamrt.connectors.sources.producer import KafkaSourceProducer, TransactionalSourceProducer
-from streamrt.errors import ChangelogError, ProducerError, TransactionError
-from streamrt.kafka import ConnectionConfig
+from streamrt.errors import ChangelogError, KafkaBrokerUnavailableError, ProducerError, TransactionError
+from streamrt.kafka import ConnectionConfig, TopicAdmin
 from streamrt.kafka.membership.lease import GroupLease
 from streamrt.kafka.writing.transactions import TRANSACTIONAL_ID_PREFIX, transactional_id
 from streamrt.records import TopicPartition
@@ -55,6 +55,7 @@ STOP = b"stop"
 """The message that stops the source."""
 
 _LAST_FLUSH_S = 5.0
+_PROBE_S = 1.0
 _LOOK_FOR_PARENT_S = 1.0
 _LONGEST_TEXT = 20_000
 _WAIT_S = 0.5
@@ -184,7 +185,13 @@ class _Child:
             return
         group = f"{name_part(order['group'])}--{name_part(f'source-{self._name}')}"
         lease = stack.enter_context(
-            GroupLease(connection, group, order["internal_topic"], on_end=self._give_back, logger=logger)
+            GroupLease(
+                connection,
+                group,
+                order["internal_topic"],
+                on_end=lambda lost: self._give_back(connection if lost else None),
+                logger=logger,
+            )
         )
         while self._wait_for_lease(lease):
             if self._run_source(connection, lease):
@@ -204,22 +211,27 @@ class _Child:
                 )
         return False
 
-    def _give_back(self, lost: bool) -> None:
+    def _give_back(self, lost_by: ConnectionConfig | None) -> None:
         """Stop the source, since its lease is to pass on; return when it has ended.
 
         Args:
-            lost: whether no other instance waits for that. The brokers may be out of reach, which the source waits for.
+            lost_by: the connection of a lease that was lost, so that no other instance waits for the end. As long as brokers
+                are out of reach, the source may wait for them.
         """
         if self._idle.is_set():
             return
         if not self._stop.is_set():
             logger.info("stopping source %s: another instance of the application takes over", self._name)
         self._stop_run()
-        allowed_s = max(self._order["shutdown_timeout"], _FAILING_S if lost else 0.0)
-        if not self._idle.wait(allowed_s + _LAST_FLUSH_S):
+        away = lost_by is not None
+        while not self._idle.wait(self._order["shutdown_timeout"] + _LAST_FLUSH_S):
+            if away and lost_by is not None:
+                # Once they are back, it has its time again.
+                away = not _reaches_brokers(lost_by)
+                continue
             text = (
-                f"it did not stop within {allowed_s:g} s when another instance of the application was to take over; raise "
-                "its shutdown_timeout if it needs longer"
+                f"it did not stop within {self._order['shutdown_timeout']:g} s when another instance of the application was "
+                "to take over; raise its shutdown_timeout if it needs longer"
             )
             self._send_report({"error": text, "traceback": text})
             os._exit(1)
@@ -401,6 +413,18 @@ def failure_report(error: BaseException) -> dict[str, str]:
     text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
     trace = "".join(traceback.format_exception(error))
     return {"error": _shorten_text(masked(text)), "traceback": _shorten_text(masked(trace))}
+
+
+def _reaches_brokers(connection: ConnectionConfig) -> bool:
+    # Another client than that of the lease, which is in a callback.
+    admin = TopicAdmin(connection)
+    try:
+        admin.wait_for_broker(_PROBE_S)
+    except KafkaBrokerUnavailableError:
+        return False
+    finally:
+        admin.close()
+    return True
 
 
 def _is_passing(error: Exception, lease: GroupLease | None) -> bool:
