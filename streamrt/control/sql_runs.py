@@ -68,7 +68,7 @@ class QueryRun:
 
     @property
     def key(self) -> tuple[str, str]:
-        """What it is found by."""
+        """Its caller and its id, by which it is found."""
         return self.caller, self.name
 
     @property

@@ -94,7 +94,7 @@ def make_running(column: OverColumn) -> Running | None:
 
 
 def check_row(column: OverColumn) -> Callable[[Any], Any] | None:
-    """Return a function that raises an error for a row that a column cannot be computed of; None if there is no such row."""
+    """Return a function that raises an error for rows that a column cannot use; None if it can use any row."""
     function = column.function
     if isinstance(function, FrameAggregate):
         return function.growing_fold()[1]

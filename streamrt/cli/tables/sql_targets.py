@@ -1,4 +1,4 @@
-"""What `streamrt sql` asks: a catalogue, whose queries this process computes, or a running application, over HTTP."""
+"""Targets of `streamrt sql`: a catalogue, whose queries run in this process, or a running application, over HTTP."""
 
 import enum
 import time

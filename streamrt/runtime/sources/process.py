@@ -223,11 +223,10 @@ class _Child:
         if not self._stop.is_set():
             logger.info("stopping source %s: another instance of the application takes over", self._name)
         self._stop_run()
-        away = lost_by is not None
         while not self._idle.wait(self._order["shutdown_timeout"] + _LAST_FLUSH_S):
-            if away and lost_by is not None:
+            if lost_by is not None:
                 # Once they are back, it has its time again.
-                away = not _reaches_brokers(lost_by)
+                lost_by = None if _reaches_brokers(lost_by) else lost_by
                 continue
             text = (
                 f"it did not stop within {self._order['shutdown_timeout']:g} s when another instance of the application was "
@@ -416,15 +415,11 @@ def failure_report(error: BaseException) -> dict[str, str]:
 
 
 def _reaches_brokers(connection: ConnectionConfig) -> bool:
-    # Another client than that of the lease, which is in a callback.
-    admin = TopicAdmin(connection)
-    try:
+    """Return whether a broker answers. The client of the lease cannot be asked: it is in a callback."""
+    with contextlib.closing(TopicAdmin(connection)) as admin, contextlib.suppress(KafkaBrokerUnavailableError):
         admin.wait_for_broker(_PROBE_S)
-    except KafkaBrokerUnavailableError:
-        return False
-    finally:
-        admin.close()
-    return True
+        return True
+    return False
 
 
 def _is_passing(error: Exception, lease: GroupLease | None) -> bool:

@@ -1,4 +1,4 @@
-"""What an aggregate of SQL is made of."""
+"""Parts that aggregates of SQL share."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
