@@ -10,9 +10,9 @@ from typing import Any
 
 import psutil
 
-from streamrt.kafka import Consumer, Producer, TopicAdmin
+from streamrt.kafka import Producer, TopicAdmin
 from streamrt.kafka.partitioner import partition_for
-from tests.support import LONG, RunningProgram, unique, wait_until
+from tests.support import LONG, RunningProgram, read_topic, wait_until
 from tests.unit.window_model import Model, Record, Window
 
 PROGRAM = """
@@ -193,10 +193,7 @@ class Outputs:
         self.windows: dict[tuple[str, bytes], list[dict[str, Any]]] = {}
         self.count = 0
         self._over = threading.Event()
-        self._consumer = Consumer(
-            address, unique("judge"), "earliest", extra_config={"isolation.level": "read_committed"}
-        )
-        self._consumer.subscribe([topic])
+        self._consumer = read_topic(address, topic)
         self._thread = threading.Thread(target=self._read)
         self._thread.start()
 

@@ -159,7 +159,7 @@ class Kafka:
         """Return the first `count` records of a topic, or those up to one; fewer if they do not come in time."""
         records: list[Received] = []
         deadline = time.monotonic() + timeout_s
-        with self._reader(topic) as consumer:
+        with read_topic(self.address, topic, self.admin) as consumer:
             while len(records) < count and time.monotonic() < deadline:
                 message = consumer.poll(0.2)
                 if message is not None and message.error() is None:
@@ -182,7 +182,7 @@ class Kafka:
         """Return the records of a topic; there must be exactly `count` for a moment after the last one came."""
         records: list[Received] = []
         deadline = time.monotonic() + timeout_s
-        with self._reader(topic) as consumer:
+        with read_topic(self.address, topic, self.admin) as consumer:
             while len(records) <= count and time.monotonic() < deadline:
                 message = consumer.poll(0.2)
                 if message is None or message.error() is not None:
@@ -196,7 +196,7 @@ class Kafka:
 
     def receive_committed(self, topic: str) -> list[Received]:
         """Return the records of a topic that are committed now."""
-        ends = self.admin.offset_bounds(self._partitions(topic), isolation_level="read_committed")
+        ends = self.admin.offset_bounds(list_partitions(self.admin, topic), isolation_level="read_committed")
         waited = {place: end for place, (_, end) in ends.items() if end}
         records: list[Received] = []
         options = {"enable.partition.eof": True, "fetch.wait.max.ms": 5}
@@ -219,7 +219,7 @@ class Kafka:
 
     def end(self, topic: str) -> int:
         """Return the number of offsets in a topic, over all partitions."""
-        bounds = self.admin.offset_bounds(self._partitions(topic), isolation_level="read_uncommitted")
+        bounds = self.admin.offset_bounds(list_partitions(self.admin, topic), isolation_level="read_uncommitted")
         return sum(high for _, high in bounds.values())
 
     def committed(self, group: str, topic: str, partition: int = 0) -> int | None:
@@ -227,17 +227,23 @@ class Kafka:
         place = TopicPartition(topic, partition)
         return self.admin.committed(group, [place]).get(place)
 
-    def _partitions(self, topic: str) -> list[TopicPartition]:
-        count = self.admin.inspect_topics([topic])[topic]
-        assert count is not None
-        return [TopicPartition(topic, number) for number in range(count.num_partitions or 1)]
 
-    @contextmanager
-    def _reader(self, topic: str) -> Iterator[Consumer]:
-        """Read a topic from its beginning. A member of a group would cost the broker more than all the records."""
-        with Consumer(self.address, unique("reader"), "earliest", auto_commit_enable=False) as consumer:
-            consumer.assign(partition_offsets(dict.fromkeys(self._partitions(topic), 0)))
-            yield consumer
+def read_topic(address: str, topic: str, admin: TopicAdmin | None = None) -> Consumer:
+    """Read committed records of a topic from its beginning, in no group.
+
+    A member of a group would read all of them again if its session ended while the broker is away; and it would cost the
+    broker more than all the records.
+    """
+    consumer = Consumer(address, None, "earliest", extra_config={"isolation.level": "read_committed"})
+    consumer.assign(partition_offsets(dict.fromkeys(list_partitions(admin or TopicAdmin(address), topic), 0)))
+    return consumer
+
+
+def list_partitions(admin: TopicAdmin, topic: str) -> list[TopicPartition]:
+    """Return the partitions of a topic that is there."""
+    found = admin.inspect_topics([topic])[topic]
+    assert found is not None
+    return [TopicPartition(topic, number) for number in range(found.num_partitions or 1)]
 
 
 @contextmanager

@@ -8,11 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from streamrt.kafka import Consumer
 from streamrt.tables import Catalog
 from tests.chaos import kill_tree
 from tests.kafka.sql_views import VIEWS, World
-from tests.support import LONG, Kafka, Program, unique, wait_until
+from tests.support import LONG, Kafka, Program, read_topic, wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.kafka]
 
@@ -44,10 +43,10 @@ def test_views_have_the_rows_of_their_queries(kafka: Kafka, program: Callable[..
         world = World(kafka, catalog, seed)
         text = PROGRAM.format(address=kafka.address, group=world.group, state_dir=str(state), program=world.program)
         app = program(text)
-        wait_until(lambda: f"{world.database}.amounts" in catalog, 60, "the tables")
-        isolation = {"isolation.level": "read_committed"}
-        outside = Consumer(kafka.address, unique("outside"), "earliest", extra_config=isolation)
-        outside.subscribe([world.table("totals").topic.name])
+        wait_until(lambda: f"{world.database}.amounts" in catalog, what="the tables")
+        totals = world.table("totals").topic.name
+        wait_until(lambda: kafka.admin.inspect_topics([totals])[totals], what="the topic of the view")
+        outside = read_topic(kafka.address, totals)
         seen = 0
 
         def see_changes(count: int) -> None:
@@ -61,7 +60,7 @@ def test_views_have_the_rows_of_their_queries(kafka: Kafka, program: Callable[..
                 seen += record is not None and record.error() is None
                 return seen >= wanted
 
-            wait_until(read, 120, "more totals")
+            wait_until(read, what="more totals")
 
         try:
             with world.changing():

@@ -12,9 +12,9 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from streamrt.kafka import Consumer, Producer
+from streamrt.kafka import Producer
 from tests.chaos import kill_tree
-from tests.support import LONG, Kafka, Program, unique, wait_until
+from tests.support import LONG, Kafka, Program, read_topic, unique, wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.kafka]
 
@@ -122,10 +122,7 @@ class Totals:
         self.rows: dict[str, Any] = {}
         self.changes = 0
         self._over = threading.Event()
-        self._consumer = Consumer(
-            address, unique("outside"), "earliest", extra_config={"isolation.level": "read_committed"}
-        )
-        self._consumer.subscribe([topic])
+        self._consumer = read_topic(address, topic)
         self._thread = threading.Thread(target=self._read)
         self._thread.start()
 
