@@ -63,18 +63,22 @@ def results(*values: int) -> Iterator[Out]:
 
 ONCE: dict[str, Any] = {"clocks": ("watermark",)}
 THREE = Together((1, 2, 3))
+LIST = In("k", [1, 2, 3], 0)
+"""Its calls begin at once: between two records, a commit may come, which waits for calls."""
 
 
 @pytest.mark.rows("PF-K2")
-@program("p15-ordered", THREE, *results(1, 2, 3), END, **ONCE)
+@program("p15-ordered", LIST, *results(1, 2, 3), END, **ONCE)
 def ordered_calls(parts: Parts) -> None:
-    parts.put_out(parts.frame().apply_async(Gate([2, 3, 1], 3), timeout=UNTIL_DONE, capacity=3))
+    values = parts.frame().apply(list, expand=True)
+    parts.put_out(values.apply_async(Gate([2, 3, 1], 3), timeout=UNTIL_DONE, capacity=3))
 
 
 @pytest.mark.rows("PF-K1")
-@program("p15-unordered", THREE, *results(2, 3, 1), END, **ONCE)
+@program("p15-unordered", LIST, *results(2, 3, 1), END, **ONCE)
 def unordered_calls(parts: Parts) -> None:
-    parts.put_out(parts.frame().apply_async(Gate([2, 3, 1], 3), timeout=UNTIL_DONE, capacity=3, ordered=False))
+    values = parts.frame().apply(list, expand=True)
+    parts.put_out(values.apply_async(Gate([2, 3, 1], 3), timeout=UNTIL_DONE, capacity=3, ordered=False))
 
 
 @pytest.mark.rows("PF-K1")

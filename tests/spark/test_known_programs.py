@@ -39,10 +39,7 @@ def received(kafka: Kafka, topics: list[str], count: int) -> dict[str, list[tupl
 def test_programs_in_a_bounded_run(kafka: Kafka, processing_mode: ProcessingMode) -> None:
     # Each mode with another guarantee; the test driver has all combinations.
     group, guarantee = unique("group"), "exactly-once" if processing_mode == "resident" else "at-least-once"
-    # Some calls wait for those of the next records: on a busy machine, a short time slice or transaction would end between
-    # them, and a commit waits for calls.
-    intervals = {"commit_interval": 12.0, **({"transaction_interval": 12.0} if processing_mode == "resident" else {})}
-    app = kafka.app(group, processing_guarantee=guarantee, **intervals)
+    app = kafka.app(group, processing_guarantee=guarantee)
     run = unique("known")
     played = [(each, Parts(app, partitions=each.partitions, prefix=f"{run}-{each.name}-")) for each in PROGRAMS]
     for program, parts in played:

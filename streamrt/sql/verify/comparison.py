@@ -39,8 +39,9 @@ def compare_rows(connection: Any, query: str, rows: pa.Table) -> Comparison:
     connection.unregister("rows_of_view")
     connection.execute(f"CREATE OR REPLACE TEMP TABLE expected AS {_cast_answer(connection, query)}")
     left, right = "SELECT * FROM expected", "SELECT * FROM actual"
-    missing = connection.execute(f"{left} EXCEPT ALL {right}").fetchall()
-    surplus = connection.execute(f"{right} EXCEPT ALL {left}").fetchall()
+    # Reports of the same difference are the same.
+    missing = connection.execute(f"{left} EXCEPT ALL {right} ORDER BY ALL").fetchall()
+    surplus = connection.execute(f"{right} EXCEPT ALL {left} ORDER BY ALL").fetchall()
     return pair_close_rows(missing, surplus)
 
 
