@@ -164,6 +164,7 @@ def test_each_record_of_a_topic_is_copied_once(kafka: Kafka, program: Callable[.
             with flow.running(outputs, per_step=120, pause_s=0.1):
                 for number in range(KILLS):
                     killed.live(300, restart if LONG and number in RESTARTS else None)
+            flow.read_back()
             killed.finish(lambda: outputs.count >= flow.count)
             judge(flow, outputs)
         finally:

@@ -229,6 +229,7 @@ def test_whatever_happens_each_record_counts_once(
             world.outputs.wait_for(200)
             for kind in happenings:
                 world.happen(kind)
+        world.flow.read_back()
         world.outputs.wait_for(world.flow.count)
         world.end()
         judge(world.flow, world.outputs)
