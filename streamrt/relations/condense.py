@@ -5,6 +5,7 @@ them, and most of it is undone by the next one. `Condense` holds the changes in 
 is ticked, or gives way to another one: the end of a turn. Then each key has one change, from its former row to its last one.
 """
 
+from collections import OrderedDict
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
@@ -29,7 +30,7 @@ class _Changes:
     def __init__(self, repeats: bool) -> None:
         self._repeats = repeats
         # By key: the former row, the present row, key, timestamp and headers.
-        self._changes: dict[Any, list[Any]] = {}
+        self._changes: OrderedDict[Any, list[Any]] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._changes)
@@ -45,8 +46,7 @@ class _Changes:
 
     def take(self) -> tuple[Any, Any, int, Headers | None] | None:
         """Take out the change of the first key; None if its row is what it was."""
-        changes = self._changes
-        before, after, key, timestamp, headers = changes.pop(next(iter(changes)))
+        _, (before, after, key, timestamp, headers) = self._changes.popitem(last=False)
         if self._repeats or rows_differ(before, after):
             return Change(before, after), key, timestamp, headers
         return None
