@@ -380,6 +380,29 @@ def test_between_symmetric_takes_its_bounds_in_any_order(catalog: Catalog) -> No
     assert rows(catalog, "SELECT 2 BETWEEN SYMMETRIC 3 AND 1 AS a, 2 BETWEEN 3 AND 1 AS b") == [{"a": True, "b": False}]
 
 
+@pytest.mark.parametrize("limit", ["9", "CAST('9' AS INT)"])
+def test_in_of_a_query_is_null_only_where_null_leaves_it_open(catalog: Catalog, limit: str) -> None:
+    """A cast of text may raise, which must not change what is around it."""
+    query = f"""
+        WITH t AS (SELECT * FROM VALUES (1, 7, 0), (2, 7, 0), (3, 7, 0), (4, NULL, 0), (5, NULL, 0) AS t (k, a, b)),
+             u AS (SELECT * FROM VALUES (1, 7, 0), (2, 8, 0), (2, NULL, 0), (4, 7, 0) AS u (k, a, b))
+        SELECT k, a IN (SELECT u.a FROM u WHERE u.k = t.k AND t.k < {limit}) AS one,
+               a NOT IN (SELECT u.a FROM u WHERE u.k = t.k AND t.k < {limit}) AS none,
+               a IN (SELECT max(u.a) FROM u WHERE u.k = t.k AND t.k < {limit}) AS largest,
+               (a, b) IN (SELECT u.a, u.b FROM u WHERE u.k = t.k AND t.k < {limit}) AS pair,
+               k > 9 OR a IN (SELECT u.a FROM u WHERE u.k = t.k AND t.k < {limit}) AS other,
+               max(a) IN (SELECT u.a FROM u WHERE u.k = t.k AND t.k < {limit}) AS grouped,
+               a IN (SELECT u.a FROM u WHERE u.k > {limit}) AS apart
+        FROM t GROUP BY k, a, b ORDER BY k"""
+    assert [tuple(row.values()) for row in rows(catalog, query)] == [
+        (1, True, False, True, True, True, True, False),
+        (2, None, None, False, None, None, None, False),
+        (3, False, True, None, False, False, False, False),
+        (4, None, None, None, None, None, None, False),
+        (5, False, True, None, False, False, False, False),
+    ]
+
+
 def test_names_of_tables_have_no_case(catalog: Catalog) -> None:
     catalog.execute("CREATE TABLE app.Parts (id INT, PRIMARY KEY (id))")
     catalog.execute("INSERT INTO APP.parts VALUES (1)")

@@ -89,6 +89,7 @@ def test_joins_at_least_once(query: str) -> None:
         "SELECT k FROM t WHERE a NOT IN (SELECT b FROM u WHERE u.k <> t.k)",
         "SELECT k FROM t WHERE a NOT IN (SELECT b FROM u) OR a IN (VALUES (1), (NULL))",
         "SELECT k FROM t WHERE a IN (VALUES (1), (2)) AND (k, a) IN (SELECT k, b FROM u)",
+        "SELECT k, a IN (SELECT b FROM u WHERE u.k < t.k AND t.k < CAST('9' AS INT)) AS e FROM t",
         # Groups.
         """SELECT c, count(*) AS n, (SELECT count(*) FROM u WHERE u.b > v.c) AS m FROM v GROUP BY c
            HAVING count(*) > (SELECT min(u.k) FROM u WHERE u.b <= v.c) OR EXISTS (SELECT 1 FROM u WHERE u.b > v.c)""",

@@ -17,7 +17,7 @@ from streamrt.sql.expressions.coercion import (
 from streamrt.sql.queries.duckdb_types import TypedText, duckdb_type
 from streamrt.sql.queries.scopes import quote
 
-__all__ = ["cast_text", "convert_implicitly", "raise_unless", "with_name"]
+__all__ = ["cast_text", "convert_implicitly", "may_raise", "raise_unless", "with_name"]
 
 _INTEGER = r"[+-]?[0-9]+"
 _DECIMAL = r"[+-]?([0-9]+[.]?[0-9]*|[.][0-9]+)([eE][+-]?[0-9]+)?"
@@ -26,6 +26,7 @@ _DATE = r"[0-9]{4}(-[0-9]{1,2}(-[0-9]{1,2})?)?"
 _TIME = r"[0-9]{1,2}:[0-9]{1,2}(:[0-9]{1,2}([.][0-9]{0,9})?)?"
 _TRUE = "'t', 'true', 'y', 'yes', '1'"
 _FALSE = "'f', 'false', 'n', 'no', '0'"
+_RAISE = "error("
 _BLANKS = "' ' || chr(9) || chr(10) || chr(11) || chr(12) || chr(13)"
 
 
@@ -48,8 +49,13 @@ def with_name(value: str, make: Callable[[str], str]) -> str:
 
 def raise_unless(condition: str, value: str, message: str, *, safe: bool = False) -> str:
     """Return an expression that raises, or is NULL, unless a condition holds or is NULL."""
-    otherwise = "NULL" if safe else f"error('{message}')"
+    otherwise = "NULL" if safe else f"{_RAISE}'{message}')"
     return f"CASE WHEN NOT ({condition}) THEN {otherwise} ELSE {value} END"
+
+
+def may_raise(sql: str) -> bool:
+    """Return whether a text may have an expression of `raise_unless`: DuckDB computes such ones for each row anew."""
+    return _RAISE in sql
 
 
 def convert_implicitly(value: TypedText, target: pa.DataType) -> TypedText:

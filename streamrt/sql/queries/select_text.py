@@ -11,6 +11,7 @@ from streamrt.errors import SQLNotSupportedError
 from streamrt.sql.binding.grouping_sets import has_sets
 from streamrt.sql.expressions.coercion import describe_type
 from streamrt.sql.queries.duckdb_aggregates import AGGREGATES, WINDOW_FUNCTIONS, aggregate, window_function
+from streamrt.sql.queries.duckdb_casts import may_raise
 from streamrt.sql.queries.duckdb_operators import unify
 from streamrt.sql.queries.duckdb_types import TypedText, without_negative_zero
 from streamrt.sql.queries.from_clause import Queries, QueryOutput, SourceTable
@@ -141,7 +142,9 @@ class SelectText(ScalarText):
         return TypedText(f"({made.sql})", made.columns[0].dtype)
 
     def _in_query(self, node: exp.In) -> TypedText:
-        made = self._translate_inner(node.args["query"])
+        # It has no relations of its own, so only names that mean those of this query pass it.
+        border = Scope(self.scope)
+        made = self._queries.translate(node.args["query"], border, self._known)
         lefts = node.this.expressions if isinstance(node.this, exp.Tuple) else [node.this]
         if len(made.columns) != len(lefts):
             raise fail(f"the query of this IN has {len(made.columns)} columns, and its left side {len(lefts)}", node)
@@ -152,8 +155,14 @@ class SelectText(ScalarText):
             values, _ = unify([self.scalar(left), inner], node, "the sides of IN")
             keys.append(values[0].sql)
             cells.append(values[1].sql)
+        rows = f"FROM ({made.sql}) AS {name}"
+        if len(keys) > 1 and border.is_passed:
+            return TypedText(_search_rows(keys, cells, rows), pa.bool_())
         left_text = keys[0] if len(keys) == 1 else f"({', '.join(keys)})"
-        return TypedText(f"({left_text} IN (SELECT {', '.join(cells)} FROM ({made.sql}) AS {name}))", pa.bool_())
+        found = f"({left_text} IN (SELECT {', '.join(cells)} {rows}))"
+        if border.is_passed and may_raise(rows + cells[0]):
+            found = _leave_open(found, keys[0], cells[0], rows)
+        return TypedText(found, pa.bool_())
 
     def _translate_inner(self, node: exp.Expr) -> QueryOutput:
         return self._queries.translate(node, self.scope, self._known)
@@ -325,3 +334,19 @@ class SelectText(ScalarText):
         if not cells:
             raise SQLNotSupportedError("SELECT needs a column")
         return Body(f"{'DISTINCT ' if is_distinct else ''}{', '.join(cells)}", tail, columns)
+
+
+def _search_rows(keys: Sequence[str], cells: Sequence[str], rows: str) -> str:
+    """Return IN of several columns by EXISTS: DuckDB has none of a query that depends on the one around it."""
+    equal = " AND ".join(f"{key} = {cell}" for key, cell in zip(keys, cells, strict=True))
+    found, is_open = (f"EXISTS (SELECT 1 {rows} WHERE {each})" for each in (equal, f"({equal}) IS NULL"))
+    return f"CASE WHEN {found} THEN TRUE WHEN {is_open} THEN NULL ELSE FALSE END"
+
+
+def _leave_open(found: str, key: str, cell: str, rows: str) -> str:
+    """Return IN that is NULL only where a NULL leaves it open.
+
+    If its query depends on the one around it and may raise, DuckDB takes the NULLs of all rows for those of each.
+    """
+    is_open = f"EXISTS (SELECT 1 {rows} WHERE {cell} IS NULL) OR ({key} IS NULL AND EXISTS (SELECT 1 {rows}))"
+    return f"CASE WHEN {found} THEN TRUE WHEN {is_open} THEN NULL ELSE FALSE END"
