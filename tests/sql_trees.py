@@ -35,6 +35,8 @@ _NODES = {
         abs({int})
         try_cast({text} as int)
         pmod({int}, 5)
+        aggregate(l, 0, (a, x) -> a + coalesce(x, {int}) % 9)
+        element_at(transform(array({int}, {int}), (x, i) -> x % 9 + i), 2)
     """,
     "big": """
         ({big} + {int})
@@ -116,6 +118,8 @@ _NODES = {
         contains({text}, {text})
         ({text} in ('a', 'abc'))
         ({double} is distinct from {double})
+        exists(array({int}, {int}), x -> x > {int})
+        forall(filter(l, x -> x <> 1), x -> x < {int})
     """,
 }
 _TEMPLATES = {kind: [line.strip() for line in lines.strip().splitlines()] for kind, lines in _NODES.items()}

@@ -7,7 +7,7 @@ becomes `not`. All user input, including column names, enters the generated code
 
 import abc
 import ast
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
@@ -51,7 +51,7 @@ except {failures} as error:
     raise better from error
 """
 _EVALUATOR = """
-def run(value, key, timestamp, headers):
+def run(value, key, timestamp, headers{parameters}):
 {lines}
     return result
 """
@@ -78,17 +78,19 @@ class Expression(abc.ABC):
         """Return whether only Python's operators see the value, and no functions or objects of users."""
         return all(part.is_plain() for part in self.parts())
 
-    def compile(self, context: OperatorContext | None = None) -> Evaluator:
+    def compile(self, context: OperatorContext | None = None, parameters: Sequence[str] = ()) -> Evaluator:
         """Return the function that evaluates this expression for a record.
 
         The function raises `MissingColumnError` or `ColumnTypeError` if a column cannot be read.
 
         Args:
             context: gives state to stateful functions; not needed without them.
+            parameters: further names that the code of this expression uses, whose values the function takes last.
         """
         code = InlinedCode(context)
         self.add_evaluation(code)
-        run: Evaluator = code.define(_EVALUATOR.format(lines=code.indent_lines(1)))["run"]
+        further = "".join(f", {name}" for name in parameters)
+        run: Evaluator = code.define(_EVALUATOR.format(lines=code.indent_lines(1), parameters=further))["run"]
         return run
 
     def add_evaluation(self, code: InlinedCode) -> None:

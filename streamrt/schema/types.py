@@ -136,6 +136,8 @@ def type_word(dtype: pa.DataType) -> str:
     word = _WORDS.get(dtype)
     if word is not None:
         return word
+    if pa.types.is_null(dtype):
+        return "NULL"
     if pa.types.is_decimal128(dtype):
         return f"DECIMAL({dtype.precision}, {dtype.scale})"
     if pa.types.is_fixed_size_binary(dtype):

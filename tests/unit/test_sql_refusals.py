@@ -155,7 +155,6 @@ REFUSED = [
     ("SELECT k FROM items WHERE count(*) > 1", 27, "an aggregate cannot stand here"),
     ("SELECT k FROM items HAVING k > 1", 28, "HAVING needs GROUP BY or an aggregate: write WHERE"),
     ("SELECT k, count(*) FROM items", 8, "k is neither in GROUP BY nor in an aggregate: add it to GROUP BY"),
-    ("SELECT transform(tags, t -> upper(t)) FROM orders", 18, "register one in Python with app.register_function"),
     ("SELECT java_method('java.lang.Math', 'abs', 1) FROM items", 8, "reaches outside of the query"),
     ("SELECT k FROM items FOR UPDATE", 8, "FOR UPDATE locks no rows: leave it out"),
     ("SELECT DISTINCT ON (c) k FROM items", 21, "DISTINCT ON is refused: number the rows by row_number()"),

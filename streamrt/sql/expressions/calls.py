@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import pyarrow as pa
+from pyarrow import types
 from sqlglot import exp
 
 from streamrt.operators.expression import Expression
@@ -14,6 +15,7 @@ from streamrt.schema.types import SCALARS
 from streamrt.sql.expressions.casts import cast_silently
 from streamrt.sql.expressions.coercion import describe_type
 from streamrt.sql.expressions.failures import make_analysis_error
+from streamrt.sql.expressions.lambdas import Lambda, UnboundLambda
 from streamrt.sql.expressions.nodes import (
     Constant,
     Split,
@@ -33,6 +35,7 @@ __all__ = [
     "FunctionCall",
     "Parameter",
     "ScalarFunction",
+    "check_arguments",
     "define_special",
     "define_strict",
     "describe_function",
@@ -106,6 +109,7 @@ class Call:
         arguments: its arguments.
         nodes: their places.
         shown: the arguments as the text has them, if there are more than those that are bound.
+        lambdas: those of its arguments that are lambdas, which are the last ones.
     """
 
     name: str
@@ -113,6 +117,29 @@ class Call:
     arguments: tuple[TypedExpression, ...]
     nodes: tuple[exp.Expr, ...]
     shown: tuple[str, ...] | None = None
+    lambdas: tuple[UnboundLambda, ...] = ()
+
+    def require_list(self, number: int = 0) -> TypedExpression:
+        """Return an argument that must be an ARRAY.
+
+        Raises:
+            SQLAnalysisError: if it has another type.
+        """
+        argument = self.arguments[number]
+        if not types.is_list(argument.dtype):
+            raise self.misfit(number, "an ARRAY")
+        return argument
+
+    def require_map(self, number: int = 0) -> TypedExpression:
+        """Return an argument that must be a MAP.
+
+        Raises:
+            SQLAnalysisError: if it has another type.
+        """
+        argument = self.arguments[number]
+        if not types.is_map(argument.dtype):
+            raise self.misfit(number, "a MAP")
+        return argument
 
     def cast(self, number: int, target: pa.DataType) -> TypedExpression:
         """Return an argument as a value of the type that is expected.
@@ -153,7 +180,8 @@ class Call:
         strict: bool = True,
     ) -> TypedExpression:
         """Return the node that calls a function of ours; a constant, if all arguments are."""
-        shown = self.shown or tuple(map(str, self.arguments))
+        lambdas = [argument for argument in arguments if isinstance(argument, Lambda)]
+        shown = self.shown or tuple(map(str, (*self.arguments, *lambdas)))
         call = FunctionCall(self.name, function, tuple(arguments), dtype, may_be_null, options, strict, shown=shown)
         if strict and any(map(is_null_literal, arguments)):
             return Constant(None, dtype)
@@ -166,7 +194,7 @@ class Parameter:
 
     Attributes:
         name: name of the parameter.
-        kind: word of its type, or of several types: NUMBER, ANY, ARRAY, MAP.
+        kind: word of its type, or of several types: NUMBER, ANY, ARRAY, MAP; LAMBDA for a lambda.
         optional: whether it may be left out.
         repeated: whether more arguments of the kind may follow.
     """
@@ -196,6 +224,10 @@ class ScalarFunction:
     summary: str
     bind: Callable[[Call], TypedExpression]
     aliases: tuple[str, ...] = ()
+
+    def takes_lambda(self, number: int) -> bool:
+        """Return whether an argument is a lambda."""
+        return self.parameters[min(number, len(self.parameters) - 1)].kind == "LAMBDA"
 
     def accepts(self, count: int) -> bool:
         """Return whether it takes so many arguments."""
@@ -279,3 +311,18 @@ def define_special(
 ) -> ScalarFunction:
     """Describe a function that binds its calls itself, because types of results depend on those of arguments."""
     return ScalarFunction(name, parse_parameters(signature), result, summary, bind, aliases)
+
+
+def check_arguments(function: ScalarFunction, nodes: Sequence[exp.Expr], node: exp.Expr) -> None:
+    """Refuse a call with a wrong number of arguments, or with lambdas in other places than where they belong.
+
+    Raises:
+        SQLAnalysisError: if it is one.
+    """
+    usage = f"{function.name} is called as {describe_function(function)}"
+    if not function.accepts(len(nodes)):
+        raise make_analysis_error(f"{usage}, and {len(nodes)} arguments are given", node)
+    for number, each in enumerate(nodes):
+        if function.takes_lambda(number) is not isinstance(each, exp.Lambda):
+            wanted = "a lambda such as x -> x" if function.takes_lambda(number) else "no lambda"
+            raise make_analysis_error(f"{usage}, and argument {number + 1} is {wanted} in it", each)

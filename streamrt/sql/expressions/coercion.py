@@ -28,6 +28,7 @@ __all__ = [
     "average_type",
     "bound_decimal",
     "can_store",
+    "common_key",
     "common_type",
     "common_type_of_all",
     "decimal_of",
@@ -39,6 +40,7 @@ __all__ = [
     "is_moment",
     "is_numeric",
     "is_timestamp",
+    "make_nullable",
     "may_cast_silently",
     "sum_type",
 ]
@@ -70,8 +72,6 @@ _INTERVAL_WORDS: Final = {DAYS: "INTERVAL DAY", INTERVAL: "INTERVAL DAY TO SECON
 
 def describe_type(dtype: pa.DataType) -> str:
     """Return the word for a type, that of intervals and of NULL among them."""
-    if dtype == NULL:
-        return "NULL"
     return _INTERVAL_WORDS.get(dtype) or type_word(dtype)
 
 
@@ -226,7 +226,7 @@ def _common_nested(a: pa.DataType, b: pa.DataType) -> pa.DataType | None:
         item = _common_field(a.value_field, b.value_field)
         return None if item is None else pa.list_(item)
     if types.is_map(a) and types.is_map(b):
-        key, item = _common_key(a.key_type, b.key_type), _common_field(a.item_field, b.item_field)
+        key, item = common_key(a.key_type, b.key_type), _common_field(a.item_field, b.item_field)
         return None if key is None or item is None else pa.map_(key, item)
     if types.is_struct(a) and types.is_struct(b) and _field_names(a) == _field_names(b):
         fields = [_common_field(one, other) for one, other in zip(a, b, strict=True)]
@@ -234,8 +234,8 @@ def _common_nested(a: pa.DataType, b: pa.DataType) -> pa.DataType | None:
     return None
 
 
-def _common_key(a: pa.DataType, b: pa.DataType) -> pa.DataType | None:
-    """Return the type of keys: a string that is cast to it might be NULL, which keys cannot be."""
+def common_key(a: pa.DataType, b: pa.DataType) -> pa.DataType | None:
+    """Return the type that keys of two maps have in common, or None: a string that is cast to it might be NULL."""
     key = common_type(a, b)
     return None if STRING in (a, b) and key not in (STRING, BINARY) else key
 
@@ -257,6 +257,22 @@ def all_comparable(dtypes: Sequence[pa.DataType]) -> bool:
         if types.is_nested(dtype) and not all_comparable([dtype.field(n).type for n in range(dtype.num_fields)]):
             return False
     return True
+
+
+def make_nullable(dtype: pa.DataType) -> pa.DataType:
+    """Return a type with all of its parts nullable.
+
+    Example:
+        >>> make_nullable(pa.list_(pa.field("item", pa.int32(), nullable=False))) == pa.list_(pa.int32())
+        True
+    """
+    if types.is_list(dtype):
+        return pa.list_(make_nullable(dtype.value_type))
+    if types.is_map(dtype):
+        return pa.map_(dtype.key_type, make_nullable(dtype.item_type))
+    if types.is_struct(dtype):
+        return pa.struct([pa.field(field.name, make_nullable(field.type)) for field in dtype])
+    return dtype
 
 
 def may_cast_silently(source: pa.DataType, target: pa.DataType) -> bool:

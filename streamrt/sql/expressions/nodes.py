@@ -53,15 +53,22 @@ Split = tuple[list[ast.expr], ast.expr]
 
 
 class Node(TypedExpression):
-    """A node with the type of its value. `depth` is the number of levels below it, itself among them."""
+    """A node with the type of its value.
+
+    Attributes:
+        depth: the number of levels below it, itself among them.
+        free_names: the names in its code that are parameters of lambdas around it.
+    """
 
     type: pa.DataType
     may_be_null: bool
     depth: int
+    free_names: frozenset[str]
 
     def __post_init__(self) -> None:
-        depth = 1 + max((getattr(part, "depth", 0) for part in self.parts()), default=0)
-        object.__setattr__(self, "depth", depth)
+        parts = [part for part in self.parts() if isinstance(part, Node)]
+        object.__setattr__(self, "depth", 1 + max((part.depth for part in parts), default=0))
+        object.__setattr__(self, "free_names", frozenset[str]().union(*(part.free_names for part in parts)))
 
     @property
     def dtype(self) -> pa.DataType:  # noqa: D102
@@ -171,11 +178,11 @@ def code_of(node: TypedExpression, code: InlinedCode, *, condition: bool = False
         code: what names its objects.
         condition: whether only TRUE matters.
     """
-    depth = getattr(node, "depth", 0)
-    if depth and not depth % _LEVELS_IN_LINE:
+    if isinstance(node, Node) and not node.depth % _LEVELS_IN_LINE:
         code.is_plain = code.is_plain and node.is_plain()
-        evaluate = node.compile(code.context)  # type: ignore[arg-type]  # all that expressions use of a context
-        return call_function(code, evaluate, load("value"), load("key"), load("timestamp"), load("headers"))
+        names = sorted(node.free_names)
+        evaluate = node.compile(code.context, names)  # type: ignore[arg-type]  # all that expressions use of a context
+        return call_function(code, evaluate, *map(load, ("value", "key", "timestamp", "headers", *names)))
     return node.condition(code) if condition and isinstance(node, Node) else node.code(code)
 
 

@@ -6,7 +6,7 @@ from typing import Any, Final
 import pyarrow as pa
 from sqlglot import exp
 
-from streamrt.sql.expressions.calls import Call, ScalarFunction, describe_function
+from streamrt.sql.expressions.calls import Call, check_arguments
 from streamrt.sql.expressions.casts import bind_cast, unify
 from streamrt.sql.expressions.coercion import BINARY, BOOLEAN, NULL, STRING
 from streamrt.sql.expressions.failures import make_analysis_error, make_refusal, suggest_name
@@ -15,6 +15,7 @@ from streamrt.sql.expressions.functions.patterns import bind_like
 from streamrt.sql.expressions.functions.refused import reason_of
 from streamrt.sql.expressions.functions.registry import find_function, known_names
 from streamrt.sql.expressions.intervals import bind_interval
+from streamrt.sql.expressions.lambdas import LambdaParameter, UnboundLambda, make_unknown_parameter_error
 from streamrt.sql.expressions.literals import read_number
 from streamrt.sql.expressions.logic import And, Case, Coalesce, Condition, IsNull, IsTruth, Not, Or, join_all
 from streamrt.sql.expressions.nested import bind_item, make_array, make_map, make_struct, select_field
@@ -75,9 +76,11 @@ def bind_condition(
 class _Binder:
     """Binds the nodes of one tree."""
 
-    def __init__(self, scope: Scope, functions: FunctionRegistry) -> None:
+    def __init__(self, scope: Scope, functions: FunctionRegistry, parameters: Sequence[LambdaParameter] = ()) -> None:
         self._scope = scope
         self._functions = functions
+        # Those of all lambdas around, from outside.
+        self._parameters = (*parameters,)
 
     def bind(self, node: exp.Expr) -> TypedExpression:
         for kind in type(node).__mro__:
@@ -93,6 +96,10 @@ class _Binder:
             )
         if isinstance(node, exp.Query | exp.Subquery | exp.Exists):
             return make_refusal("a subquery cannot stand here: join its rows, or use IN or EXISTS in WHERE", node)
+        if isinstance(node, exp.Lambda):
+            return make_analysis_error(
+                "a lambda stands for no value: it is an argument of functions such as transform() and filter()", node
+            )
         if isinstance(node, exp.Star):
             return make_analysis_error("* stands for columns, and one value is needed here", node)
         if isinstance(node, exp.Func) and (reason := reason_of(node.sql_name())) is not None:
@@ -108,6 +115,13 @@ class _Binder:
         if isinstance(node.this, exp.Star):
             raise self._refuse(node.this)
         return self._scope.resolve_column(node)
+
+    def parameter(self, node: exp.Identifier) -> TypedExpression:
+        """Return the parameter of the innermost lambda that has one of this name."""
+        for parameter in reversed(self._parameters):
+            if parameter.name.lower() == node.name.lower():
+                return parameter
+        raise make_unknown_parameter_error(node)
 
     def literal(self, node: exp.Literal) -> TypedExpression:
         if node.is_string:
@@ -351,7 +365,7 @@ class _Binder:
         function = find_function(name)
         if function is None:
             return self._apply_user_function(name, node, nodes)
-        _check_count(function, len(nodes), node)
+        check_arguments(function, nodes, node)
         return function.bind(self._call(function.name, node, nodes))
 
     def _apply_user_function(self, name: str, node: exp.Expr, nodes: Sequence[exp.Expr]) -> TypedExpression:
@@ -366,10 +380,16 @@ class _Binder:
         if function.kind != "scalar":
             where = "in SELECT with GROUP BY" if function.kind == "aggregate" else "in FROM"
             raise make_analysis_error(f"{name} is a function of kind {function.kind}, which stands {where}", node)
-        return function.bind(self._call(function.name, node, nodes))
+        return function.bind(Call(function.name, node, tuple(self._bind_all(nodes)), tuple(nodes)))
 
     def _call(self, name: str, node: exp.Expr, nodes: Sequence[exp.Expr]) -> Call:
-        return Call(name, node, tuple(self._bind_all(nodes)), tuple(nodes))
+        values = [each for each in nodes if not isinstance(each, exp.Lambda)]
+        level, bind_body = len(self._parameters), self._bind_body
+        lambdas = [UnboundLambda(each, name, level, bind_body) for each in nodes if isinstance(each, exp.Lambda)]
+        return Call(name, node, tuple(self._bind_all(values)), tuple(nodes), lambdas=tuple(lambdas))
+
+    def _bind_body(self, node: exp.Expr, parameters: Sequence[LambdaParameter]) -> TypedExpression:
+        return _Binder(self._scope, self._functions, (*self._parameters, *parameters)).bind(node)
 
 
 def _is_between(
@@ -393,16 +413,10 @@ def _simplify_case(
     return Case(tuple(kept), otherwise, dtype) if kept else otherwise
 
 
-def _check_count(function: ScalarFunction, count: int, node: exp.Expr) -> None:
-    if not function.accepts(count):
-        raise make_analysis_error(
-            f"{function.name} is called as {describe_function(function)}, and {count} arguments are given", node
-        )
-
-
 _Method = Callable[[_Binder, Any], TypedExpression]
 _METHODS: Final[dict[type, _Method]] = {
     exp.Column: _Binder.column,
+    exp.Identifier: _Binder.parameter,
     exp.Literal: _Binder.literal,
     exp.Boolean: _Binder.boolean,
     exp.Null: _Binder.null,

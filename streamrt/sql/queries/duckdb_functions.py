@@ -18,7 +18,7 @@ from streamrt.sql.queries.translation import (
     translates,
 )
 
-__all__ = ["pick_field"]
+__all__ = ["pick_field", "require_list", "require_map"]
 
 _LARGEST = 9223372036854775807
 _EXACT_DOUBLE = 4503599627370496
@@ -306,7 +306,14 @@ def _cardinality(c: Translation, node: exp.Anonymous, values: list[TypedText]) -
     return _size(c, exp.ArraySize(this=node.expressions[0]))
 
 
-def _list(c: Translation, node: exp.Expr, word: str) -> TypedText:
+def require_list(c: Translation, node: exp.Expr, word: str) -> TypedText:
+    """Return an argument that must be an ARRAY.
+
+    Args:
+        c: translates it.
+        node: the argument.
+        word: the call, for the error.
+    """
     value = c.scalar(node)
     if not pa.types.is_list(value.dtype):
         raise fail(f"{word} takes an ARRAY, and this is a {describe_type(value.dtype)}", node)
@@ -315,7 +322,7 @@ def _list(c: Translation, node: exp.Expr, word: str) -> TypedText:
 
 @translates(exp.ArrayContains)
 def _array_contains(c: Translation, node: exp.ArrayContains) -> TypedText:
-    value = _list(c, node.this, "array_contains()")
+    value = require_list(c, node.this, "array_contains()")
     wanted = c.scalar(node.expression)
     (_, fitted), _dtype = unify(
         [TypedText("", value.dtype.value_type), wanted], node, "the arguments of array_contains()"
@@ -342,7 +349,7 @@ def _array_distinct(c: Translation, node: exp.ArrayDistinct) -> TypedText:
 
 @translates(exp.ArraySort)
 def _sort_array(c: Translation, node: exp.ArraySort) -> TypedText:
-    value = _list(c, node.this, "sort_array()")
+    value = require_list(c, node.this, "sort_array()")
     if node.args.get("expression") is not None:
         raise refuse("sort_array() and array_sort() have one argument in a query", node)
     nulls = "FIRST" if node.args.get("nulls_first") in (True, exp.true()) else "LAST"
@@ -352,13 +359,13 @@ def _sort_array(c: Translation, node: exp.ArraySort) -> TypedText:
 @translates(exp.ArrayMax, exp.ArrayMin)
 def _array_max(c: Translation, node: exp.ArrayMax | exp.ArrayMin) -> TypedText:
     word = "max" if isinstance(node, exp.ArrayMax) else "min"
-    value = _list(c, node.this, f"array_{word}()")
+    value = require_list(c, node.this, f"array_{word}()")
     return TypedText(f"list_{word}({value.sql})", value.dtype.value_type)
 
 
 @translates(exp.ArrayToString)
 def _array_join(c: Translation, node: exp.ArrayToString) -> TypedText:
-    value = _list(c, node.this, "array_join()")
+    value = require_list(c, node.this, "array_join()")
     if value.dtype.value_type != STRING or node.args.get("null") is not None:
         raise refuse("array_join() takes an ARRAY<STRING> and a separator in a query", node)
     separator = c.scalar(node.expression)
@@ -367,17 +374,24 @@ def _array_join(c: Translation, node: exp.ArrayToString) -> TypedText:
 
 @translates(exp.MapKeys)
 def _map_keys(c: Translation, node: exp.MapKeys) -> TypedText:
-    value = _require_map(c.scalar(node.this), node, "map_keys()")
+    value = require_map(c.scalar(node.this), node, "map_keys()")
     return TypedText(f"map_keys({value.sql})", pa.list_(value.dtype.key_type))
 
 
 @named("map_values", 1, 1)
 def _map_values(c: Translation, node: exp.Anonymous, values: list[TypedText]) -> TypedText:
-    value = _require_map(values[0], node, "map_values()")
+    value = require_map(values[0], node, "map_values()")
     return TypedText(f"map_values({value.sql})", pa.list_(value.dtype.item_type))
 
 
-def _require_map(value: TypedText, node: exp.Expr, word: str) -> TypedText:
+def require_map(value: TypedText, node: exp.Expr, word: str) -> TypedText:
+    """Return an argument that must be a MAP.
+
+    Args:
+        value: the argument.
+        node: where it is.
+        word: the call, for the error.
+    """
     if not pa.types.is_map(value.dtype):
         raise fail(f"{word} takes a MAP, and this is a {describe_type(value.dtype)}", node)
     return value

@@ -2,7 +2,7 @@
 
 import inspect
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from decimal import Decimal
 from typing import Any
 
@@ -14,10 +14,14 @@ from sqlglot.parsers.spark import SparkParser
 
 from streamrt.errors import SQLError, SQLNotSupportedError
 from streamrt.schema.quiet import quiet_sqlglot
+from streamrt.sql.expressions.calls import check_arguments
 from streamrt.sql.expressions.coercion import INT, describe_type
+from streamrt.sql.expressions.functions.registry import find_function
 from streamrt.sql.expressions.intervals import bind_interval, is_constant_interval
+from streamrt.sql.expressions.lambdas import make_unknown_parameter_error
 from streamrt.sql.expressions.literals import read_number
 from streamrt.sql.expressions.type_names import read_type
+from streamrt.sql.queries import duckdb_lambdas as _lambdas
 from streamrt.sql.queries import duckdb_time_functions as _time_functions
 from streamrt.sql.queries.duckdb_aggregates import AGGREGATES, WINDOW_FUNCTIONS
 from streamrt.sql.queries.duckdb_casts import cast_text
@@ -26,12 +30,12 @@ from streamrt.sql.queries.duckdb_operators import compare, compute, count_units,
 from streamrt.sql.queries.duckdb_text_functions import quote_text
 from streamrt.sql.queries.duckdb_types import TypedText, duckdb_type
 from streamrt.sql.queries.scopes import Scope, fail
-from streamrt.sql.queries.translation import FUNCTIONS, NAMED, refuse
+from streamrt.sql.queries.translation import FUNCTIONS, NAMED, WITH_LAMBDAS, refuse
 
 __all__ = ["ScalarText", "is_listed"]
 
 # Importing the modules of functions registers them.
-_REGISTERED = (_time_functions,)
+_REGISTERED = (_lambdas, _time_functions)
 _LONGEST = 1_000_000
 """Characters of an expression in DuckDB's SQL: some functions have their arguments in it several times."""
 
@@ -46,6 +50,9 @@ class ScalarText:
     def __init__(self, scope: Scope) -> None:
         self.scope = scope
         self._expanding: list[str] = []
+        # What the parameters of lambdas around stand for, from outside, and how many names DuckDB has for them.
+        self._parameters: list[tuple[str, TypedText]] = []
+        self._parameter_count = 0
 
     def scalar(self, node: exp.Expr) -> TypedText:
         """Return an expression in DuckDB's SQL.
@@ -83,13 +90,43 @@ class ScalarText:
         if isinstance(node, exp.Func) and node.error_messages():
             raise fail(f"{_describe(node)} has too few arguments", node)
         if isinstance(node, AGGREGATES + WINDOW_FUNCTIONS + (exp.Filter, exp.Window, exp.IgnoreNulls, exp.WithinGroup)):
-            return self.translate_call(node)
+            return self._outside_lambdas(node)
         known = FUNCTIONS.get(type(node))
         if known is not None:
             return known(self, node)
         if isinstance(node, exp.Anonymous):
             return self._call_by_name(node)
         raise refuse(f"{_describe(node)} is not on the list of what queries have; see docs/sql-queries.md", node)
+
+    def translate_lambda(
+        self, node: exp.Lambda, count: int, make: Callable[[Sequence[str]], Sequence[TypedText]]
+    ) -> tuple[Sequence[str], TypedText]:
+        """Return the names of the parameters of a lambda, and its body; see `Translation`."""
+        first = self._parameter_count
+        names = [f"__p{number}" for number in range(first, first + count)]
+        before = self._parameters
+        texts = zip(node.expressions, make(names), strict=False)
+        self._parameters = [*before, *((parameter.name.lower(), text) for parameter, text in texts)]
+        self._parameter_count += count
+        try:
+            return names, self.scalar(node.this)
+        finally:
+            self._parameters = before
+            self._parameter_count = first
+
+    def _parameter(self, node: exp.Identifier) -> TypedText:
+        for name, text in reversed(self._parameters):
+            if name == node.name.lower():
+                return text
+        raise make_unknown_parameter_error(node)
+
+    def _outside_lambdas(self, node: exp.Expr) -> TypedText:
+        """Return a call of an aggregate or a function of windows, which read no parameters of lambdas around."""
+        before, self._parameters = self._parameters, []
+        try:
+            return self.translate_call(node)
+        finally:
+            self._parameters = before
 
     def translate_call(self, node: exp.Expr) -> TypedText:
         """Return a call of an aggregate function, or of a function of windows."""
@@ -101,6 +138,12 @@ class ScalarText:
 
     def _call_by_name(self, node: exp.Anonymous) -> TypedText:
         name = node.name.lower()
+        if name in WITH_LAMBDAS:
+            function = find_function(name)
+            assert function is not None  # noqa: S101 - the binder of views has it
+            check_arguments(function, node.expressions, node)
+            if isinstance(node.expressions[-1], exp.Lambda):
+                return WITH_LAMBDAS[name](self, node)
         found = NAMED.get(name)
         if found is None:
             return self._call_known(node, name)
@@ -264,7 +307,7 @@ class ScalarText:
 def is_listed(node: exp.Expr) -> bool:
     """Return whether expressions of queries may have a node, whatever is below it."""
     if isinstance(node, exp.Anonymous):
-        if node.name.lower() in NAMED:
+        if node.name.lower() in NAMED or node.name.lower() in WITH_LAMBDAS:
             return True
         node = ScalarText(Scope()).find_known(node)
     return type(node) in (*_OWN, *FUNCTIONS, *AGGREGATES, *WINDOW_FUNCTIONS)
@@ -289,6 +332,7 @@ def _describe(node: exp.Expr) -> str:
 
 _OWN: dict[type[exp.Expr], Callable[[ScalarText, Any], TypedText]] = {
     exp.Column: ScalarText._column,
+    exp.Identifier: ScalarText._parameter,
     exp.Literal: ScalarText._literal,
     exp.Null: lambda self, node: TypedText("NULL", pa.null()),
     exp.Boolean: lambda self, node: TypedText("TRUE" if node.this else "FALSE", pa.bool_(), bool(node.this)),

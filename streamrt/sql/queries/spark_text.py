@@ -27,7 +27,7 @@ _STRUCTURE: frozenset[type[exp.Expr]] = frozenset(
         *(exp.From, exp.Join, exp.Lateral, exp.Table, exp.TableAlias, exp.Identifier, exp.Star, exp.Dot),
         *(exp.Where, exp.Group, exp.Rollup, exp.Cube, exp.GroupingSets, exp.Having, exp.Qualify, exp.Distinct),
         *(exp.Order, exp.Ordered, exp.Limit, exp.Offset, exp.Window, exp.WindowSpec, exp.Filter, exp.WithinGroup),
-        *(exp.IgnoreNulls, exp.RespectNulls, exp.Explode, exp.Tuple, exp.PropertyEQ, exp.Var),
+        *(exp.IgnoreNulls, exp.RespectNulls, exp.Explode, exp.Tuple, exp.PropertyEQ, exp.Var, exp.Lambda),
         *(exp.DataType, exp.DataTypeParam),
     ]
 )

@@ -1,6 +1,6 @@
 """What translations of single functions know of the translation around them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeVar
 
 import pyarrow as pa
@@ -16,6 +16,7 @@ from streamrt.sql.reading import position_of
 __all__ = [
     "FUNCTIONS",
     "NAMED",
+    "WITH_LAMBDAS",
     "Translation",
     "as_date",
     "as_double",
@@ -26,6 +27,7 @@ __all__ = [
     "literal_text",
     "named",
     "refuse",
+    "takes_lambdas",
     "translates",
 ]
 
@@ -38,15 +40,31 @@ class Translation(Protocol):
     def scalar(self, node: exp.Expr) -> TypedText:
         """Return a part of the expression in DuckDB's SQL."""
 
+    def translate_lambda(
+        self, node: exp.Lambda, count: int, make: Callable[[Sequence[str]], Sequence[TypedText]]
+    ) -> tuple[Sequence[str], TypedText]:
+        """Return the names of the parameters of a lambda in DuckDB's SQL, and its body.
+
+        Args:
+            node: the lambda in the text.
+            count: the number of parameters that the lambda has in DuckDB.
+            make: returns what the parameters in the text stand for, for names in DuckDB.
+        """
+
 
 Handler = Callable[[Translation, Any], TypedText]
 NamedHandler = Callable[[Translation, exp.Anonymous, list[TypedText]], TypedText]
+
+LambdaHandler = Callable[[Translation, exp.Anonymous], TypedText]
 
 FUNCTIONS: dict[type[exp.Expr], Handler] = {}
 """Translations of the functions for which sqlglot has a class. What is in no table is refused."""
 
 NAMED: dict[str, tuple[int, int, NamedHandler]] = {}
 """Translations of other functions by their names in lower case, with the least and most arguments."""
+
+WITH_LAMBDAS: dict[str, LambdaHandler] = {}
+"""Translations of calls with lambdas, by the names of the functions in lower case."""
 
 
 def translates(*kinds: type[exp.Expr]) -> Callable[[F], F]:
@@ -65,6 +83,16 @@ def named(name: str, least: int, most: int) -> Callable[[NamedHandler], NamedHan
 
     def register(handler: NamedHandler) -> NamedHandler:
         NAMED[name] = (least, most, handler)
+        return handler
+
+    return register
+
+
+def takes_lambdas(*names: str) -> Callable[[LambdaHandler], LambdaHandler]:
+    """Register the translation of a function that takes lambdas, by its names."""
+
+    def register(handler: LambdaHandler) -> LambdaHandler:
+        WITH_LAMBDAS.update(dict.fromkeys(names, handler))
         return handler
 
     return register

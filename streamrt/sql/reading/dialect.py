@@ -18,6 +18,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 from streamrt.errors import SQLSyntaxError
 from streamrt.schema.quiet import quiet_sqlglot
 from streamrt.sql.expressions.positions import position_of
+from streamrt.sql.reading.lambdas import mark_parameters
 
 __all__ = ["StreamSQL", "parse_tokens", "read_tokens", "syntax_error_at"]
 
@@ -65,6 +66,10 @@ class StreamSQL(Spark):
         }
         FUNCTION_PARSERS: ClassVar = {
             name: parse for name, parse in SparkParser.FUNCTION_PARSERS.items() if name not in _PLAIN_FUNCTIONS
+        }
+        # TRANSFORM (...) USING of Hive runs programs.
+        NO_PAREN_FUNCTION_PARSERS: ClassVar = {
+            name: parse for name, parse in SparkParser.NO_PAREN_FUNCTION_PARSERS.items() if name != "TRANSFORM"
         }
 
 
@@ -171,6 +176,7 @@ def parse_tokens(tokens: list[Token], text: str) -> exp.Expr:
     _require_shallow(tree)
     _make_queries(tree)
     _flatten_joins(tree)
+    mark_parameters(tree)
     return tree
 
 

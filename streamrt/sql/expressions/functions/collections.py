@@ -14,33 +14,24 @@ from streamrt.sql.expressions.functions.json_paths import find_json
 from streamrt.sql.expressions.nested import make_dict
 from streamrt.sql.expressions.typed import TypedExpression
 
-__all__ = ["FUNCTIONS", "bind_concat_arrays"]
+__all__ = ["FUNCTIONS", "bind_concat_arrays", "require_comparable_list", "sort_nulls_last"]
 
 
-def _list(call: Call, number: int = 0) -> TypedExpression:
-    argument = call.arguments[number]
-    if not types.is_list(argument.dtype):
-        raise call.misfit(number, "an ARRAY")
-    return argument
+def require_comparable_list(call: Call) -> TypedExpression:
+    """Return the first argument, which must be an ARRAY of values that have an order.
 
-
-def _comparable_list(call: Call) -> TypedExpression:
-    argument = _list(call)
+    Raises:
+        SQLAnalysisError: if it is not.
+    """
+    argument = call.require_list()
     if not all_comparable([argument.dtype]):
         raise call.error(f"{call.name}() cannot compare MAPs", 0)
     return argument
 
 
-def _map(call: Call, number: int = 0) -> TypedExpression:
-    argument = call.arguments[number]
-    if not types.is_map(argument.dtype):
-        raise call.misfit(number, "a MAP")
-    return argument
-
-
 def _list_and_item(call: Call) -> tuple[TypedExpression, TypedExpression]:
     """Return a list and what it is searched for, as values of one type."""
-    array = _comparable_list(call)
+    array = require_comparable_list(call)
     item = call.arguments[1]
     common = common_type(array.dtype.value_type, item.dtype)
     if common is None or (common != array.dtype.value_type and common != item.dtype):
@@ -70,7 +61,7 @@ def _bind_element_at(safe: bool) -> Callable[[Call], TypedExpression]:
                 container.dtype.item_type,
                 may_be_null=True,
             )
-        array = _list(call)
+        array = call.require_list()
         if not is_integral(call.arguments[1].dtype):
             raise call.misfit(1, "the number of an item")
         function = _try_element_at if safe else _element_at
@@ -99,7 +90,7 @@ def _try_element_at(values: list[Any], number: int) -> Any:
 
 
 def _bind_get(call: Call) -> TypedExpression:
-    array = _list(call)
+    array = call.require_list()
     return call.make(_get, [array, call.cast(1, INT)], array.dtype.value_type, may_be_null=True)
 
 
@@ -149,7 +140,7 @@ def _remove(values: list[Any], item: Any) -> list[Any]:
 
 def _bind_list_function(function: Callable[[list[Any]], list[Any]]) -> Callable[[Call], TypedExpression]:
     def bind(call: Call) -> TypedExpression:
-        array = _comparable_list(call)
+        array = require_comparable_list(call)
         return call.make(function, [array], array.dtype)
 
     return bind
@@ -164,7 +155,7 @@ def _distinct(values: list[Any]) -> list[Any]:
 
 def _bind_extreme(choose: Callable[..., Any]) -> Callable[[Call], TypedExpression]:
     def bind(call: Call) -> TypedExpression:
-        array = _comparable_list(call)
+        array = require_comparable_list(call)
         return call.make(choose, [array], array.dtype.value_type, may_be_null=True)
 
     return bind
@@ -179,7 +170,7 @@ def _lowest(values: list[Any]) -> Any:
 
 
 def _bind_sort(call: Call) -> TypedExpression:
-    array = _comparable_list(call)
+    array = require_comparable_list(call)
     arguments = [array, *(call.cast(number, BOOLEAN) for number in range(1, len(call.arguments)))]
     return call.make(_sort, arguments, array.dtype)
 
@@ -188,12 +179,13 @@ def _sort(values: list[Any], ascending: bool = True) -> list[Any]:
     return sorted(values, key=order_key, reverse=not ascending)
 
 
-def _sort_nulls_last(values: list[Any]) -> list[Any]:
+def sort_nulls_last(values: list[Any]) -> list[Any]:
+    """Return values in order, NULL last."""
     return sorted(values, key=lambda value: (value is None, order_key(value)))
 
 
 def _bind_join(call: Call) -> TypedExpression:
-    array = _list(call)
+    array = call.require_list()
     if array.dtype.value_type != STRING:
         raise call.misfit(0, "an ARRAY of STRING")
     return call.make(_join, [array, *(call.cast(number, STRING) for number in range(1, len(call.arguments)))], STRING)
@@ -206,7 +198,7 @@ def _join(values: list[Any], separator: str, instead: str | None = None) -> str:
 
 
 def _bind_slice(call: Call) -> TypedExpression:
-    array = _list(call)
+    array = call.require_list()
     return call.make(_slice, [array, call.cast(1, INT), call.cast(2, INT)], array.dtype)
 
 
@@ -230,7 +222,7 @@ def _concat(*arrays: list[Any]) -> list[Any]:
 
 
 def _bind_flatten(call: Call) -> TypedExpression:
-    array = _list(call)
+    array = call.require_list()
     inner = array.dtype.value_type
     if not types.is_list(inner):
         raise call.misfit(0, "an ARRAY of ARRAYs")
@@ -243,7 +235,7 @@ def _flatten(arrays: list[Any]) -> list[Any] | None:
 
 def _bind_set_operation(function: Callable[..., Any]) -> Callable[[Call], TypedExpression]:
     def bind(call: Call) -> TypedExpression:
-        arrays, dtype = unify([_list(call), _list(call, 1)], call.nodes, f"{call.name}()")
+        arrays, dtype = unify([call.require_list(), call.require_list(1)], call.nodes, f"{call.name}()")
         if not all_comparable([dtype]):
             raise call.error(f"{call.name}() cannot compare MAPs")
         result = BOOLEAN if function is _overlap else dtype
@@ -277,12 +269,12 @@ def _overlap(a: list[Any], b: list[Any]) -> bool | None:
 
 
 def _bind_keys(call: Call) -> TypedExpression:
-    made = _map(call)
+    made = call.require_map()
     return call.make(list, [made], pa.list_(pa.field("item", made.dtype.key_type, nullable=False)))
 
 
 def _bind_values(call: Call) -> TypedExpression:
-    made = _map(call)
+    made = call.require_map()
     item = pa.field("item", made.dtype.item_type, nullable=made.dtype.item_field.nullable)
     return call.make(_values, [made], pa.list_(item))
 
@@ -292,7 +284,7 @@ def _values(value: dict[Any, Any]) -> list[Any]:
 
 
 def _bind_contains_key(call: Call) -> TypedExpression:
-    return call.make(_contains_key, [_map(call), call.cast(1, call.arguments[0].dtype.key_type)], BOOLEAN)
+    return call.make(_contains_key, [call.require_map(), call.cast(1, call.arguments[0].dtype.key_type)], BOOLEAN)
 
 
 def _contains_key(value: dict[Any, Any], key: Any) -> bool:
@@ -300,7 +292,7 @@ def _contains_key(value: dict[Any, Any], key: Any) -> bool:
 
 
 def _bind_map_from_arrays(call: Call) -> TypedExpression:
-    keys, values = _list(call), _list(call, 1)
+    keys, values = call.require_list(), call.require_list(1)
     if types.is_nested(keys.dtype.value_type):
         raise call.error("keys of maps are not lists, structs or maps", 0)
     item = pa.field("value", values.dtype.value_type, nullable=values.dtype.value_field.nullable)
@@ -355,9 +347,6 @@ FUNCTIONS: Final[tuple[ScalarFunction, ...]] = (
     define_special("array_min", "array ARRAY", "type of items", _bind_extreme(_lowest), "lowest item"),
     define_special(
         "sort_array", "array ARRAY[, ascending BOOLEAN]", "ARRAY", _bind_sort, "items in order, NULL lowest"
-    ),
-    define_special(
-        "array_sort", "array ARRAY", "ARRAY", _bind_list_function(_sort_nulls_last), "items in order, NULL last"
     ),
     define_special(
         "array_join", "array ARRAY, separator STRING[, instead STRING]", "STRING", _bind_join, "strings joined"

@@ -9,9 +9,6 @@ _SESSION: Final = (
     "depends on who asks, and a view gives the same rows to all: write the value into the text, or use args"
 )
 _OUTSIDE: Final = "reaches outside of the query, and is not allowed"
-_LAMBDA: Final = (
-    "takes a function, which is not possible: register one in Python with app.register_function, or explode the list"
-)
 _ORDER: Final = (
     "depends on the order of records, which is not the same each time they are processed: use max_by or min_by"
 )
@@ -27,9 +24,6 @@ _NAMES: Final = {
         read_parquet read_json read_text glob getenv
     """,
     _ORDER: "first last first_value last_value nth_value",
-    _LAMBDA: """
-        transform filter exists forall aggregate reduce zip_with transform_keys transform_values map_filter map_zip_with
-    """,
 }
 _REASONS: Final = {name: reason for reason, names in _NAMES.items() for name in names.split()}
 

@@ -8,6 +8,7 @@ from streamrt.sql.expressions.functions import (
     conditional,
     conversion,
     dates,
+    higher_order,
     numbers,
     patterns,
     texts,
@@ -21,6 +22,7 @@ GROUPS: dict[str, tuple[ScalarFunction, ...]] = {
     "patterns": patterns.FUNCTIONS,
     "dates and times": dates.FUNCTIONS,
     "lists, maps and structs": collections.FUNCTIONS,
+    "functions with lambdas": higher_order.FUNCTIONS,
     "conditions": conditional.FUNCTIONS,
     "conversion": conversion.FUNCTIONS,
 }
