@@ -57,7 +57,7 @@ MISFITS = [
     ("transform(st, x -> x)", 18, "expects an ARRAY"),
     ("map_filter(l, (k, v) -> true)", 19, "expects a MAP"),
     ("transform_keys(ma, (k, v) -> l)", 28, "keys of maps are not lists, structs or maps"),
-    ("map_zip_with(ma, map(1, 2), (k, a, b) -> k)", 29, "expects a MAP with keys of STRING"),
+    ("map_zip_with(ma, map(1, 2), (k, a, b) -> k)", 25, "expects a MAP with keys of STRING"),
     ("array_sort(l, x -> 1)", 22, "the lambda of array_sort() has 2 parameters, and not 1"),
 ]
 
