@@ -132,8 +132,7 @@ class Flow:
     def read_back(self) -> None:
         """Take what the topic holds for what was sent, which must be there.
 
-        Around the death of a broker, an idempotent producer may write a record twice: librdkafka begins a new epoch when the
-        broker finds a gap in one partition, and sends what is under way to other ones again (its issue 4953).
+        Around the death of a broker, an idempotent producer may write a record twice, as librdkafka's issue 4953 tells.
         """
         found = Kafka(self._address, Path()).receive_committed(self._source)
         numbers = [json.loads(record.value or b"")["id"] for record in found]
