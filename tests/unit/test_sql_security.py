@@ -3,13 +3,14 @@
 import contextlib
 import random
 import re
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
-from streamrt.errors import CatalogError, SQLError, StreamRTError, TableNotFoundError
+from streamrt.errors import CatalogError, QueryError, SQLError, StreamRTError, TableNotFoundError
 from streamrt.sql.queries import duckdb_engine
 from streamrt.sql.queries.duckdb_engine import DuckDBEngine
 from streamrt.sql.queries.duckdb_text import to_duckdb
@@ -112,6 +113,33 @@ def test_memory_of_the_engine_is_bounded() -> None:
             list(engine.run("SELECT list(i) FROM range(100000000) t(i)"))
     finally:
         engine.close()
+
+
+def test_an_interrupt_at_any_moment_is_an_error_of_the_query() -> None:
+    engine, over = DuckDBEngine(), threading.Event()
+
+    def interrupt() -> None:
+        while not over.wait(0.0001):
+            engine.interrupt()
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    found = set()
+    rows = pa.table({"a": pa.array([1, 2], pa.int32())})
+    try:
+        for number in range(30):
+            try:
+                engine.create_table(f"t{number}", rows.schema)
+                engine.insert(f"t{number}", rows)
+                engine.register("once", rows.to_reader())
+                list(engine.run(f"SELECT a FROM t{number}"))
+            except QueryError as error:
+                found.add(str(error))
+    finally:
+        over.set()
+        thread.join()
+        engine.close()
+    assert found == {"the query was interrupted"}
 
 
 def test_parts_of_statements_in_random_order_call_known_functions_only() -> None:

@@ -143,19 +143,19 @@ class DuckDBEngine:
     def create_table(self, name: str, schema: pa.Schema) -> None:
         """Make an empty table."""
         columns = ", ".join(f"{quote(each.name)} {duckdb_type(each.type)}" for each in schema)
-        self._connection.execute(f"CREATE TABLE {name} ({columns})")
+        self._run(lambda: self._connection.execute(f"CREATE TABLE {name} ({columns})"))
 
     def insert(self, name: str, rows: pa.Table) -> None:
         """Add rows to a table."""
-        self._connection.register("arriving", without_zones(rows))
+        self._run(lambda: self._connection.register("arriving", without_zones(rows)))
         try:
             self._run(lambda: self._connection.execute(f"INSERT INTO {name} SELECT * FROM arriving"))
         finally:
-            self._connection.unregister("arriving")
+            self._run(lambda: self._connection.unregister("arriving"))
 
     def register(self, name: str, reader: pa.RecordBatchReader) -> None:
         """Let a query read rows once, as they come."""
-        self._connection.register(name, reader)
+        self._run(lambda: self._connection.register(name, reader))
 
     def run(self, sql: str) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a query.
