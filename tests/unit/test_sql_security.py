@@ -127,7 +127,7 @@ def test_an_interrupt_at_any_moment_is_an_error_of_the_query() -> None:
     found = set()
     rows = pa.table({"a": pa.array([1, 2], pa.int32())})
     try:
-        for number in range(30):
+        for number in range(10):
             try:
                 engine.create_table(f"t{number}", rows.schema)
                 engine.insert(f"t{number}", rows)
