@@ -54,7 +54,7 @@ def raise_unless(condition: str, value: str, message: str, *, safe: bool = False
 
 
 def may_raise(sql: str) -> bool:
-    """Return whether a text may have an expression of `raise_unless`: DuckDB computes such ones for each row anew."""
+    """Return whether a text may have an expression of `raise_unless`: DuckDB computes such ones again for each row."""
     return _RAISE in sql
 
 
