@@ -97,8 +97,8 @@ class RowCheck:
         convert: Mapping[str, Check] | None = None,
     ) -> None:
         self._columns = {each.name: each for each in columns}
-        self._lines = [_lines_of(each, from_json, decoded, (convert or {}).get(each.name)) for each in columns]
-        self._ignores_others = from_json or decoded
+        self._from_json, self._decoded = from_json, decoded
+        self._convert = convert or {}
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name != "mapping"}
@@ -117,6 +117,18 @@ class RowCheck:
     def mapping(self) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
         """The function that checks a row that is a mapping; it is compiled on first use."""
         return compile_row_check(self._lines, NO_DEFAULT, self._check_each, ignores_others=self._ignores_others)
+
+    @functools.cached_property
+    def _lines(self) -> list[ColumnLines]:
+        """What the checks of columns need; many schemas, such as earlier ones of tables, check no row."""
+        return [
+            _lines_of(each, self._from_json, self._decoded, self._convert.get(name))
+            for name, each in self._columns.items()
+        ]
+
+    @property
+    def _ignores_others(self) -> bool:
+        return self._from_json or self._decoded
 
     def _check_each(self, row: Mapping[str, Any]) -> dict[str, Any]:
         """Check a row column by column."""

@@ -71,11 +71,11 @@ class CatalogTransfer:
 
     def _import_object(self, kind: Kind[T], name: str, found: Found[T], if_exists: IfExists) -> str | None:
         """Write an object, and return its version; None if there is one already, which stays."""
-        found = self._with_topic(found)
+        value = self._with_topic(found.value)
         for attempt in range(_ATTEMPTS):
             former = self._objects.store.get(kind.key(name)) if if_exists == "replace" else None
             try:
-                version = self._objects.put(kind, name, found.value, None if former is None else former.version, found)
+                version = self._objects.put(kind, name, value, None if former is None else former.version, found)
             except CatalogConflictError:
                 if if_exists == "ignore":
                     return None
@@ -87,8 +87,8 @@ class CatalogTransfer:
                 if attempt + 1 == _ATTEMPTS:
                     raise
             else:
-                if former is not None and isinstance(found.value, TableInfo):
-                    self._forget_other(former, found.value)
+                if former is not None and isinstance(value, TableInfo):
+                    self._forget_other(former, value)
                 return version
         raise AssertionError("unreachable")
 
@@ -97,17 +97,15 @@ class CatalogTransfer:
         if value.id.encode() not in former.value:
             self._objects.forget_history(former.value)
 
-    def _with_topic(self, found: Found[T]) -> Found[T]:
+    def _with_topic(self, value: Any) -> Any:
         """Return a table with its topic, which is created if there is none; other objects as they are."""
-        value: Any = found.value
         if not isinstance(value, TableInfo):
-            return found
+            return value
         value = with_format_options(value, self._state.registry)
         self._state.require_topic(value)
-        if self._state.has_topics:
-            topic = value.topic
-            value = replace(prepare_topic(self._state.links, value, None, self._state.timeout), topic=topic)
-        return found._replace(value=value)
+        if not self._state.has_topics:
+            return value
+        return replace(prepare_topic(self._state.links, value, None, self._state.timeout), topic=value.topic)
 
     def _undo_written(self, written: Mapping[str, str]) -> None:
         # Tables are in databases, and name connections.

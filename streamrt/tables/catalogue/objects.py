@@ -130,7 +130,7 @@ class CatalogObjects:
             name: its name.
             value: the object.
             expected: the version of the store that it has now; None if there is none.
-            former: what it was before; fields of its document that this version does not know are kept.
+            former: what it was before, as it was read; fields of its document that this version does not know are kept.
 
         Raises:
             CatalogConflictError: if it has another version.
@@ -236,13 +236,14 @@ class CatalogObjects:
     ) -> tuple[bytes, dict[str, bytes]]:
         """Return the document of an object, and the further records to write before it."""
         if not isinstance(value, TableInfo):
-            document = self._make_document(kind, name, value, None if former is None else former.document)
-            return dumped(kind.word, name, document), {}
+            return dumped(kind.word, name, self._make_document(kind, name, value, former)), {}
         parts: list[str] = []
-        before = None
+        before: Found[TableInfo] | None = None
         if former is not None and isinstance(former.value, TableInfo) and former.value.id == value.id:
             parts = self._histories.parts(name, former.document)
-            before = self._histories.joined(name, former.document)[0]
+            joined, earlier = self._histories.joined(name, former.document)
+            inline = {number: each for number, each in former.value.schema_history.items() if number not in earlier}
+            before = Found(dataclasses.replace(former.value, schema_history=inline), former.version, joined)
         last = max((int(part.split("-")[1]) for part in parts), default=0)
         history = {number: schema for number, schema in value.schema_history.items() if number > last}
         latest = dataclasses.replace(value, schema_history=history)
@@ -250,16 +251,16 @@ class CatalogObjects:
         document, made = self._histories.split(name, document, parts)
         return dumped(kind.word, name, document), made
 
-    def _make_document(self, kind: Kind[Any], name: str, value: Any, former: bytes | None) -> dict[str, Any]:
+    def _make_document(self, kind: Kind[T], name: str, value: T, former: Found[T] | None) -> dict[str, Any]:
         try:
             document: dict[str, Any] = orjson.loads(kind.write(value))
         except TypeError as error:
             raise CatalogError(f"{kind.word} {name!r} cannot be kept as JSON: {error}") from None
         if former is None:
             return document
-        known = orjson.loads(kind.write(kind.read(name, former)))
+        before, known = orjson.loads(former.document), orjson.loads(kind.write(former.value))
         merged: dict[str, Any] = with_unknown_fields(
-            document, _with_schema_in_history(orjson.loads(former)), _with_schema_in_history(known)
+            document, _with_schema_in_history(before), _with_schema_in_history(known)
         )
         return merged
 
