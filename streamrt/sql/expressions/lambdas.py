@@ -1,6 +1,6 @@
 """Lambdas: functions in a text, such as `x -> x + 1`, which functions of lists and maps take.
 
-In Python they are lambdas, too. Each parameter has a name of its own there, made of the number of parameters around it.
+In Python they are also lambdas. Each parameter has a name of its own there, made of the number of parameters around it.
 """
 
 import ast
