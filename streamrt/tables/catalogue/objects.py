@@ -251,7 +251,7 @@ class CatalogObjects:
         document, made = self._histories.split(name, document, parts)
         return dumped(kind.word, name, document), made
 
-    def _make_document(self, kind: Kind[T], name: str, value: T, former: Found[T] | None) -> dict[str, Any]:
+    def _make_document(self, kind: Kind[Any], name: str, value: Any, former: Found[Any] | None) -> dict[str, Any]:
         try:
             document: dict[str, Any] = orjson.loads(kind.write(value))
         except TypeError as error:
