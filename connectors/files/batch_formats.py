@@ -292,7 +292,8 @@ class ParquetBatchFormat(KeyedFormat):
 
         merged: list[Any] = []
         for content in contents:
-            table = pyarrow.parquet.read_table(io.BytesIO(content))
+            # Threads of Arrow read what they can without Python, which ends the process if it ends before them.
+            table = pyarrow.parquet.read_table(pyarrow.BufferReader(content))
             joined = joined_tables(merged[-1], table) if merged else None
             if joined is None:
                 merged.append(table)
