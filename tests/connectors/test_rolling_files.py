@@ -317,7 +317,12 @@ def test_c11_avro_files_hold_values_of_their_schema() -> None:
 def test_files_are_merged_without_python_in_threads_of_arrow(monkeypatch: pytest.MonkeyPatch) -> None:
     """One that gives up a Python object while Python ends ends the process: that was so for one process in fifteen."""
     sources, read = [], pyarrow.parquet.read_table
-    monkeypatch.setattr(pyarrow.parquet, "read_table", lambda source: sources.append(source) or read(source))
+
+    def note(source: Any) -> Any:
+        sources.append(source)
+        return read(source)
+
+    monkeypatch.setattr(pyarrow.parquet, "read_table", note)
     written = pyarrow.BufferOutputStream()
     pyarrow.parquet.write_table(pyarrow.table({"a": [1]}), written)
     (merged,) = ParquetBatchFormat().merge([written.getvalue().to_pybytes()] * 2)
