@@ -11,7 +11,7 @@ from sqlglot import exp
 
 from streamrt.arguments import checked, type_name
 from streamrt.errors import ArgumentTypeError, ArgumentValueError
-from streamrt.sql.queries.scopes import fail
+from streamrt.sql.expressions.failures import make_analysis_error
 
 __all__ = ["bind_arguments", "fill_view"]
 
@@ -39,13 +39,13 @@ def bind_arguments(tree: exp.Expr, args: Mapping[str, Any] | None, method: str) 
     used: set[str] = set()
     for node in list(tree.find_all(exp.Placeholder)):
         if node.args.get("widget") or not node.name:
-            raise fail(
+            raise make_analysis_error(
                 "a query has parameters such as :name, and no {frames} and no ?: name tables of the catalogue", node
             )
         if node.name not in given:
             close = difflib.get_close_matches(node.name, given, 1)
             advice = f"; did you mean :{close[0]}?" if close else ""
-            raise fail(f"{method}(args=...) has no value for :{node.name}{advice}", node)
+            raise make_analysis_error(f"{method}(args=...) has no value for :{node.name}{advice}", node)
         used.add(node.name)
         value = given[node.name]
         if isinstance(value, list | tuple) and isinstance(node.parent, exp.In) and node.arg_key == "expressions":

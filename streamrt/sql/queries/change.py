@@ -8,17 +8,17 @@ from sqlglot import exp
 
 from streamrt.errors import InvalidOperationError, SQLNotSupportedError
 from streamrt.sql.expressions.coercion import can_store, describe_type
+from streamrt.sql.expressions.failures import make_analysis_error, make_refusal
 from streamrt.sql.queries.arguments import bind_arguments
 from streamrt.sql.queries.ask import check_limits, read_statement
 from streamrt.sql.queries.checked_query import CheckedQuery, QueryLimits
 from streamrt.sql.queries.duckdb_casts import cast_text
 from streamrt.sql.queries.duckdb_query import DuckDBQuery
-from streamrt.sql.queries.duckdb_types import TypedText
+from streamrt.sql.queries.duckdb_types import TypedText, quote
 from streamrt.sql.queries.fixed_keys import fixed_keys_of
 from streamrt.sql.queries.from_clause import QueryOutput
 from streamrt.sql.queries.query_sources import STATE, SYSTEM, QueryHome, find_table
-from streamrt.sql.queries.scopes import OutputColumn, fail, quote
-from streamrt.sql.queries.translation import refuse
+from streamrt.sql.queries.scopes import OutputColumn
 from streamrt.tables.catalogue.query_engine import MAX_SCAN_BYTES
 from streamrt.tables.catalogue.statements import Execution
 from streamrt.tables.reading.query_result import QueryResult
@@ -65,7 +65,7 @@ def _insert(home: QueryHome, tree: exp.Insert, limits: QueryLimits) -> Execution
     columns = _find_columns(table, names, target)
     source = tree.expression
     if not isinstance(source, exp.Query | exp.Values):
-        raise refuse("INSERT takes VALUES or a query", tree)
+        raise make_refusal("INSERT takes VALUES or a query", tree)
     rows = _read_rows(home, source, limits, [(name, table.schema.arrow.field(name).type) for name in columns], "INSERT")
     # Of a maintained table, columns that are not named stay as they are.
     is_partial = table.info.requests_topic is not None and len(columns) < len(table.schema.names)
@@ -78,15 +78,15 @@ def _update(home: QueryHome, tree: exp.Update, limits: QueryLimits) -> Execution
     values: dict[str, exp.Expr] = {}
     for each in tree.expressions:
         if not isinstance(each, exp.EQ) or not isinstance(each.left, exp.Column):
-            raise refuse("SET takes column = value", each)
+            raise make_refusal("SET takes column = value", each)
         (name,) = _find_columns(table, [each.left.name], each.left)
         if name in table.schema.primary_key:
-            raise fail(
+            raise make_analysis_error(
                 f"UPDATE changes no primary key, and {name!r} is in it: insert the new row, and delete the old one",
                 each,
             )
         if name in values:
-            raise fail(f"SET names the column {name!r} twice", each)
+            raise make_analysis_error(f"SET names the column {name!r} twice", each)
         values[name] = each.right
     is_maintained = table.info.requests_topic is not None
     written = [name for name in table.schema.names if name in values or name in table.schema.primary_key]
@@ -139,13 +139,13 @@ def _select(tree: exp.Update | exp.Delete, cells: Sequence[exp.Expr]) -> exp.Sel
 
 def _find_target(home: QueryHome, node: exp.Expr, word: str) -> Table:
     if not isinstance(node, exp.Table) or not isinstance(node.this, exp.Identifier):
-        raise refuse(f"{word} takes the name of a table", node)
+        raise make_refusal(f"{word} takes the name of a table", node)
     parts = [part.name for part in node.parts]
     if parts[0].lower() in (SYSTEM, STATE) and len(parts) == 2:
-        raise refuse(f"{'.'.join(parts)!r} can only be read", node)
+        raise make_refusal(f"{'.'.join(parts)!r} can only be read", node)
     table = find_table(home, ".".join(parts), node, writes=True)
     if table.info.schema is None:
-        raise fail(f"table {table.name!r} has no schema: give it one by table.set_schema()", node)
+        raise make_analysis_error(f"table {table.name!r} has no schema: give it one by table.set_schema()", node)
     if word != "INSERT" and table.kind != "primary-key":
         raise InvalidOperationError(
             f"{word} of table {table.name!r}: it has no primary key, and a log keeps its records as they were written; give "
@@ -161,11 +161,11 @@ def _find_columns(table: Table, names: Sequence[str] | None, node: exp.Expr) -> 
     found = []
     for name in names:
         if name.lower() not in known:
-            raise fail(
+            raise make_analysis_error(
                 f"table {table.name!r} has no column {name!r}; its columns are {', '.join(table.schema.names)}", node
             )
         if known[name.lower()] in found:
-            raise fail(f"the column {name!r} is there twice", node)
+            raise make_analysis_error(f"the column {name!r} is there twice", node)
         found.append(known[name.lower()])
     return found
 
@@ -177,12 +177,12 @@ def _read_rows(
 
     def reshape(made: QueryOutput) -> QueryOutput:
         if len(made.columns) != len(types):
-            raise fail(f"{word} needs {len(types)} columns, and gets {len(made.columns)}", query)
+            raise make_analysis_error(f"{word} needs {len(types)} columns, and gets {len(made.columns)}", query)
         cells, columns = [], []
         for given, (name, dtype) in zip(made.columns, types, strict=True):
             value = TypedText(f"given.{given.sql}", given.dtype)
             if not can_store(given.dtype, dtype):
-                raise fail(
+                raise make_analysis_error(
                     f"{word}: the column {name!r} is {describe_type(dtype)}, and gets {describe_type(given.dtype)}: cast it",
                     query,
                 )
@@ -208,4 +208,4 @@ def _write(table: Table, word: str, rows: pa.Table, columns: Sequence[str] | Non
 def _refuse_parts(tree: exp.Expr, known: frozenset[str], shape: str) -> None:
     for name, part in tree.args.items():
         if part and name not in known:
-            raise refuse(f"{name.rstrip('_').upper()} is not there in this statement: write {shape}", tree)
+            raise make_refusal(f"{name.rstrip('_').upper()} is not there in this statement: write {shape}", tree)

@@ -6,11 +6,11 @@ import pyarrow as pa
 from sqlglot import exp
 
 from streamrt.sql.expressions.coercion import STRING, average_type, describe_type, is_numeric, sum_type
+from streamrt.sql.expressions.failures import make_analysis_error, make_refusal
 from streamrt.sql.queries.duckdb_casts import convert_implicitly
 from streamrt.sql.queries.duckdb_operators import divide_exactly, unify
 from streamrt.sql.queries.duckdb_types import TypedText, duckdb_type
-from streamrt.sql.queries.scopes import fail
-from streamrt.sql.queries.translation import Translation, as_double, as_text, literal_integer, refuse
+from streamrt.sql.queries.translation import Translation, as_double, as_text, literal_integer
 
 __all__ = ["AGGREGATES", "WINDOW_FUNCTIONS", "aggregate", "window_function"]
 
@@ -129,7 +129,9 @@ def aggregate(
         return TypedText(f"CAST({finish(f'regr_count({pair[0]}, {pair[1]})')} AS BIGINT)", pa.int64())
     if kind in _BITS:
         if not pa.types.is_integer(value.dtype):
-            raise fail(f"{_BITS[kind]}() takes an integer, and this is a {describe_type(value.dtype)}", node)
+            raise make_analysis_error(
+                f"{_BITS[kind]}() takes an integer, and this is a {describe_type(value.dtype)}", node
+            )
         return TypedText(finish(f"{_BITS[kind]}({value.sql})"), value.dtype)
     if isinstance(node, exp.Skewness):
         return _skewness(as_double(value, argument).sql, finish)
@@ -155,20 +157,20 @@ def aggregate(
     if isinstance(node, exp.Quantile):
         share = c.scalar(node.args["quantile"])
         return TypedText(finish(f"quantile_cont({as_double(value, argument).sql}, {share.sql})"), pa.float64())
-    raise refuse(f"{kind.__name__} is not an aggregate of a query", node)
+    raise make_refusal(f"{kind.__name__} is not an aggregate of a query", node)
 
 
 def _within_group(c: Translation, node: exp.Expr, group: exp.WithinGroup, finish: Finish) -> TypedText:
     """Return a percentile, or the most frequent value, of what WITHIN GROUP orders."""
     ordered = group.expression.expressions
     if len(ordered) != 1:
-        raise fail("WITHIN GROUP orders one value here", node)
+        raise make_analysis_error("WITHIN GROUP orders one value here", node)
     value = c.scalar(ordered[0].this)
     falls = bool(ordered[0].args.get("desc"))
     if isinstance(node, exp.Mode):
         return TypedText(finish(f"mode({value.sql} ORDER BY {value.sql}{' DESC' if falls else ''})"), value.dtype)
     if not isinstance(node, exp.PercentileCont | exp.PercentileDisc):
-        raise fail("WITHIN GROUP has no meaning for this function", node)
+        raise make_analysis_error("WITHIN GROUP has no meaning for this function", node)
     word = "percentile_cont" if isinstance(node, exp.PercentileCont) else "percentile_disc"
     number, share = as_double(value, ordered[0].this).sql, c.scalar(node.this).sql
     order = f"ORDER BY {number}{' DESC' if falls else ''}"
@@ -189,12 +191,12 @@ def _take_distinct(node: exp.Expr) -> tuple[str, exp.Expr]:
     argument = node.this
     if isinstance(argument, exp.Distinct):
         if len(argument.expressions) != 1:
-            raise fail("DISTINCT of several columns is for count() only", node)
+            raise make_analysis_error("DISTINCT of several columns is for count() only", node)
         return "DISTINCT ", argument.expressions[0]
     if not isinstance(argument, exp.Expr):
-        raise fail("this function needs an argument", node)
+        raise make_analysis_error("this function needs an argument", node)
     if isinstance(argument, exp.IgnoreNulls | exp.RespectNulls | exp.Order | exp.Limit | exp.HavingMax):
-        raise refuse("an aggregate of a query has no ORDER BY, LIMIT or IGNORE NULLS in its parentheses", node)
+        raise make_refusal("an aggregate of a query has no ORDER BY, LIMIT or IGNORE NULLS in its parentheses", node)
     return "", argument
 
 
@@ -218,7 +220,7 @@ def _count(c: Translation, node: exp.Count) -> str:
 def _boolean(c: Translation, node: exp.Expr, what: str) -> TypedText:
     value = c.scalar(node)
     if value.dtype not in (pa.bool_(), pa.null()):
-        raise fail(f"{what} takes a condition, and this is a {describe_type(value.dtype)}", node)
+        raise make_analysis_error(f"{what} takes a condition, and this is a {describe_type(value.dtype)}", node)
     return convert_implicitly(value, pa.bool_())
 
 
@@ -226,7 +228,7 @@ def _as_summand(value: TypedText, node: exp.Expr) -> TypedText:
     if value.dtype == STRING or value.dtype == pa.null():
         return convert_implicitly(value, pa.float64())
     if not is_numeric(value.dtype):
-        raise fail(f"sum() and avg() take numbers, and this is a {describe_type(value.dtype)}", node)
+        raise make_analysis_error(f"sum() and avg() take numbers, and this is a {describe_type(value.dtype)}", node)
     return value
 
 
@@ -283,4 +285,4 @@ def window_function(c: Translation, node: exp.Expr, over: str) -> TypedText:
         if isinstance(node, exp.NthValue):
             rest = f", {literal_integer(c.scalar(node.args['offset']), node, 'the number of nth_value()')}"
         return TypedText(f"{_PLACES[kind]}({value.sql}{rest}{nulls}){over}", value.dtype)
-    raise refuse(f"{kind.__name__} is not a function of windows of a query", node)
+    raise make_refusal(f"{kind.__name__} is not a function of windows of a query", node)

@@ -14,8 +14,7 @@ from streamrt.sql.expressions.coercion import (
     is_numeric,
     is_timestamp,
 )
-from streamrt.sql.queries.duckdb_types import TypedText, duckdb_type
-from streamrt.sql.queries.scopes import quote
+from streamrt.sql.queries.duckdb_types import TypedText, duckdb_type, quote
 
 __all__ = ["cast_text", "convert_implicitly", "may_raise", "raise_unless", "with_name"]
 

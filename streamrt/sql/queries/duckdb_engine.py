@@ -17,8 +17,7 @@ from streamrt.errors import (
 )
 from streamrt.extras import install_command
 from streamrt.sql.expressions.coercion import TIMESTAMP, TIMESTAMP_LTZ
-from streamrt.sql.queries.duckdb_types import duckdb_type
-from streamrt.sql.queries.scopes import quote
+from streamrt.sql.queries.duckdb_types import duckdb_type, quote
 
 if TYPE_CHECKING:
     import duckdb

@@ -4,19 +4,11 @@ import pyarrow as pa
 from sqlglot import exp
 
 from streamrt.sql.expressions.coercion import STRING, TIMESTAMP_LTZ, bound_decimal, describe_type, is_numeric
+from streamrt.sql.expressions.failures import make_analysis_error, make_refusal
 from streamrt.sql.queries.duckdb_casts import cast_text, convert_implicitly, raise_unless, with_name
 from streamrt.sql.queries.duckdb_operators import compare, compute, unify
-from streamrt.sql.queries.duckdb_types import TypedText, duckdb_type
-from streamrt.sql.queries.scopes import fail, quote
-from streamrt.sql.queries.translation import (
-    Translation,
-    as_double,
-    as_integer,
-    literal_integer,
-    named,
-    refuse,
-    translates,
-)
+from streamrt.sql.queries.duckdb_types import TypedText, duckdb_type, quote
+from streamrt.sql.queries.translation import Translation, as_double, as_integer, literal_integer, named, translates
 
 __all__ = ["pick_field", "require_list", "require_map"]
 
@@ -32,7 +24,7 @@ def _number(c: Translation, node: exp.Expr) -> TypedText:
     if value.dtype == pa.null():
         return convert_implicitly(value, pa.float64())
     if not is_numeric(value.dtype):
-        raise fail(f"a number was expected, and this is a {describe_type(value.dtype)}", node)
+        raise make_analysis_error(f"a number was expected, and this is a {describe_type(value.dtype)}", node)
     return value
 
 
@@ -58,7 +50,7 @@ def _negate(c: Translation, node: exp.Neg) -> TypedText:
 def _ceil(c: Translation, node: exp.Ceil | exp.Floor) -> TypedText:
     word = "ceil" if isinstance(node, exp.Ceil) else "floor"
     if node.args.get("decimals") is not None:
-        raise refuse(f"{word}() has one argument in a query", node)
+        raise make_refusal(f"{word}() has one argument in a query", node)
     value = _number(c, node.this)
     if pa.types.is_decimal(value.dtype):
         dtype = bound_decimal(value.dtype.precision - value.dtype.scale + 1, 0)
@@ -80,7 +72,7 @@ def _round(c: Translation, node: exp.Round) -> TypedText:
     digits = node.args.get("decimals")
     places = 0 if digits is None else literal_integer(c.scalar(digits), digits, "the number of digits of round()")
     if not 0 <= places <= 15 or node.args.get("truncate") is not None:
-        raise refuse("round() takes 0 to 15 digits behind the point in a query", node)
+        raise make_refusal("round() takes 0 to 15 digits behind the point in a query", node)
     if pa.types.is_integer(value.dtype):
         return value
     if pa.types.is_decimal(value.dtype):
@@ -124,14 +116,14 @@ translates(*_DOUBLES)(_double_function)
 def _log(c: Translation, node: exp.Log) -> TypedText:
     given = node.args.get("expression")
     if given is None:
-        raise fail("a logarithm needs a number", node)
+        raise make_analysis_error("a logarithm needs a number", node)
     base, value = node.this, as_double(c.scalar(given), given)
     if base.name == "10":
         made = f"log10({value.sql})"
     elif base.name == "2":
         made = f"log2({value.sql})"
     else:
-        raise refuse("log() takes the bases 2 and 10 in a query: divide ln() by ln()", node)
+        raise make_refusal("log() takes the bases 2 and 10 in a query: divide ln() by ln()", node)
     return TypedText(f"CASE WHEN {value.sql} <= 0 THEN NULL ELSE {made} END", pa.float64())
 
 
@@ -161,14 +153,14 @@ def _equal_null(c: Translation, node: exp.Anonymous, values: list[TypedText]) ->
 @translates(exp.Grouping)
 def _grouping(c: Translation, node: exp.Grouping) -> TypedText:
     if len(node.expressions) != 1:
-        raise fail("grouping() has one argument: a key of GROUP BY", node)
+        raise make_analysis_error("grouping() has one argument: a key of GROUP BY", node)
     return TypedText(f"CAST(grouping({c.scalar(node.expressions[0]).sql}) AS TINYINT)", pa.int8())
 
 
 @translates(exp.GroupingId)
 def _grouping_id(c: Translation, node: exp.GroupingId) -> TypedText:
     if not node.expressions:
-        raise refuse("grouping_id() names keys of GROUP BY in a query", node)
+        raise make_refusal("grouping_id() names keys of GROUP BY in a query", node)
     keys = ", ".join(c.scalar(each).sql for each in node.expressions)
     return TypedText(f"CAST(grouping({keys}) AS BIGINT)", pa.int64())
 
@@ -297,7 +289,7 @@ def _size(c: Translation, node: exp.ArraySize) -> TypedText:
     if pa.types.is_map(value.dtype):
         return TypedText(f"CAST(cardinality({value.sql}) AS INTEGER)", pa.int32())
     if not pa.types.is_list(value.dtype):
-        raise fail(f"size() takes an ARRAY or a MAP, and this is a {describe_type(value.dtype)}", node)
+        raise make_analysis_error(f"size() takes an ARRAY or a MAP, and this is a {describe_type(value.dtype)}", node)
     return TypedText(f"CAST(len({value.sql}) AS INTEGER)", pa.int32())
 
 
@@ -316,7 +308,7 @@ def require_list(c: Translation, node: exp.Expr, word: str) -> TypedText:
     """
     value = c.scalar(node)
     if not pa.types.is_list(value.dtype):
-        raise fail(f"{word} takes an ARRAY, and this is a {describe_type(value.dtype)}", node)
+        raise make_analysis_error(f"{word} takes an ARRAY, and this is a {describe_type(value.dtype)}", node)
     return value
 
 
@@ -328,7 +320,7 @@ def _array_contains(c: Translation, node: exp.ArrayContains) -> TypedText:
         [TypedText("", value.dtype.value_type), wanted], node, "the arguments of array_contains()"
     )
     if fitted.dtype != value.dtype.value_type:
-        raise refuse(
+        raise make_refusal(
             f"array_contains() takes an element of the type {describe_type(value.dtype.value_type)}: cast it", node
         )
 
@@ -344,14 +336,14 @@ def _array_contains(c: Translation, node: exp.ArrayContains) -> TypedText:
 
 @translates(exp.ArrayDistinct)
 def _array_distinct(c: Translation, node: exp.ArrayDistinct) -> TypedText:
-    raise refuse("array_distinct() keeps the order in Spark, and not in DuckDB: use it in app.sql", node)
+    raise make_refusal("array_distinct() keeps the order in Spark, and not in DuckDB: use it in app.sql", node)
 
 
 @translates(exp.ArraySort)
 def _sort_array(c: Translation, node: exp.ArraySort) -> TypedText:
     value = require_list(c, node.this, "sort_array()")
     if node.args.get("expression") is not None:
-        raise refuse("sort_array() and array_sort() have one argument in a query", node)
+        raise make_refusal("sort_array() and array_sort() have one argument in a query", node)
     nulls = "FIRST" if node.args.get("nulls_first") in (True, exp.true()) else "LAST"
     return TypedText(f"list_sort({value.sql}, 'ASC', 'NULLS {nulls}')", value.dtype)
 
@@ -367,7 +359,7 @@ def _array_max(c: Translation, node: exp.ArrayMax | exp.ArrayMin) -> TypedText:
 def _array_join(c: Translation, node: exp.ArrayToString) -> TypedText:
     value = require_list(c, node.this, "array_join()")
     if value.dtype.value_type != STRING or node.args.get("null") is not None:
-        raise refuse("array_join() takes an ARRAY<STRING> and a separator in a query", node)
+        raise make_refusal("array_join() takes an ARRAY<STRING> and a separator in a query", node)
     separator = c.scalar(node.expression)
     return TypedText(f"array_to_string({value.sql}, {separator.sql})", pa.string())
 
@@ -393,7 +385,7 @@ def require_map(value: TypedText, node: exp.Expr, word: str) -> TypedText:
         word: the call, for the error.
     """
     if not pa.types.is_map(value.dtype):
-        raise fail(f"{word} takes a MAP, and this is a {describe_type(value.dtype)}", node)
+        raise make_analysis_error(f"{word} takes a MAP, and this is a {describe_type(value.dtype)}", node)
     return value
 
 
@@ -404,7 +396,7 @@ def _bracket(c: Translation, node: exp.Bracket) -> TypedText:
         key = convert_implicitly(c.scalar(place), value.dtype.key_type)
         return TypedText(f"{value.sql}[{key.sql}]", value.dtype.item_type)
     if not pa.types.is_list(value.dtype):
-        raise fail(f"[] takes an ARRAY or a MAP, and this is a {describe_type(value.dtype)}", node)
+        raise make_analysis_error(f"[] takes an ARRAY or a MAP, and this is a {describe_type(value.dtype)}", node)
     index = as_integer(c.scalar(place), place)
     is_element_at = node.args.get("offset") == 1
     least = (
@@ -428,7 +420,9 @@ def _try_element_at(c: Translation, node: exp.Anonymous, values: list[TypedText]
     if pa.types.is_map(value.dtype):
         return TypedText(f"{value.sql}[{convert_implicitly(place, value.dtype.key_type).sql}]", value.dtype.item_type)
     if not pa.types.is_list(value.dtype):
-        raise fail(f"try_element_at() takes an ARRAY or a MAP, and this is a {describe_type(value.dtype)}", node)
+        raise make_analysis_error(
+            f"try_element_at() takes an ARRAY or a MAP, and this is a {describe_type(value.dtype)}", node
+        )
     return TypedText(f"{value.sql}[{as_integer(place, node).sql}]", value.dtype.value_type)
 
 
@@ -441,12 +435,14 @@ def _dot(c: Translation, node: exp.Dot) -> TypedText:
 def pick_field(value: TypedText, name: str, node: exp.Expr) -> TypedText:
     """Return a field of a struct."""
     if not pa.types.is_struct(value.dtype):
-        raise fail(f"{name!r} is not a field: what is before the dot is a {describe_type(value.dtype)}", node)
+        raise make_analysis_error(
+            f"{name!r} is not a field: what is before the dot is a {describe_type(value.dtype)}", node
+        )
     for field in value.dtype:
         if field.name.lower() == name.lower():
             return TypedText(f"struct_extract({value.sql}, '{field.name.replace(chr(39), chr(39) * 2)}')", field.type)
     fields = ", ".join(field.name for field in value.dtype)
-    raise fail(f"there is no field {name!r}; the fields are {fields}", node)
+    raise make_analysis_error(f"there is no field {name!r}; the fields are {fields}", node)
 
 
 @translates(exp.CurrentTimestamp)

@@ -10,12 +10,12 @@ import pyarrow as pa
 from sqlglot import exp
 
 from streamrt.sql.expressions.coercion import BOOLEAN, INT, common_key, describe_type, make_nullable
+from streamrt.sql.expressions.failures import make_analysis_error, make_refusal
 from streamrt.sql.expressions.lambdas import check_parameter_count
 from streamrt.sql.queries.duckdb_casts import convert_implicitly, with_name
 from streamrt.sql.queries.duckdb_functions import require_list, require_map
 from streamrt.sql.queries.duckdb_types import TypedText, duckdb_type, without_negative_zero
-from streamrt.sql.queries.scopes import fail
-from streamrt.sql.queries.translation import Translation, refuse, takes_lambdas
+from streamrt.sql.queries.translation import Translation, takes_lambdas
 
 __all__: list[str] = []
 
@@ -34,7 +34,9 @@ def _require_type(value: TypedText, dtype: pa.DataType, node: exp.Lambda, call: 
     """Return the result of a lambda, which must have a type, or be NULL."""
     if value.dtype != pa.null() and make_nullable(value.dtype) != make_nullable(dtype):
         wanted, found = describe_type(make_nullable(dtype)), describe_type(value.dtype)
-        raise fail(f"the lambda of {call.name.lower()}() must give {wanted}, and this is {found}: cast it", node.this)
+        raise make_analysis_error(
+            f"the lambda of {call.name.lower()}() must give {wanted}, and this is {found}: cast it", node.this
+        )
     return f"CAST({value.sql} AS {_type(dtype)})"
 
 
@@ -157,7 +159,7 @@ def _zip_with(c: Translation, node: exp.Anonymous) -> TypedText:
 
 @takes_lambdas("array_sort")
 def _array_sort(c: Translation, node: exp.Anonymous) -> TypedText:
-    raise refuse("array_sort() with a lambda is not there in a query, because DuckDB has no such order", node)
+    raise make_refusal("array_sort() with a lambda is not there in a query, because DuckDB has no such order", node)
 
 
 # Maps.
@@ -186,7 +188,7 @@ def _map_filter(c: Translation, node: exp.Anonymous) -> TypedText:
 def _transform_keys(c: Translation, node: exp.Anonymous) -> TypedText:
     map_, entries, entry, body = _over_entries(c, node)
     if pa.types.is_nested(body.dtype):
-        raise fail("keys of maps are not lists, structs or maps", node.expressions[1])
+        raise make_analysis_error("keys of maps are not lists, structs or maps", node.expressions[1])
     # Arrow has no keys of the type of NULL.
     key = TypedText(_typed(body), pa.string() if body.dtype == pa.null() else body.dtype)
     made = f"struct_pack(key := {without_negative_zero(key)}, value := struct_extract({entry}, 'value'))"
@@ -210,7 +212,7 @@ def _map_zip_with(c: Translation, node: exp.Anonymous) -> TypedText:
     key_type = common_key(*(each.dtype.key_type for each in maps))
     if key_type is None:
         words = " and ".join(describe_type(each.dtype.key_type) for each in maps)
-        raise fail(f"the maps of map_zip_with() have keys of types that do not fit: {words}", node)
+        raise make_analysis_error(f"the maps of map_zip_with() have keys of types that do not fit: {words}", node)
     a, b = (convert_implicitly(each, pa.map_(key_type, each.dtype.item_type)) for each in maps)
     parts = [("key", key_type), ("one", a.dtype.item_type), ("other", b.dtype.item_type)]
     (entry,), body = c.translate_lambda(

@@ -25,11 +25,11 @@ from streamrt.sql.expressions.coercion import (
     is_numeric,
     is_timestamp,
 )
+from streamrt.sql.expressions.failures import make_analysis_error
 from streamrt.sql.expressions.intervals import UNITS, UNITS_OF_MONTHS, name_unit
 from streamrt.sql.expressions.nodes import Constant
 from streamrt.sql.queries.duckdb_casts import convert_implicitly, raise_unless, with_name
 from streamrt.sql.queries.duckdb_types import TypedText, duckdb_type
-from streamrt.sql.queries.scopes import fail
 from streamrt.sql.reading import position_of
 
 __all__ = ["compare", "compute", "count_units", "divide_exactly", "unify", "write_interval"]
@@ -55,7 +55,7 @@ def unify(values: list[TypedText], node: exp.Expr, what: str) -> tuple[list[Type
     common = common_type_of_all(value.dtype for value in values)
     if common is None:
         types = ", ".join(dict.fromkeys(describe_type(value.dtype) for value in values))
-        raise fail(f"{what} have types that do not fit each other: {types}; cast them", node)
+        raise make_analysis_error(f"{what} have types that do not fit each other: {types}; cast them", node)
     return [convert_implicitly(value, common) for value in values], common
 
 
@@ -63,7 +63,7 @@ def compare(node: exp.Binary, left: TypedText, right: TypedText) -> TypedText:
     """Return a comparison."""
     (left, right), dtype = unify([left, right], node, "the sides of this comparison")
     if not all_comparable([dtype]):
-        raise fail("maps cannot be compared", node)
+        raise make_analysis_error("maps cannot be compared", node)
     return TypedText(f"({left.sql} {_COMPARISONS[type(node)]} {right.sql})", pa.bool_())
 
 
@@ -98,7 +98,7 @@ def _as_numbers(node: exp.Binary, left: TypedText, right: TypedText) -> tuple[Ty
         elif side.dtype == pa.null():
             sides[number] = convert_implicitly(side, other if is_numeric(other) else pa.int32())
         elif not is_numeric(side.dtype):
-            raise fail(
+            raise make_analysis_error(
                 f"{_name_operator(node)} takes numbers, and this is a {describe_type(side.dtype)}: cast it",
                 node.left if number == 0 else node.right,
             )
@@ -237,7 +237,7 @@ def _compute_times(node: exp.Binary, left: TypedText, right: TypedText) -> Typed
         common = common_type_of_all([a, b])
         if is_interval(a) and common is not None:
             return TypedText(f"({left.sql} {sign} {right.sql})", common)
-    raise fail(
+    raise make_analysis_error(
         f"{_name_operator(node)} does not take {describe_type(left.dtype)} and {describe_type(right.dtype)}; for days "
         "between dates there is datediff(end, start)",
         node,
@@ -267,6 +267,8 @@ def count_units(node: exp.Interval, amount: TypedText) -> TypedText:
     if word in UNITS_OF_MONTHS:
         return TypedText(f"to_months(CAST({count} * {UNITS_OF_MONTHS[word]} AS INTEGER))", MONTHS)
     if word not in UNITS:
-        raise fail(f"{word.lower()!r} is not a unit of intervals: write, for example, INTERVAL n HOURS", node)
+        raise make_analysis_error(
+            f"{word.lower()!r} is not a unit of intervals: write, for example, INTERVAL n HOURS", node
+        )
     dtype = DAYS if word in ("DAY", "WEEK") else INTERVAL
     return TypedText(f"to_microseconds({count} * {UNITS[word] // UNITS['MICROSECOND']})", dtype)

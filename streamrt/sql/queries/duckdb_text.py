@@ -13,18 +13,18 @@ from sqlglot import exp
 
 from streamrt.errors import SQLNotSupportedError, TableNotFoundError
 from streamrt.sql.expressions.coercion import common_type_of_all, describe_type
+from streamrt.sql.expressions.failures import make_analysis_error, make_refusal
 from streamrt.sql.queries.duckdb_casts import convert_implicitly
 from streamrt.sql.queries.duckdb_operators import unify
-from streamrt.sql.queries.duckdb_types import TypedText, without_negative_zero
+from streamrt.sql.queries.duckdb_types import TypedText, quote, without_negative_zero
 from streamrt.sql.queries.from_clause import FromClause, QueryOutput, SourceTable, output_columns
-from streamrt.sql.queries.scopes import OutputColumn, Scope, fail, quote
+from streamrt.sql.queries.scopes import OutputColumn, Scope
 from streamrt.sql.queries.select_lists import (
     direction,
     limit_text,
     require_ordinal,
 )
 from streamrt.sql.queries.select_text import SelectText
-from streamrt.sql.queries.translation import refuse
 from streamrt.sql.queries.window_text import ClosedWindows, GroupWindows
 from streamrt.sql.reading import position_of
 
@@ -106,10 +106,12 @@ def translate_query(
     names = [column.name.lower() for column in made.columns]
     for number, name in enumerate(names):
         if name in names[:number]:
-            raise fail(f"two columns of the result are named {name!r}: give one an alias", tree)
+            raise make_analysis_error(f"two columns of the result are named {name!r}: give one an alias", tree)
     for column in made.columns:
         if column.dtype == pa.duration("us") or column.dtype == pa.month_day_nano_interval():
-            raise refuse(f"the column {column.name!r} is an INTERVAL, which results do not have: compute with it", tree)
+            raise make_refusal(
+                f"the column {column.name!r} is an INTERVAL, which results do not have: compute with it", tree
+            )
     # Inside of a query, NULL fits all types; a result needs one.
     columns = [replace(each, dtype=_without_null(each.dtype)) for each in made.columns]
     return QueryOutput(made.sql, columns)
@@ -160,7 +162,7 @@ class QueryText:
         if isinstance(node, exp.Values):
             return self._translate_values(node, parent, known)
         if not isinstance(node, exp.Select | exp.SetOperation):
-            raise refuse("a query was expected: SELECT, VALUES or WITH", node)
+            raise make_refusal("a query was expected: SELECT, VALUES or WITH", node)
         with_, known = self._translate_with(node, parent, known)
         if isinstance(node, exp.SetOperation):
             return self._translate_set(node, parent, known, with_)
@@ -182,7 +184,7 @@ class QueryText:
         if view is None:
             return self._find_table(node)
         if name.lower() in self._views:
-            raise fail(f"the view {name!r} reads itself", node)
+            raise make_analysis_error(f"the view {name!r} reads itself", node)
         self._views.append(name.lower())
         tree, names = view
         made = self.translate(tree, None, {})
@@ -198,7 +200,7 @@ class QueryText:
         if with_ is None:
             return "", known
         if with_.args.get("recursive"):
-            raise refuse("WITH RECURSIVE is not there in a query", with_)
+            raise make_refusal("WITH RECURSIVE is not there in a query", with_)
         parts, known = [], dict(known)
         for each in with_.expressions:
             made = self.translate(each.this, parent, known)
@@ -216,7 +218,7 @@ class QueryText:
         scope = SelectText(self, Scope(parent), known)
         rows = [each.expressions if isinstance(each, exp.Tuple) else [each] for each in node.expressions]
         if len({len(row) for row in rows}) != 1:
-            raise fail("the rows of VALUES have different numbers of columns", node)
+            raise make_analysis_error("the rows of VALUES have different numbers of columns", node)
         columns = []
         for number, cells in enumerate(zip(*rows, strict=True)):
             values, dtype = unify([scope.scalar(cell) for cell in cells], node, f"the values of column {number + 1}")
@@ -232,10 +234,10 @@ class QueryText:
     ) -> QueryOutput:
         _refuse_unknown_parts(node, _SET_PARTS)
         if node.args.get("by_name") or node.args.get("side") or node.args.get("kind") or node.args.get("on"):
-            raise refuse("set operations of a query are UNION, INTERSECT and EXCEPT by position", node)
+            raise make_refusal("set operations of a query are UNION, INTERSECT and EXCEPT by position", node)
         sides = [self.translate(each, parent, known) for each in (node.this, node.expression)]
         if len(sides[0].columns) != len(sides[1].columns):
-            raise fail(
+            raise make_analysis_error(
                 f"the sides of this operation have {len(sides[0].columns)} and {len(sides[1].columns)} columns", node
             )
         columns = []
@@ -243,7 +245,9 @@ class QueryText:
             dtype = common_type_of_all([left.dtype, right.dtype])
             if dtype is None:
                 types = f"{describe_type(left.dtype)} and {describe_type(right.dtype)}"
-                raise fail(f"the column {left.name!r} is {types} in the sides of this operation: cast it", node)
+                raise make_analysis_error(
+                    f"the column {left.name!r} is {types} in the sides of this operation: cast it", node
+                )
             columns.append(OutputColumn(left.name, dtype, left.sql))
         word = {exp.Union: "UNION", exp.Intersect: "INTERSECT", exp.Except: "EXCEPT"}[type(node)]
         word += "" if node.args.get("distinct") else " ALL"
@@ -283,14 +287,14 @@ class QueryText:
             for number, column in enumerate(columns):
                 if column.name.lower() == node.name.lower():
                     return number + 1
-        raise fail("ORDER BY of a set operation takes names or numbers of its columns", node)
+        raise make_analysis_error("ORDER BY of a set operation takes names or numbers of its columns", node)
 
     def _translate_select(
         self, node: exp.Select, parent: Scope | None, known: Mapping[str, SourceTable], with_: str
     ) -> QueryOutput:
         _refuse_unknown_parts(node, _SELECT_PARTS)
         if node.args.get("kind") or node.args.get("hint"):
-            raise refuse("a query has no hints, and no SELECT AS STRUCT", node)
+            raise make_refusal("a query has no hints, and no SELECT AS STRUCT", node)
         scope = Scope(parent)
         text = SelectText(self, scope, known)
         source = FromClause(self, text, scope, known).translate(node)

@@ -6,9 +6,9 @@ import pyarrow as pa
 from sqlglot import exp
 
 from streamrt.sql.expressions.coercion import STRING, describe_type
+from streamrt.sql.expressions.failures import make_analysis_error, make_refusal
 from streamrt.sql.queries.duckdb_casts import with_name
 from streamrt.sql.queries.duckdb_types import TypedText
-from streamrt.sql.queries.scopes import fail
 from streamrt.sql.queries.translation import (
     Translation,
     as_integer,
@@ -16,7 +16,6 @@ from streamrt.sql.queries.translation import (
     literal_integer,
     literal_text,
     named,
-    refuse,
     translates,
 )
 
@@ -53,7 +52,9 @@ def _concat(c: Translation, node: exp.Expr) -> TypedText:
     values = [c.scalar(each) for each in nodes]
     if any(pa.types.is_list(each.dtype) for each in values):
         if len({each.dtype for each in values}) > 1:
-            raise fail("the arguments of concat() have types that do not fit each other: cast them", node)
+            raise make_analysis_error(
+                "the arguments of concat() have types that do not fit each other: cast them", node
+            )
         return TypedText(f"({' || '.join(each.sql for each in values)})", values[0].dtype)
     texts = [as_text(value, each) for value, each in zip(values, nodes, strict=True)]
     return TypedText(f"({' || '.join(each.sql for each in texts)})", pa.string())
@@ -137,7 +138,7 @@ def _pad(c: Translation, node: exp.Pad) -> TypedText:
     pattern = node.args.get("fill_pattern")
     filled = " " if pattern is None else literal_text(c.scalar(pattern), pattern, f"the text that {word}() adds")
     if not filled:
-        raise refuse(f"{word}() adds a text that is not empty in a query", node)
+        raise make_refusal(f"{word}() adds a text that is not empty in a query", node)
     count = as_integer(c.scalar(node.expression), node.expression)
     return TypedText(f"{word}({_text(c, node.this).sql}, {_not_below_zero(count)}, {quote_text(filled)})", pa.string())
 
@@ -154,7 +155,9 @@ def _translate(c: Translation, node: exp.Translate) -> TypedText:
     old = literal_text(c.scalar(node.args["from_"]), node, "the characters of translate()")
     new = literal_text(c.scalar(node.args["to"]), node, "the characters of translate()")
     if len(set(old)) != len(old) or len(new) > len(old):
-        raise refuse("translate() takes each character once, and not more new ones than old ones, in a query", node)
+        raise make_refusal(
+            "translate() takes each character once, and not more new ones than old ones, in a query", node
+        )
     return TypedText(f"translate({_text(c, node.this).sql}, {quote_text(old)}, {quote_text(new)})", pa.string())
 
 
@@ -181,7 +184,7 @@ def _instr(c: Translation, node: exp.StrPosition) -> TypedText:
         return TypedText(f"CAST(strpos({value.sql}, {part.sql}) AS INTEGER)", pa.int32())
     first = literal_integer(c.scalar(start), start, "the start of locate()")
     if first < 1:
-        raise refuse("the start of locate() must be 1 or more in a query", node)
+        raise make_refusal("the start of locate() must be 1 or more in a query", node)
     found = f"strpos(substring({value.sql}, {first}), {part.sql})"
     made = f"CASE WHEN {found} = 0 THEN 0 ELSE {found} + {first - 1} END"
     return TypedText(f"CAST({made} AS INTEGER)", pa.int32())
@@ -204,7 +207,7 @@ def _split_part(c: Translation, node: exp.SplitPart) -> TypedText:
     index = literal_integer(c.scalar(node.args["part_index"]), node, "the number of split_part()")
     delimiter = literal_text(c.scalar(node.args["delimiter"]), node, "the delimiter of split_part()")
     if index == 0 or not delimiter:
-        raise refuse("split_part() takes a number that is not 0, and a delimiter", node)
+        raise make_refusal("split_part() takes a number that is not 0, and a delimiter", node)
     return TypedText(f"split_part({_text(c, node.this).sql}, {quote_text(delimiter)}, {index})", pa.string())
 
 
@@ -213,7 +216,7 @@ def _split(c: Translation, node: exp.RegexpSplit) -> TypedText:
     pattern = literal_text(c.scalar(node.expression), node.expression, "the pattern of split()")
     limit = node.args.get("limit")
     if limit is not None or not pattern:
-        raise refuse("split() takes a text and a pattern in a query", node)
+        raise make_refusal("split() takes a text and a pattern in a query", node)
     made = f"string_split_regex({_text(c, node.this).sql}, {quote_text(translate_pattern(pattern, node))})"
     return TypedText(made, pa.list_(pa.string()))
 
@@ -232,7 +235,7 @@ def _regexp_extract(c: Translation, node: exp.RegexpExtract) -> TypedText:
     number = 1 if group is None else literal_integer(c.scalar(group), node, "the group of regexp_extract()")
     groups = re.compile(pattern).groups
     if not 0 <= number <= groups:
-        raise fail(f"the pattern of regexp_extract() has {groups} groups, and not number {number}", node)
+        raise make_analysis_error(f"the pattern of regexp_extract() has {groups} groups, and not number {number}", node)
     made = f"regexp_extract({_text(c, node.this).sql}, {quote_text(translate_pattern(pattern, node))}, {number})"
     return TypedText(made, pa.string())
 
@@ -240,15 +243,15 @@ def _regexp_extract(c: Translation, node: exp.RegexpExtract) -> TypedText:
 @translates(exp.RegexpReplace)
 def _regexp_replace(c: Translation, node: exp.RegexpReplace) -> TypedText:
     if node.args.get("position") is not None:
-        raise refuse("regexp_replace() has three arguments in a query", node)
+        raise make_refusal("regexp_replace() has three arguments in a query", node)
     pattern = literal_text(c.scalar(node.expression), node.expression, "the pattern of regexp_replace()")
     new_node = node.args["replacement"]
     new = literal_text(c.scalar(new_node), new_node, "the replacement of regexp_replace()")
     if "\\" in new:
-        raise refuse("the replacement of regexp_replace() has no backslashes in a query", node)
+        raise make_refusal("the replacement of regexp_replace() has no backslashes in a query", node)
     replaced = re.sub(r"\$(\d)", r"\\\1", new)
     if "$" in replaced:
-        raise refuse("the replacement of regexp_replace() has $ before the number of a group only", node)
+        raise make_refusal("the replacement of regexp_replace() has $ before the number of a group only", node)
     made = f"{_text(c, node.this).sql}, {quote_text(translate_pattern(pattern, node))}, {quote_text(replaced)}"
     return TypedText(f"regexp_replace({made}, 'g')", pa.string())
 
@@ -272,7 +275,7 @@ def translate_pattern(pattern: str, node: exp.Expr, *, tests_only: bool = False)
     try:
         re.compile(pattern)
     except (re.error, RecursionError) as error:
-        raise fail(f"{pattern!r} is not a regular expression: {error}", node) from None
+        raise make_analysis_error(f"{pattern!r} is not a regular expression: {error}", node) from None
     made: list[str] = []
     in_class = False
     at = 0
@@ -314,7 +317,7 @@ def translate_pattern(pattern: str, node: exp.Expr, *, tests_only: bool = False)
 
 
 def _refuse_pattern(part: str, node: exp.Expr) -> Exception:
-    return refuse(
+    return make_refusal(
         f"a pattern with {part!r} means something else in DuckDB than in Spark, or nothing: write it in another way",
         node,
     )
@@ -329,14 +332,14 @@ def _like(c: Translation, node: exp.Like | exp.ILike) -> TypedText:
 def _escape(c: Translation, node: exp.Escape) -> TypedText:
     inner = node.this
     if not isinstance(inner, exp.Like | exp.ILike):
-        raise refuse("ESCAPE belongs to LIKE and ILIKE", node)
+        raise make_refusal("ESCAPE belongs to LIKE and ILIKE", node)
     return translate_like(c, inner, literal_text(c.scalar(node.expression), node, "the character of ESCAPE"))
 
 
 def translate_like(c: Translation, node: exp.Like | exp.ILike, escape: str) -> TypedText:
     """Return LIKE or ILIKE with an escape character."""
     if isinstance(node.expression, exp.Any | exp.All):
-        raise refuse("LIKE ANY and LIKE ALL are not there in a query: write LIKE ... OR LIKE ...", node)
+        raise make_refusal("LIKE ANY and LIKE ALL are not there in a query: write LIKE ... OR LIKE ...", node)
     value, pattern = _text(c, node.this), _text(c, node.expression)
     if isinstance(pattern.literal, str):
         _check_like(pattern.literal, escape, node)
@@ -350,7 +353,7 @@ def _check_like(pattern: str, escape: str, node: exp.Expr) -> None:
     while at < len(pattern):
         if pattern[at] == escape:
             if pattern[at + 1 : at + 2] not in ("%", "_", escape):
-                raise fail(f"in a pattern of LIKE, {escape!r} stands before %, _, or itself", node)
+                raise make_analysis_error(f"in a pattern of LIKE, {escape!r} stands before %, _, or itself", node)
             at += 1
         at += 1
 
@@ -367,7 +370,9 @@ def _hex(c: Translation, node: exp.Hex) -> TypedText:
     if pa.types.is_integer(value.dtype):
         return TypedText(f"to_hex(CAST({value.sql} AS BIGINT))", pa.string())
     if not (value.dtype == STRING or value.dtype == pa.binary()):
-        raise fail(f"hex() takes a text, bytes or an integer, and this is a {describe_type(value.dtype)}", node)
+        raise make_analysis_error(
+            f"hex() takes a text, bytes or an integer, and this is a {describe_type(value.dtype)}", node
+        )
     return TypedText(f"hex({value.sql})", pa.string())
 
 
@@ -375,7 +380,7 @@ def _hex(c: Translation, node: exp.Hex) -> TypedText:
 def _sha2(c: Translation, node: exp.SHA2) -> TypedText:
     length = node.args.get("length")
     if length is not None and literal_integer(c.scalar(length), node, "the length of sha2()") not in (0, 256):
-        raise refuse("sha2() has 256 bits in a query", node)
+        raise make_refusal("sha2() has 256 bits in a query", node)
     return TypedText(f"sha256({_text(c, node.this).sql})", pa.string())
 
 
@@ -397,7 +402,7 @@ def _get_json_object(c: Translation, node: exp.JSONExtractScalar) -> TypedText:
         elif isinstance(part, exp.JSONPathSubscript) and isinstance(part.this, int) and part.this >= 0:
             parts.append(f"/{part.this}")
         else:
-            raise refuse(
+            raise make_refusal(
                 "the path of get_json_object() has names and numbers only, such as '$.a[0].b', in a query", node
             )
     pointer = quote_text("".join(parts))

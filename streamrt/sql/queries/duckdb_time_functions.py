@@ -6,10 +6,10 @@ import pyarrow as pa
 from sqlglot import exp
 
 from streamrt.sql.expressions.coercion import STRING, TIMESTAMP, TIMESTAMP_LTZ, describe_type, is_numeric
+from streamrt.sql.expressions.failures import make_analysis_error, make_refusal
 from streamrt.sql.queries.duckdb_casts import cast_text, convert_implicitly, raise_unless, with_name
 from streamrt.sql.queries.duckdb_text_functions import quote_text
 from streamrt.sql.queries.duckdb_types import TypedText
-from streamrt.sql.queries.scopes import fail
 from streamrt.sql.queries.translation import (
     Translation,
     as_date,
@@ -18,7 +18,6 @@ from streamrt.sql.queries.translation import (
     as_timestamp,
     literal_text,
     named,
-    refuse,
     translates,
 )
 
@@ -101,7 +100,9 @@ def _extract_part(c: Translation, word: str, value: exp.Expr, node: exp.Expr) ->
         made = f"CAST(CAST(microsecond({_time(c, value).sql}) AS DECIMAL(8, 0)) * 0.000001 AS DECIMAL(8, 6))"
         return TypedText(made, pa.decimal128(8, 6))
     if word not in _EXTRACTED:
-        raise refuse(f"EXTRACT takes {', '.join(sorted(_EXTRACTED))}, DOW and SECOND in a query, not {word}", node)
+        raise make_refusal(
+            f"EXTRACT takes {', '.join(sorted(_EXTRACTED))}, DOW and SECOND in a query, not {word}", node
+        )
     taken = _time(c, value) if word in ("HOUR", "MINUTE") else _date(c, value)
     return TypedText(f"CAST({_EXTRACTED[word]}({taken.sql}) AS INTEGER)", pa.int32())
 
@@ -116,7 +117,7 @@ def _date_add(c: Translation, node: exp.TsOrDsAdd) -> TypedText:
 def _datediff(c: Translation, node: exp.DateDiff) -> TypedText:
     unit = node.args.get("unit")
     if unit is not None and unit.name.upper() != "DAY":
-        raise refuse("datediff() counts days in a query: datediff(end, start)", node)
+        raise make_refusal("datediff() counts days in a query: datediff(end, start)", node)
     end, start = _date(c, node.this), _date(c, node.expression)
     return TypedText(f"CAST(date_diff('day', {start.sql}, {end.sql}) AS INTEGER)", pa.int32())
 
@@ -125,7 +126,7 @@ def _datediff(c: Translation, node: exp.DateDiff) -> TypedText:
 def _date_trunc(c: Translation, node: exp.TimestampTrunc) -> TypedText:
     unit = node.args["unit"].name.upper()
     if unit not in _TRUNCATED:
-        raise refuse(f"date_trunc() takes {', '.join(_TRUNCATED)} in a query, not {unit}", node)
+        raise make_refusal(f"date_trunc() takes {', '.join(_TRUNCATED)} in a query, not {unit}", node)
     value = _time(c, node.this)
     return TypedText(f"CAST(date_trunc('{unit.lower()}', {value.sql}) AS TIMESTAMP)", value.dtype)
 
@@ -135,7 +136,7 @@ def _trunc(c: Translation, node: exp.DateTrunc) -> TypedText:
     unit = {"YY": "YEAR", "YYYY": "YEAR", "MM": "MONTH", "MON": "MONTH"}.get(node.args["unit"].name.upper())
     unit = unit or node.args["unit"].name.upper()
     if unit not in ("YEAR", "QUARTER", "MONTH", "WEEK"):
-        raise refuse(f"trunc() takes YEAR, QUARTER, MONTH and WEEK in a query, not {unit}", node)
+        raise make_refusal(f"trunc() takes YEAR, QUARTER, MONTH and WEEK in a query, not {unit}", node)
     return TypedText(f"CAST(date_trunc('{unit.lower()}', {_date(c, node.this).sql}) AS DATE)", pa.date32())
 
 
@@ -178,7 +179,7 @@ def _to_timestamp(c: Translation, node: exp.StrToTime) -> TypedText:
 def _parse_time(value: TypedText, pattern: exp.Expr, node: exp.Expr) -> str:
     directives = _read_format(pattern, node)
     if len(directives) > 1 and any(kind not in _DIGITS for kind, _ in directives if kind):
-        raise refuse("this pattern of dates is not there in a query: use yyyy, MM, dd, HH, mm and ss", node)
+        raise make_refusal("this pattern of dates is not there in a query: use yyyy, MM, dd, HH, mm and ss", node)
     shape = "".join(_DIGITS[kind] if kind else re.sub(r"(\W)", r"\\\1", text) for kind, text in directives)
     format_text = "".join(f"%{kind}" if kind else text for kind, text in directives)
     message = "a text does not have the pattern of a date or a time"
@@ -193,13 +194,13 @@ def _parse_time(value: TypedText, pattern: exp.Expr, node: exp.Expr) -> str:
 def _read_format(pattern: exp.Expr, node: exp.Expr) -> list[tuple[str, str]]:
     """Return the directives of a format, and what stands between them."""
     if not isinstance(pattern, exp.Literal):
-        raise refuse("a pattern of dates must be a text in quotes in a query", node)
+        raise make_refusal("a pattern of dates must be a text in quotes in a query", node)
     text, at = pattern.name, 0
     found = []
     while at < len(text):
         match = _FORMAT.match(text, at)
         if match is None or (match[1] is not None and match[1] not in "YmdHMSaAb"):
-            raise refuse(
+            raise make_refusal(
                 "this pattern of dates is not there in a query: use yyyy, MM, dd, HH, mm and ss, and signs between them",
                 node,
             )
@@ -236,7 +237,9 @@ for _name, _factor in (("timestamp_millis", 1_000), ("timestamp_seconds", 1_000_
         value = values[0]
         if not pa.types.is_integer(value.dtype):
             if name != "timestamp_seconds" or not is_numeric(value.dtype):
-                raise fail(f"{name}() takes an integer, and this is a {describe_type(value.dtype)}", node)
+                raise make_analysis_error(
+                    f"{name}() takes an integer, and this is a {describe_type(value.dtype)}", node
+                )
             micros = f"CAST(trunc(CAST({value.sql} AS DOUBLE) * {factor}) AS BIGINT)"
         else:
             micros = f"CAST({convert_implicitly(value, pa.int64()).sql} * {factor} AS BIGINT)"

@@ -1,4 +1,4 @@
-"""Names of the types of Spark SQL in DuckDB; which types go together is in `streamrt.sql.expressions.coercion`.
+"""Names in DuckDB of types of Spark SQL and of columns; `streamrt.sql.expressions.coercion` has which types go together.
 
 Times in UTC are times without a zone in DuckDB: its own type for them needs an extension, and the session is in UTC.
 """
@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from streamrt.sql.expressions.coercion import DAYS, INTERVAL, MONTHS, TIMESTAMP, TIMESTAMP_LTZ
 
-__all__ = ["TypedText", "duckdb_type", "without_negative_zero"]
+__all__ = ["TypedText", "duckdb_type", "quote", "without_negative_zero"]
 
 _NAMES = {
     pa.bool_(): "BOOLEAN",
@@ -67,14 +67,20 @@ def duckdb_type(dtype: pa.DataType) -> str:
     if pa.types.is_map(dtype):
         return f"MAP({duckdb_type(dtype.key_type)}, {duckdb_type(dtype.item_type)})"
     if pa.types.is_struct(dtype):
-        fields = ", ".join(f'"{_double(field.name)}" {duckdb_type(field.type)}' for field in dtype)
+        fields = ", ".join(f"{quote(field.name)} {duckdb_type(field.type)}" for field in dtype)
         return f"STRUCT({fields})"
     return "BLOB"
 
 
 @functools.cache
-def _double(name: str) -> str:
-    return name.replace('"', '""')
+def quote(name: str) -> str:
+    """Return a name as DuckDB reads it.
+
+    Example:
+        >>> quote("a b")
+        '"a b"'
+    """
+    return '"' + name.replace('"', '""') + '"'
 
 
 def without_negative_zero(value: TypedText) -> str:

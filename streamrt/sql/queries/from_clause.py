@@ -9,10 +9,11 @@ from sqlglot import exp
 
 from streamrt.sql.binding.windows import read_window_function
 from streamrt.sql.expressions.coercion import describe_type
+from streamrt.sql.expressions.failures import make_analysis_error, make_refusal
 from streamrt.sql.queries.duckdb_operators import unify
-from streamrt.sql.queries.duckdb_types import TypedText
-from streamrt.sql.queries.scopes import OutputColumn, Relation, Scope, fail, quote
-from streamrt.sql.queries.translation import Translation, refuse
+from streamrt.sql.queries.duckdb_types import TypedText, quote
+from streamrt.sql.queries.scopes import OutputColumn, Relation, Scope
+from streamrt.sql.queries.translation import Translation
 from streamrt.sql.queries.window_text import expand_table
 
 __all__ = ["FromClause", "Queries", "QueryOutput", "SourceTable", "output_columns"]
@@ -127,12 +128,14 @@ class FromClause:
         elif isinstance(node, exp.Values):
             made = self._add(self._queries.translate(node, self._scope.parent, self._known), node)
         elif isinstance(node, exp.Lateral):
-            raise refuse("LATERAL with a query is not there in a query: use a join, or LATERAL VIEW explode(...)", node)
+            raise make_refusal(
+                "LATERAL with a query is not there in a query: use a join, or LATERAL VIEW explode(...)", node
+            )
         else:
-            raise refuse("FROM takes tables, queries in parentheses and VALUES", node)
+            raise make_refusal("FROM takes tables, queries in parentheses and VALUES", node)
         for name in ("pivots", "sample"):
             if node.args.get(name):
-                raise refuse(f"{name.upper().rstrip('S')} is not there in a query", node)
+                raise make_refusal(f"{name.upper().rstrip('S')} is not there in a query", node)
         for each in node.args.get("joins") or []:
             made += self._join(each)
         for each in node.args.get("laterals") or []:
@@ -143,10 +146,10 @@ class FromClause:
         if isinstance(node.this, exp.Func):
             return self._window_function(node)
         if not isinstance(node.this, exp.Identifier):
-            raise refuse("FROM has no frames in a query: tables are those of the catalogue", node)
+            raise make_refusal("FROM has no frames in a query: tables are those of the catalogue", node)
         for name, part in node.args.items():
             if part and name not in _TABLE_PARTS:
-                raise refuse(f"{name.rstrip('_').upper()} of a table is not there in a query", node)
+                raise make_refusal(f"{name.rstrip('_').upper()} of a table is not there in a query", node)
         table = self._queries.find_table(node, self._known)
         columns = table.output()
         alias = node.args.get("alias")
@@ -164,7 +167,9 @@ class FromClause:
         parts = [each for each in function.time.parts if isinstance(each, exp.Identifier)]
         time, fields = inner.resolve(parts, function.time)
         if fields:
-            raise refuse(f"{function.name.upper()} takes a column as the time, and no field of one", function.time)
+            raise make_refusal(
+                f"{function.name.upper()} takes a column as the time, and no field of one", function.time
+            )
         (relation,) = inner.relations
         made, columns = expand_table(self._queries.next_relation(), function, time, relation, source)
         return self._add(QueryOutput(made, columns), node, relation.names)
@@ -180,14 +185,16 @@ class FromClause:
     def _add_relation(self, relation: Relation, node: exp.Expr) -> None:
         taken = {name for each in self._scope.relations for name in each.names}
         if len(relation.names) == 1 and relation.names[0] in taken:
-            raise fail(f"{relation.names[0]!r} is the name of two relations of FROM: give one another alias", node)
+            raise make_analysis_error(
+                f"{relation.names[0]!r} is the name of two relations of FROM: give one another alias", node
+            )
         self._scope.relations.append(relation)
 
     def _join(self, node: exp.Join) -> str:
         side, kind = str(node.side).upper(), str(node.kind).upper()
         word = _JOINS.get((side, kind))
         if word is None or node.args.get("method") not in (None, "", "NATURAL"):
-            raise refuse(f"{f'{side} {kind}'.strip()} JOIN is not there in a query", node)
+            raise make_refusal(f"{f'{side} {kind}'.strip()} JOIN is not there in a query", node)
         before = len(self._scope.relations)
         if isinstance(node.this, exp.Lateral):
             return self._lateral(node.this)
@@ -206,7 +213,7 @@ class FromClause:
         elif word == "INNER JOIN":
             word = "CROSS JOIN"
         elif word != "CROSS JOIN":
-            raise fail(f"{word} needs ON or USING", node)
+            raise make_analysis_error(f"{word} needs ON or USING", node)
         if word in ("SEMI JOIN", "ANTI JOIN"):
             del self._scope.relations[before:]
         return f" {word} {made}{condition}"
@@ -223,7 +230,7 @@ class FromClause:
             lefts = [merged[1]] if merged is not None else _find_all(relations[:before], name)
             rights = _find_all(relations[before:], name)
             if len(lefts) != 1 or len(rights) != 1:
-                raise fail(f"the column {name!r} of USING must be in both sides once", node)
+                raise make_analysis_error(f"the column {name!r} of USING must be in both sides once", node)
             sides = [lefts[0], rights[0]]
             (left, right), dtype = unify(sides, node, f"the columns {name!r} of USING")
             conditions.append(f"({left.sql} = {right.sql})")
@@ -241,14 +248,16 @@ class FromClause:
     def _lateral(self, node: exp.Lateral) -> str:
         call = node.this
         if not isinstance(call, exp.Explode):
-            raise refuse("LATERAL VIEW takes explode() in a query", node)
+            raise make_refusal("LATERAL VIEW takes explode() in a query", node)
         value = self._text.scalar(call.this)
         if not pa.types.is_list(value.dtype):
-            raise fail(f"explode() takes an ARRAY in a query, and this is a {describe_type(value.dtype)}", node)
+            raise make_analysis_error(
+                f"explode() takes an ARRAY in a query, and this is a {describe_type(value.dtype)}", node
+            )
         alias = node.args.get("alias")
         columns = [each.name for each in alias.columns] if alias is not None else []
         if len(columns) > 1:
-            raise fail("explode() of an ARRAY has one column", node)
+            raise make_analysis_error("explode() of an ARRAY has one column", node)
         name = self._queries.next_relation()
         column = columns[0] if columns else "col"
         relation = Relation(
@@ -271,7 +280,7 @@ def output_columns(columns: Sequence[OutputColumn], alias: exp.Expr) -> list[Out
     if not names:
         return list(columns)
     if len(names) != len(columns):
-        raise fail(f"the alias has {len(names)} columns, and the query {len(columns)}", alias)
+        raise make_analysis_error(f"the alias has {len(names)} columns, and the query {len(columns)}", alias)
     return [OutputColumn(name, each.dtype, each.sql) for name, each in zip(names, columns, strict=True)]
 
 

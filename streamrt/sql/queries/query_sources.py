@@ -10,8 +10,8 @@ from sqlglot import exp
 from streamrt.errors import ArgumentValueError, ControlRefusedError, StreamRTError, TableNotFoundError
 from streamrt.kafka.completion_token import Offsets
 from streamrt.records import TopicPartition
+from streamrt.sql.expressions.failures import make_analysis_error
 from streamrt.sql.queries.fixed_keys import find_fixed_keys
-from streamrt.sql.queries.scopes import fail
 from streamrt.tables.access.links import TableLinks
 from streamrt.tables.access.positions import TopicPositions
 from streamrt.tables.catalogue.table_names import find_table_name
@@ -253,15 +253,15 @@ def find_source(home: QueryHome, node: exp.Table) -> RowSource:
         if home.rights is not None:
             raise _refuse("read", name)
         if home.state is None:
-            raise fail(f"{STATE} is the state of a running application: ask by app.query()", node)
+            raise make_analysis_error(f"{STATE} is the state of a running application: ask by app.query()", node)
         return SystemRows(f"{STATE}.{parts[1]}", home.state(parts[1]))
     if len(parts) > 2:
         raise TableNotFoundError(f"there is no table {name!r}: names are <database>.<table>")
     table = find_table(home, name, node)
     if table.info.schema is None:
-        raise fail(f"table {table.name!r} has no schema: give it one by table.set_schema()", node)
+        raise make_analysis_error(f"table {table.name!r} has no schema: give it one by table.set_schema()", node)
     if table.info.topic is None:
-        raise fail(
+        raise make_analysis_error(
             f"table {table.name!r} is in another system ({table.info.connector}), which a query cannot read: write it to a "
             "table by app.dataframe(table).to_table(...)",
             node,
@@ -303,7 +303,7 @@ def find_table(home: QueryHome, name: str, node: exp.Expr, *, writes: bool = Fal
                 raise
             table = load(found)
     except ArgumentValueError as error:
-        raise fail(str(error), node) from None
+        raise make_analysis_error(str(error), node) from None
     if not may_use(table.name):
         raise _refuse("write" if writes else "read", name)
     return table

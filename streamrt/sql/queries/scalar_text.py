@@ -16,6 +16,7 @@ from streamrt.errors import SQLError, SQLNotSupportedError
 from streamrt.schema.quiet import quiet_sqlglot
 from streamrt.sql.expressions.calls import check_arguments
 from streamrt.sql.expressions.coercion import INT, describe_type
+from streamrt.sql.expressions.failures import make_analysis_error, make_refusal
 from streamrt.sql.expressions.functions.registry import find_function
 from streamrt.sql.expressions.intervals import bind_interval, is_constant_interval
 from streamrt.sql.expressions.lambdas import make_unknown_parameter_error
@@ -29,8 +30,8 @@ from streamrt.sql.queries.duckdb_functions import pick_field
 from streamrt.sql.queries.duckdb_operators import compare, compute, count_units, unify, write_interval
 from streamrt.sql.queries.duckdb_text_functions import quote_text
 from streamrt.sql.queries.duckdb_types import TypedText, duckdb_type
-from streamrt.sql.queries.scopes import Scope, fail
-from streamrt.sql.queries.translation import FUNCTIONS, NAMED, WITH_LAMBDAS, refuse
+from streamrt.sql.queries.scopes import Scope
+from streamrt.sql.queries.translation import FUNCTIONS, NAMED, WITH_LAMBDAS
 
 __all__ = ["ScalarText", "is_listed"]
 
@@ -64,23 +65,23 @@ class ScalarText:
         try:
             made = self._translate(node)
             if len(made.sql) > _LONGEST:
-                raise refuse("this expression is too large for a query: compute parts of it in WITH", node)
+                raise make_refusal("this expression is too large for a query: compute parts of it in WITH", node)
             return made
         except SQLNotSupportedError as error:
             if error.line:
                 raise
-            raise refuse(str(error), node) from None
+            raise make_refusal(str(error), node) from None
         except SQLError:
             raise
         except (AttributeError, IndexError, KeyError, ValueError):
             # Parts of calls are taken as they come; one that is missing ends here.
-            raise fail("this call has too few arguments, or others than it takes", node) from None
+            raise make_analysis_error("this call has too few arguments, or others than it takes", node) from None
 
     def condition(self, node: exp.Expr, what: str) -> str:
         """Return an expression that must be a BOOLEAN."""
         value = self.scalar(node)
         if value.dtype not in (pa.bool_(), pa.null()):
-            raise fail(f"{what} needs a condition, and this is a {describe_type(value.dtype)}", node)
+            raise make_analysis_error(f"{what} needs a condition, and this is a {describe_type(value.dtype)}", node)
         return value.sql if value.dtype == pa.bool_() else "CAST(NULL AS BOOLEAN)"
 
     def _translate(self, node: exp.Expr) -> TypedText:
@@ -88,7 +89,7 @@ class ScalarText:
         if own is not None:
             return own(self, node)
         if isinstance(node, exp.Func) and node.error_messages():
-            raise fail(f"{_describe(node)} has too few arguments", node)
+            raise make_analysis_error(f"{_describe(node)} has too few arguments", node)
         if isinstance(node, AGGREGATES + WINDOW_FUNCTIONS + (exp.Filter, exp.Window, exp.IgnoreNulls, exp.WithinGroup)):
             return self._outside_lambdas(node)
         known = FUNCTIONS.get(type(node))
@@ -96,7 +97,7 @@ class ScalarText:
             return known(self, node)
         if isinstance(node, exp.Anonymous):
             return self._call_by_name(node)
-        raise refuse(f"{_describe(node)} is not on the list of what queries have; see docs/sql-queries.md", node)
+        raise make_refusal(f"{_describe(node)} is not on the list of what queries have; see docs/sql-queries.md", node)
 
     def translate_lambda(
         self, node: exp.Lambda, count: int, make: Callable[[Sequence[str]], Sequence[TypedText]]
@@ -130,11 +131,11 @@ class ScalarText:
 
     def translate_call(self, node: exp.Expr) -> TypedText:
         """Return a call of an aggregate function, or of a function of windows."""
-        raise refuse(f"{_describe(node)} cannot stand here", node)
+        raise make_refusal(f"{_describe(node)} cannot stand here", node)
 
     def translate_query(self, node: exp.Expr) -> TypedText:
         """Return a subquery that is one value, or a condition."""
-        raise refuse("a query cannot stand here", node)
+        raise make_refusal("a query cannot stand here", node)
 
     def _call_by_name(self, node: exp.Anonymous) -> TypedText:
         name = node.name.lower()
@@ -150,14 +151,14 @@ class ScalarText:
         least, most, handler = found
         if not least <= len(node.expressions) <= most:
             wanted = str(least) if least == most else f"{least} to {most}"
-            raise fail(f"{name}() has {wanted} arguments, and not {len(node.expressions)}", node)
+            raise make_analysis_error(f"{name}() has {wanted} arguments, and not {len(node.expressions)}", node)
         return handler(self, node, [self.scalar(each) for each in node.expressions])
 
     def _call_known(self, node: exp.Anonymous, name: str) -> TypedText:
         """Return a call of a function for which sqlglot has a class, and the tables a translation."""
         made = self.find_known(node)
         if type(made) not in (*FUNCTIONS, *AGGREGATES, exp.Cast, exp.TryCast):
-            raise refuse(
+            raise make_refusal(
                 f"the function {name}() is not on the list of what queries have; see docs/sql-queries.md", node
             )
         return self.scalar(made)
@@ -170,13 +171,15 @@ class ScalarText:
         if made is None:
             return node
         if isinstance(made, exp.Func) and made.error_messages(arguments):
-            raise fail(f"{node.name.lower()}() has too few arguments, or too many: {len(arguments)}", node)
+            raise make_analysis_error(
+                f"{node.name.lower()}() has too few arguments, or too many: {len(arguments)}", node
+            )
         made.parent = node.parent
         return made
 
     def _column(self, node: exp.Column) -> TypedText:
         if isinstance(node.this, exp.Star):
-            raise fail("* cannot stand here", node)
+            raise make_analysis_error("* cannot stand here", node)
         parts = [
             part for part in (node.args.get("catalog"), node.args.get("db"), node.args.get("table"), node.this) if part
         ]
@@ -229,7 +232,7 @@ class ScalarText:
         if isinstance(wanted, exp.Boolean):
             word = "TRUE" if wanted.this else "FALSE"
             return TypedText(f"({self.condition(node.this, 'IS')} IS {word})", pa.bool_())
-        raise refuse("IS takes NULL, TRUE or FALSE; for other values there is <=>", node)
+        raise make_refusal("IS takes NULL, TRUE or FALSE; for other values there is <=>", node)
 
     def _between(self, node: exp.Between) -> TypedText:
         value = self.scalar(node.this)
@@ -247,12 +250,12 @@ class ScalarText:
         if node.args.get("query") is not None:
             return self.translate_query(node)
         if not node.expressions or node.args.get("unnest") is not None:
-            raise refuse("IN takes a list of values or a query", node)
+            raise make_refusal("IN takes a list of values or a query", node)
         if isinstance(node.this, exp.Tuple):
             parts = []
             for each in node.expressions:
                 if not isinstance(each, exp.Tuple) or len(each.expressions) != len(node.this.expressions):
-                    raise fail("each element of this IN must have as many values as its left side", each)
+                    raise make_analysis_error("each element of this IN must have as many values as its left side", each)
                 pairs = zip(node.this.expressions, each.expressions, strict=True)
                 equal = [
                     compare(exp.EQ(this=a.copy(), expression=b.copy()), self.scalar(a), self.scalar(b))
@@ -298,7 +301,7 @@ class ScalarText:
     def _bits(self, node: exp.Binary) -> TypedText:
         (left, right), dtype = unify([self.scalar(node.left), self.scalar(node.right)], node, "the sides")
         if not pa.types.is_integer(dtype):
-            raise fail("this operator takes integers", node)
+            raise make_analysis_error("this operator takes integers", node)
         if isinstance(node, exp.BitwiseXor):
             return TypedText(f"xor({left.sql}, {right.sql})", dtype)
         return TypedText(f"({left.sql} {'&' if isinstance(node, exp.BitwiseAnd) else '|'} {right.sql})", dtype)
@@ -369,5 +372,5 @@ _OWN: dict[type[exp.Expr], Callable[[ScalarText, Any], TypedText]] = {
 def _hex_of(node: exp.HexString) -> str:
     text = node.name
     if not re.fullmatch(r"([0-9A-Fa-f]{2})*", text):
-        raise fail(f"X'{text}' is not pairs of hexadecimal digits", node)
+        raise make_analysis_error(f"X'{text}' is not pairs of hexadecimal digits", node)
     return text

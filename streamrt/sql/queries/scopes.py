@@ -8,10 +8,10 @@ import pyarrow as pa
 from sqlglot import exp
 
 from streamrt.errors import SQLAnalysisError
+from streamrt.sql.expressions.failures import make_analysis_error
 from streamrt.sql.queries.duckdb_types import TypedText
-from streamrt.sql.reading import position_of
 
-__all__ = ["OutputColumn", "Relation", "Scope", "fail", "quote"]
+__all__ = ["OutputColumn", "Relation", "Scope"]
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,9 @@ class Scope:
             prefix = ".".join(names[:size]).lower()
             relations = [each for each in self.relations if prefix in each.names]
             if len(relations) > 1:
-                raise fail(f"{prefix!r} is the name of two relations of this query: give them aliases", node)
+                raise make_analysis_error(
+                    f"{prefix!r} is the name of two relations of this query: give them aliases", node
+                )
             if relations:
                 columns = relations[0].find(names[size])
                 if columns:
@@ -109,7 +111,7 @@ class Scope:
 
     def _require_one(self, columns: list[TypedText], name: str, node: exp.Expr) -> TypedText:
         if len(columns) > 1:
-            raise fail(
+            raise make_analysis_error(
                 f"the column {name!r} is in several relations: write the name of one before it, with a dot", node
             )
         return columns[0]
@@ -119,21 +121,6 @@ class Scope:
         close = difflib.get_close_matches(names[-1].lower(), [each.lower() for each in known], 1)
         shown = ".".join(names)
         if close:
-            return fail(f"there is no column {shown!r}; did you mean {close[0]}?", node)
+            return make_analysis_error(f"there is no column {shown!r}; did you mean {close[0]}?", node)
         listed = ", ".join(known[:20]) if known else "none"
-        return fail(f"there is no column {shown!r}; the columns are {listed}", node)
-
-
-def fail(text: str, node: exp.Expr) -> SQLAnalysisError:
-    """Return the error for a node that cannot be understood."""
-    return SQLAnalysisError(text, *position_of(node))
-
-
-def quote(name: str) -> str:
-    """Return a name as DuckDB reads it.
-
-    Example:
-        >>> quote("a b")
-        '"a b"'
-    """
-    return '"' + name.replace('"', '""') + '"'
+        return make_analysis_error(f"there is no column {shown!r}; the columns are {listed}", node)

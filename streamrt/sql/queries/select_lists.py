@@ -4,9 +4,9 @@ from dataclasses import dataclass
 
 from sqlglot import exp
 
+from streamrt.sql.expressions.failures import make_analysis_error, make_refusal
 from streamrt.sql.queries.duckdb_types import TypedText
-from streamrt.sql.queries.scopes import Relation, Scope, fail
-from streamrt.sql.queries.translation import refuse
+from streamrt.sql.queries.scopes import Relation, Scope
 
 __all__ = [
     "ExpandedColumn",
@@ -52,11 +52,11 @@ class ExpandedColumn(exp.Expression):
 def star_columns(scope: Scope, prefix: str | None, node: exp.Expr) -> list[tuple[str, TypedText]]:
     """Return the names and columns of `*`, or of `t.*`."""
     if not scope.relations:
-        raise fail("* needs a FROM", node)
+        raise make_analysis_error("* needs a FROM", node)
     if prefix is not None:
         relations = [each for each in scope.relations if prefix in each.names]
         if not relations:
-            raise fail(f"there is no relation {prefix!r} in FROM", node)
+            raise make_analysis_error(f"there is no relation {prefix!r} in FROM", node)
         return _columns_of(relations[0], set())
     found = list(scope.merged.values())
     for each in scope.relations:
@@ -102,7 +102,7 @@ def require_ordinal(node: exp.Literal, count: int) -> int:
     """Return the number of a column in ORDER BY or GROUP BY."""
     number = int(node.name) if node.name.isdigit() else 0
     if not 1 <= number <= count:
-        raise fail(f"{node.name} is not the number of a column: there are {count}", node)
+        raise make_analysis_error(f"{node.name} is not the number of a column: there are {count}", node)
     return number
 
 
@@ -115,6 +115,6 @@ def limit_text(node: exp.Expr) -> str:
             continue
         value = part.expression if isinstance(part, exp.Limit | exp.Offset) else None
         if not isinstance(value, exp.Literal) or not value.name.isdigit():
-            raise refuse(f"{word} takes a number", part)
+            raise make_refusal(f"{word} takes a number", part)
         made += f" {word} {int(value.name)}"
     return made

@@ -10,13 +10,14 @@ from sqlglot import exp
 from streamrt.errors import SQLNotSupportedError
 from streamrt.sql.binding.grouping_sets import has_sets
 from streamrt.sql.expressions.coercion import describe_type
+from streamrt.sql.expressions.failures import make_analysis_error, make_refusal
 from streamrt.sql.queries.duckdb_aggregates import AGGREGATES, WINDOW_FUNCTIONS, aggregate, window_function
 from streamrt.sql.queries.duckdb_casts import may_raise
 from streamrt.sql.queries.duckdb_operators import unify
-from streamrt.sql.queries.duckdb_types import TypedText, without_negative_zero
+from streamrt.sql.queries.duckdb_types import TypedText, quote, without_negative_zero
 from streamrt.sql.queries.from_clause import Queries, QueryOutput, SourceTable
 from streamrt.sql.queries.scalar_text import ScalarText
-from streamrt.sql.queries.scopes import OutputColumn, Scope, fail, quote
+from streamrt.sql.queries.scopes import OutputColumn, Scope
 from streamrt.sql.queries.select_lists import (
     ExpandedColumn,
     Projection,
@@ -26,7 +27,6 @@ from streamrt.sql.queries.select_lists import (
     require_ordinal,
     star_columns,
 )
-from streamrt.sql.queries.translation import refuse
 
 __all__ = ["Body", "SelectText"]
 
@@ -81,7 +81,7 @@ class SelectText(ScalarText):
         projections = [self._project(each) for each in expanded]
         is_distinct = node.args.get("distinct") is not None
         if is_distinct and node.args["distinct"].args.get("on"):
-            raise refuse("DISTINCT ON is not there in a query: use ROW_NUMBER() and QUALIFY", node)
+            raise make_refusal("DISTINCT ON is not there in a query: use ROW_NUMBER() and QUALIFY", node)
         tail = group
         having = self.condition(node.args["having"].this, "HAVING") if node.args.get("having") else None
         if has_sets(node.args.get("group")):
@@ -97,7 +97,9 @@ class SelectText(ScalarText):
     def translate_call(self, node: exp.Expr) -> TypedText:
         """Return a call of an aggregate function or of a function of windows."""
         if self._is_plain:
-            raise fail("aggregates and functions of windows cannot stand here: use HAVING or QUALIFY", node)
+            raise make_analysis_error(
+                "aggregates and functions of windows cannot stand here: use HAVING or QUALIFY", node
+            )
         condition: str | None = None
         over = ""
         call = node
@@ -114,31 +116,31 @@ class SelectText(ScalarText):
         inner = call.this if isinstance(call, exp.IgnoreNulls | exp.RespectNulls) else call
         if isinstance(inner, WINDOW_FUNCTIONS) or (over and isinstance(inner, exp.First | exp.Last)):
             if not over:
-                raise fail("a function of windows needs OVER (...)", node)
+                raise make_analysis_error("a function of windows needs OVER (...)", node)
             if isinstance(inner, exp.First | exp.Last):
                 kind = exp.FirstValue if isinstance(inner, exp.First) else exp.LastValue
                 call = kind(this=inner.this.copy())
             return self._inside(lambda: window_function(self, call, over), when=not self._grouped)
         if not isinstance(call, AGGREGATES):
-            raise refuse("this function is not an aggregate, and has no FILTER and no OVER, in a query", node)
+            raise make_refusal("this function is not an aggregate, and has no FILTER and no OVER, in a query", node)
         if over:
             return self._inside(lambda: aggregate(self, call, condition, over, group), when=not self._grouped)
         if self._inside_aggregate:
-            raise fail("an aggregate cannot stand in another one", node)
+            raise make_analysis_error("an aggregate cannot stand in another one", node)
         return self._inside(lambda: aggregate(self, call, condition, over, group))
 
     def translate_query(self, node: exp.Expr) -> TypedText:
         """Return a subquery that is one value, EXISTS, or IN."""
         if isinstance(node, exp.Exists):
             if node.args.get("expression") is not None:
-                raise refuse("exists() of an ARRAY is not there in a query", node)
+                raise make_refusal("exists() of an ARRAY is not there in a query", node)
             made = self._translate_inner(node.this)
             return TypedText(f"EXISTS ({made.sql})", pa.bool_())
         if isinstance(node, exp.In):
             return self._in_query(node)
         made = self._translate_inner(node)
         if len(made.columns) != 1:
-            raise fail(f"a query as a value has one column, and this one has {len(made.columns)}", node)
+            raise make_analysis_error(f"a query as a value has one column, and this one has {len(made.columns)}", node)
         return TypedText(f"({made.sql})", made.columns[0].dtype)
 
     def _in_query(self, node: exp.In) -> TypedText:
@@ -147,7 +149,9 @@ class SelectText(ScalarText):
         made = self._queries.translate(node.args["query"], border, self._known)
         lefts = node.this.expressions if isinstance(node.this, exp.Tuple) else [node.this]
         if len(made.columns) != len(lefts):
-            raise fail(f"the query of this IN has {len(made.columns)} columns, and its left side {len(lefts)}", node)
+            raise make_analysis_error(
+                f"the query of this IN has {len(made.columns)} columns, and its left side {len(lefts)}", node
+            )
         name = self._queries.next_relation()
         keys, cells = [], []
         for left, column in zip(lefts, made.columns, strict=True):
@@ -181,7 +185,7 @@ class SelectText(ScalarText):
         if not isinstance(star, exp.Star):
             return [node]
         if star.args.get("replace") or star.args.get("rename"):
-            raise refuse("* has EXCEPT only in a query", node)
+            raise make_refusal("* has EXCEPT only in a query", node)
         left_out = {each.name.lower() for each in star.args.get("except_") or []}
         prefix = node.args["table"].name.lower() if isinstance(node, exp.Column) else None
         if isinstance(node, exp.Column) and node.args.get("db"):
@@ -189,7 +193,7 @@ class SelectText(ScalarText):
         found = star_columns(self.scope, prefix, node)
         unknown = left_out - {name.lower() for name, _ in found}
         if unknown:
-            raise fail(f"there is no column {min(unknown)!r} that EXCEPT could leave out", node)
+            raise make_analysis_error(f"there is no column {min(unknown)!r} that EXCEPT could leave out", node)
         return [ExpandedColumn.of(name, value, node) for name, value in found if name.lower() not in left_out]
 
     def _project(self, node: exp.Expr) -> Projection:
@@ -204,9 +208,11 @@ class SelectText(ScalarText):
     def _explode(self, node: exp.Explode) -> TypedText:
         value = self.scalar(node.this)
         if self._explodes:
-            raise fail("a select list has one explode()", node)
+            raise make_analysis_error("a select list has one explode()", node)
         if not pa.types.is_list(value.dtype):
-            raise fail(f"explode() takes an ARRAY in a query, and this is a {describe_type(value.dtype)}", node)
+            raise make_analysis_error(
+                f"explode() takes an ARRAY in a query, and this is a {describe_type(value.dtype)}", node
+            )
         self._explodes = True
         return TypedText(f"unnest({value.sql})", value.dtype.value_type)
 
@@ -234,7 +240,7 @@ class SelectText(ScalarText):
             else:
                 made = [f"{'ROLLUP' if isinstance(each, exp.Rollup) else 'CUBE'} ({', '.join(keys)})"]
         if group.args.get("totals"):
-            raise refuse("WITH TOTALS is not there in a query", group)
+            raise make_refusal("WITH TOTALS is not there in a query", group)
         return f" GROUP BY {', '.join(made)}"
 
     def _keys(self, nodes: Sequence[exp.Expr], expanded: list[exp.Expr]) -> list[str]:
@@ -262,7 +268,7 @@ class SelectText(ScalarText):
         if name is not None and node.args.get("over") is not None and not node.args.get("partition_by"):
             found = self._windows.get(name.name.lower())
             if found is None:
-                raise fail(f"there is no WINDOW {name.name!r}", node)
+                raise make_analysis_error(f"there is no WINDOW {name.name!r}", node)
             node = found
         parts = []
         if node.args.get("partition_by"):
@@ -277,10 +283,10 @@ class SelectText(ScalarText):
 
     def _frame(self, spec: exp.WindowSpec) -> str:
         if spec.args.get("exclude"):
-            raise refuse("EXCLUDE of a window is not there in a query", spec)
+            raise make_refusal("EXCLUDE of a window is not there in a query", spec)
         kind = str(spec.args.get("kind") or "RANGE").upper()
         if kind not in ("ROWS", "RANGE"):
-            raise refuse(f"{kind} of a window is not there in a query: use ROWS or RANGE", spec)
+            raise make_refusal(f"{kind} of a window is not there in a query: use ROWS or RANGE", spec)
         start = self._bound(spec.args.get("start"), spec.args.get("start_side"))
         end = self._bound(spec.args.get("end") or "CURRENT ROW", spec.args.get("end_side"))
         return f"{kind} BETWEEN {start} AND {end}"
@@ -315,7 +321,7 @@ class SelectText(ScalarText):
             if each.value.sql == value.sql:
                 return str(number + 1)
         if is_distinct:
-            raise fail("ORDER BY of SELECT DISTINCT takes columns of the select list", node)
+            raise make_analysis_error("ORDER BY of SELECT DISTINCT takes columns of the select list", node)
         # A bare number would be that of a column.
         return f"({value.sql})"
 

@@ -14,10 +14,9 @@ from sqlglot.dialects.spark import Spark
 from sqlglot.generators.spark import SparkGenerator
 
 from streamrt.schema.quiet import quiet_sqlglot
+from streamrt.sql.expressions.failures import make_analysis_error, make_refusal
 from streamrt.sql.queries.duckdb_text import ViewFinder
 from streamrt.sql.queries.scalar_text import is_listed
-from streamrt.sql.queries.scopes import fail
-from streamrt.sql.queries.translation import refuse
 
 __all__ = ["to_spark"]
 
@@ -189,7 +188,7 @@ def _require_different_names(select: exp.Select) -> None:
     for each in _relations_of(select):
         name = each.name.lower() if isinstance(each, exp.Table) and not each.alias else ""
         if name and name in taken:
-            raise fail(f"{name!r} is the name of two tables of FROM: give them aliases", each)
+            raise make_analysis_error(f"{name!r} is the name of two tables of FROM: give them aliases", each)
         taken.add(name)
 
 
@@ -197,14 +196,16 @@ def _require_listed(tree: exp.Expr, columns: Collection[str]) -> None:
     aliases = {each.alias.lower() for each in tree.find_all(exp.Alias, exp.CTE, exp.Subquery)}
     for node in tree.walk():
         if isinstance(node, exp.Anonymous) and node.name.lower() in _WINDOWS:
-            raise refuse(f'{node.name.lower()}() is for engine="duckdb": use date_trunc(), or that engine', node)
+            raise make_refusal(f'{node.name.lower()}() is for engine="duckdb": use date_trunc(), or that engine', node)
         if not (type(node) in _STRUCTURE or is_listed(node)):
-            raise refuse(f"{_describe(node)} is not on the list of what queries have; see docs/sql-queries.md", node)
+            raise make_refusal(
+                f"{_describe(node)} is not on the list of what queries have; see docs/sql-queries.md", node
+            )
         if not _is_quoted(node) and not all(_PLAIN_WORDS.fullmatch(each) for each in _find_words(node)):
-            raise refuse(f"{_describe(node)} has a word that cannot stand here", node)
+            raise make_refusal(f"{_describe(node)} has a word that cannot stand here", node)
         name = node.name.lower() if isinstance(node, exp.Column) else ""
         if name in _NAMED_LIKE_FUNCTIONS and name not in columns and name not in aliases:
-            raise fail(f"there is no column {name!r}", node)
+            raise make_analysis_error(f"there is no column {name!r}", node)
 
 
 def _is_quoted(node: exp.Expr) -> bool:

@@ -8,10 +8,9 @@ from sqlglot import exp
 
 from streamrt.errors import SQLNotSupportedError
 from streamrt.sql.expressions.coercion import STRING, describe_type, is_numeric, is_timestamp
+from streamrt.sql.expressions.failures import make_analysis_error, make_refusal
 from streamrt.sql.queries.duckdb_casts import convert_implicitly
 from streamrt.sql.queries.duckdb_types import TypedText
-from streamrt.sql.queries.scopes import fail
-from streamrt.sql.reading import position_of
 
 __all__ = [
     "FUNCTIONS",
@@ -26,7 +25,6 @@ __all__ = [
     "literal_integer",
     "literal_text",
     "named",
-    "refuse",
     "takes_lambdas",
     "translates",
 ]
@@ -98,37 +96,34 @@ def takes_lambdas(*names: str) -> Callable[[LambdaHandler], LambdaHandler]:
     return register
 
 
-def refuse(text: str, node: exp.Expr) -> SQLNotSupportedError:
-    """Return the error for what a query does not have."""
-    return SQLNotSupportedError(text, *position_of(node))
-
-
 def as_text(value: TypedText, node: exp.Expr) -> TypedText:
     """Return an argument as STRING, to which Spark casts what is not a text."""
     try:
         return convert_implicitly(value, pa.string())
     except SQLNotSupportedError as error:
-        raise refuse(str(error), node) from None
+        raise make_refusal(str(error), node) from None
 
 
 def as_double(value: TypedText, node: exp.Expr) -> TypedText:
     """Return an argument as DOUBLE."""
     if not (is_numeric(value.dtype) or value.dtype == STRING or value.dtype == pa.null()):
-        raise fail(f"a number was expected, and this is a {describe_type(value.dtype)}", node)
+        raise make_analysis_error(f"a number was expected, and this is a {describe_type(value.dtype)}", node)
     return convert_implicitly(value, pa.float64())
 
 
 def as_integer(value: TypedText, node: exp.Expr) -> TypedText:
     """Return an argument as INT."""
     if not (pa.types.is_integer(value.dtype) or value.dtype == STRING or value.dtype == pa.null()):
-        raise fail(f"an integer was expected, and this is a {describe_type(value.dtype)}: cast it", node)
+        raise make_analysis_error(f"an integer was expected, and this is a {describe_type(value.dtype)}: cast it", node)
     return convert_implicitly(value, pa.int32())
 
 
 def as_date(value: TypedText, node: exp.Expr) -> TypedText:
     """Return an argument as DATE."""
     if not (value.dtype in (pa.date32(), pa.null()) or is_timestamp(value.dtype) or value.dtype == STRING):
-        raise fail(f"a DATE or a TIMESTAMP was expected, and this is a {describe_type(value.dtype)}", node)
+        raise make_analysis_error(
+            f"a DATE or a TIMESTAMP was expected, and this is a {describe_type(value.dtype)}", node
+        )
     return convert_implicitly(value, pa.date32())
 
 
@@ -137,19 +132,19 @@ def as_timestamp(value: TypedText, node: exp.Expr) -> TypedText:
     if is_timestamp(value.dtype):
         return value
     if not (value.dtype in (pa.date32(), pa.null()) or value.dtype == STRING):
-        raise fail(f"a TIMESTAMP was expected, and this is a {describe_type(value.dtype)}", node)
+        raise make_analysis_error(f"a TIMESTAMP was expected, and this is a {describe_type(value.dtype)}", node)
     return convert_implicitly(value, pa.timestamp("us"))
 
 
 def literal_text(value: TypedText, node: exp.Expr, what: str) -> str:
     """Return the text of an argument that must be a literal."""
     if not isinstance(value.literal, str) or value.dtype != STRING:
-        raise refuse(f"{what} must be a text in quotes in a query, and not another expression", node)
+        raise make_refusal(f"{what} must be a text in quotes in a query, and not another expression", node)
     return value.literal
 
 
 def literal_integer(value: TypedText, node: exp.Expr, what: str) -> int:
     """Return the number of an argument that must be a literal."""
     if not isinstance(value.literal, int):
-        raise refuse(f"{what} must be a number such as 2 in a query, and not another expression", node)
+        raise make_refusal(f"{what} must be a number such as 2 in a query, and not another expression", node)
     return value.literal

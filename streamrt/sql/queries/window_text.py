@@ -10,9 +10,10 @@ from typing import Protocol
 from sqlglot import exp
 
 from streamrt.sql.binding.windows import WindowFunction, Windowing, is_window_call, read_window_call
-from streamrt.sql.queries.duckdb_types import TypedText, without_negative_zero
-from streamrt.sql.queries.scopes import OutputColumn, Relation, Scope, fail, quote
-from streamrt.sql.queries.translation import Translation, refuse
+from streamrt.sql.expressions.failures import make_analysis_error, make_refusal
+from streamrt.sql.queries.duckdb_types import TypedText, quote, without_negative_zero
+from streamrt.sql.queries.scopes import OutputColumn, Relation, Scope
+from streamrt.sql.queries.translation import Translation
 
 __all__ = ["ClosedWindows", "GroupWindows", "expand_table"]
 
@@ -78,10 +79,10 @@ class GroupWindows:
         if not calls:
             return node, source
         if len(calls) > 1:
-            raise refuse("GROUP BY has two windows: one is possible", calls[1])
+            raise make_refusal("GROUP BY has two windows: one is possible", calls[1])
         call = calls[0]
         if not call.expressions:
-            raise fail(f"{call.name}() needs the column of the time", call)
+            raise make_analysis_error(f"{call.name}() needs the column of the time", call)
         name = call.name.lower()
         window = read_window_call(name, self._text.scalar(call.expressions[0]), call.expressions[1:], call)
         keys = self._session_keys(node, call) if window.kind == "session" else []
@@ -109,7 +110,7 @@ class GroupWindows:
             if each.unnest() is call:
                 continue
             if isinstance(each, exp.Literal) and not each.is_string:
-                raise refuse("beside session_window(), GROUP BY takes no numbers of columns: name them", each)
+                raise make_refusal("beside session_window(), GROUP BY takes no numbers of columns: name them", each)
             keys.append(without_negative_zero(self._text.scalar(each)))
         return keys
 
@@ -202,7 +203,7 @@ def _name_bounds(node: exp.Select, call: exp.Expr, name: str) -> exp.Select:
     group.set("expressions", keys)
     for other in node.find_all(exp.Anonymous):
         if is_window_call(other):
-            raise refuse(f"take {name}.start or {name}.end, one by one", other)
+            raise make_refusal(f"take {name}.start or {name}.end, one by one", other)
     return node
 
 
