@@ -1,5 +1,6 @@
 """Materialized views of a program in SQL, exactly once, in processes that are killed: they have the rows of a batch."""
 
+import itertools
 import random
 import shutil
 from collections import Counter
@@ -16,6 +17,7 @@ from tests.support import LONG, Kafka, Program, read_topic, wait_until
 pytestmark = [pytest.mark.slow, pytest.mark.kafka]
 
 KILLS = 20 if LONG else 2
+KINDS = ("kill one of two", "lose the disk", "kill")
 PROGRAM = """
 from streamrt import Application
 
@@ -27,6 +29,7 @@ app = Application(
     processing_mode="resident",
     spark_master="processes[2]",
     commit_interval=0.3,
+    consumer_extra_config={{"session.timeout.ms": 6_000, "heartbeat.interval.ms": 300}},
 )
 app.sql({program!r})
 
@@ -38,11 +41,16 @@ if __name__ == "__main__":
 def test_views_have_the_rows_of_their_queries(kafka: Kafka, program: Callable[..., Program], tmp_path: Path) -> None:
     seed = random.SystemRandom().randrange(1 << 32)
     print(f"seed {seed}")
-    state = tmp_path / "state"
     with Catalog(kafka.address) as catalog:
         world = World(kafka, catalog, seed)
-        text = PROGRAM.format(address=kafka.address, group=world.group, state_dir=str(state), program=world.program)
-        app = program(text)
+
+        def start(number: int) -> Program:
+            state = str(tmp_path / f"state-{number}")
+            return program(
+                PROGRAM.format(address=kafka.address, group=world.group, state_dir=state, program=world.program)
+            )
+
+        app = start(0)
         wait_until(lambda: f"{world.database}.amounts" in catalog, what="the tables")
         totals = world.table("totals").topic.name
         wait_until(lambda: kafka.admin.inspect_topics([totals])[totals], what="the topic of the view")
@@ -64,13 +72,21 @@ def test_views_have_the_rows_of_their_queries(kafka: Kafka, program: Callable[..
 
         try:
             with world.changing():
-                for kill in range(KILLS):
+                number = 0
+                for _, kind in zip(range(KILLS), itertools.cycle(KINDS), strict=False):
                     see_changes(20)
+                    if kind == "kill one of two":
+                        other = start(number + 1)
+                        wait_until(lambda: len(kafka.admin.group_members(world.group, 30)) == 4, what="both instances")
+                        see_changes(20)
+                        kill_tree(app)
+                        app, number = other, number + 1
+                        continue
                     kill_tree(app)
-                    if kill % 2:
+                    if kind == "lose the disk":
                         # All stores come from their changelogs.
-                        shutil.rmtree(state, ignore_errors=True)
-                    app = program(text)
+                        shutil.rmtree(tmp_path / f"state-{number}", ignore_errors=True)
+                    app = start(number)
                 see_changes(20)
         finally:
             outside.close()
