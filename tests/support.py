@@ -154,7 +154,7 @@ class Kafka:
                 )
 
     def receive(
-        self, topic: str, count: int, timeout_s: float = 180.0, until: Callable[[Received], bool] = lambda record: False
+        self, topic: str, count: int, timeout_s: float = 300.0, until: Callable[[Received], bool] = lambda record: False
     ) -> list[Received]:
         """Return the first `count` records of a topic, or those up to one; fewer if they do not come in time."""
         records: list[Received] = []
@@ -177,7 +177,7 @@ class Kafka:
         return records
 
     def receive_exactly(
-        self, topic: str, count: int, timeout_s: float = 180.0, linger_s: float = 0.7
+        self, topic: str, count: int, timeout_s: float = 300.0, linger_s: float = 0.7
     ) -> list[Received]:
         """Return the records of a topic; there must be exactly `count` for a moment after the last one came."""
         records: list[Received] = []
@@ -263,7 +263,7 @@ def running(app: Application) -> Iterator[threading.Thread]:
         yield thread
     finally:
         app.stop()
-        thread.join(180)
+        thread.join(300)
         assert not thread.is_alive(), "the application did not stop"
     if errors:
         raise errors[0]
@@ -322,7 +322,7 @@ class RunningProgram:
 
         wait_until(seen, timeout_s, f"output with {text!r}", found=lambda: f"{self.out} {self.err}")
 
-    def end(self, how: signal.Signals = signal.SIGTERM, timeout_s: float = 120.0) -> tuple[int, float]:
+    def end(self, how: signal.Signals = signal.SIGTERM, timeout_s: float = 300.0) -> tuple[int, float]:
         """Send a signal; return the exit code and the seconds that it took."""
         begun = time.monotonic()
         self.process.send_signal(how)
