@@ -93,7 +93,7 @@ class EmbeddedKafka:
         data_dir: str | Path | None = None,
         config: Mapping[str, str | int | bool] | None = None,
         extra_listeners: Sequence[str] = (),
-        timeout_s: float = 60.0,
+        timeout_s: float = 180.0,
         libraries: Sequence[Path] | None = None,
     ) -> None:
         if port is not None and not 0 < port < 65_536:

@@ -58,7 +58,7 @@ class EmbeddedSchemaRegistry:
         ```
     """
 
-    def __init__(self, *, timeout_s: float = 60.0) -> None:
+    def __init__(self, *, timeout_s: float = 180.0) -> None:
         self._timeout_s = timeout_s
         self._port: int | None = None
         self._dir: Path | None = None
