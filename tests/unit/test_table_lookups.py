@@ -166,6 +166,8 @@ def test_what_was_written_is_seen(customers: Table) -> None:
 
 
 def test_waits_that_end(customers: Table) -> None:
+    # The copy is open.
+    assert customers.prefix("FR") != []
     token = customers.offsets() | Offsets({("customers", 0): 99})
     with pytest.raises(LookupTimeoutError, match=r"customers\[0\] is at offset \d, and must reach 99; .* timeout="):
         customers.prefix("FR", after=token, timeout=0.05)
