@@ -40,6 +40,22 @@ def _require_type(value: TypedText, dtype: pa.DataType, node: exp.Lambda, call: 
     return f"CAST({value.sql} AS {_type(dtype)})"
 
 
+def _over_struct(c: Translation, node: exp.Lambda, parts: Sequence[tuple[str, pa.DataType]]) -> tuple[str, TypedText]:
+    """Return the one parameter that a lambda has in DuckDB, a struct, and its body.
+
+    Args:
+        c: translates the lambda.
+        node: the lambda in the text, whose parameters stand for parts of the struct.
+        parts: names or numbers of these parts, as `struct_extract` takes them, and their types.
+    """
+
+    def make(names: Sequence[str]) -> list[TypedText]:
+        return [TypedText(f"struct_extract({names[0]}, {part})", dtype) for part, dtype in parts]
+
+    (name,), body = c.translate_lambda(node, 1, make)
+    return name, body
+
+
 # Lists.
 
 
@@ -127,9 +143,7 @@ def _aggregate(c: Translation, node: exp.Anonymous) -> TypedText:
     if not ends:
         return TypedText(f"struct_extract({folded}, 'state')", start.dtype)
     check_parameter_count(ends[0], name, 1, 1)
-    (last,), body = c.translate_lambda(
-        ends[0], 1, lambda names: [TypedText(f"struct_extract({names[0]}, 'state')", start.dtype)]
-    )
+    last, body = _over_struct(c, ends[0], [("'state'", start.dtype)])
     made = f"CASE WHEN {last} IS NULL THEN NULL ELSE {_typed(body)} END"
     return TypedText(f"list_transform([{folded}], lambda {last}: {made})[1]", body.dtype)
 
@@ -149,10 +163,7 @@ def _zip_with(c: Translation, node: exp.Anonymous) -> TypedText:
     one, other = (require_list(c, each, "zip_with()") for each in node.expressions[:2])
     function = node.expressions[2]
     check_parameter_count(function, "zip_with", 2, 2)
-    items = [(1, one.dtype.value_type), (2, other.dtype.value_type)]
-    (pair,), body = c.translate_lambda(
-        function, 1, lambda names: [TypedText(f"struct_extract({names[0]}, {place})", dtype) for place, dtype in items]
-    )
+    pair, body = _over_struct(c, function, [("1", one.dtype.value_type), ("2", other.dtype.value_type)])
     made = _of_both(one, other, lambda a, b: f"list_transform(list_zip({a}, {b}), lambda {pair}: {_typed(body)})")
     return TypedText(made, pa.list_(body.dtype))
 
@@ -170,11 +181,13 @@ def _over_entries(c: Translation, call: exp.Anonymous) -> tuple[TypedText, str, 
     name = call.name.lower()
     map_, function = require_map(c.scalar(call.expressions[0]), call, f"{name}()"), call.expressions[1]
     check_parameter_count(function, name, 2, 2)
-    parts = [("key", map_.dtype.key_type), ("value", map_.dtype.item_type)]
-    (entry,), body = c.translate_lambda(
-        function, 1, lambda names: [TypedText(f"struct_extract({names[0]}, '{part}')", dtype) for part, dtype in parts]
-    )
+    entry, body = _over_struct(c, function, [("'key'", map_.dtype.key_type), ("'value'", map_.dtype.item_type)])
     return map_, f"map_entries({map_.sql})", entry, body
+
+
+def _make_map(entries: str, entry: str, key: str, value: str) -> str:
+    """Return a map of a key and a value for each of a list of entries."""
+    return f"map_from_entries(list_transform({entries}, lambda {entry}: struct_pack(key := {key}, value := {value})))"
 
 
 @takes_lambdas("map_filter")
@@ -191,16 +204,14 @@ def _transform_keys(c: Translation, node: exp.Anonymous) -> TypedText:
         raise make_analysis_error("keys of maps are not lists, structs or maps", node.expressions[1])
     # Arrow has no keys of the type of NULL.
     key = TypedText(_typed(body), pa.string() if body.dtype == pa.null() else body.dtype)
-    made = f"struct_pack(key := {without_negative_zero(key)}, value := struct_extract({entry}, 'value'))"
-    text = f"map_from_entries(list_transform({entries}, lambda {entry}: {made}))"
+    text = _make_map(entries, entry, without_negative_zero(key), f"struct_extract({entry}, 'value')")
     return TypedText(text, pa.map_(key.dtype, map_.dtype.item_type))
 
 
 @takes_lambdas("transform_values")
 def _transform_values(c: Translation, node: exp.Anonymous) -> TypedText:
     map_, entries, entry, body = _over_entries(c, node)
-    made = f"struct_pack(key := struct_extract({entry}, 'key'), value := {_typed(body)})"
-    text = f"map_from_entries(list_transform({entries}, lambda {entry}: {made}))"
+    text = _make_map(entries, entry, f"struct_extract({entry}, 'key')", _typed(body))
     return TypedText(text, pa.map_(map_.dtype.key_type, body.dtype))
 
 
@@ -214,16 +225,14 @@ def _map_zip_with(c: Translation, node: exp.Anonymous) -> TypedText:
         words = " and ".join(describe_type(each.dtype.key_type) for each in maps)
         raise make_analysis_error(f"the maps of map_zip_with() have keys of types that do not fit: {words}", node)
     a, b = (convert_implicitly(each, pa.map_(key_type, each.dtype.item_type)) for each in maps)
-    parts = [("key", key_type), ("one", a.dtype.item_type), ("other", b.dtype.item_type)]
-    (entry,), body = c.translate_lambda(
-        function, 1, lambda names: [TypedText(f"struct_extract({names[0]}, '{part}')", dtype) for part, dtype in parts]
+    entry, body = _over_struct(
+        c, function, [("'key'", key_type), ("'one'", a.dtype.item_type), ("'other'", b.dtype.item_type)]
     )
 
     def make(one: str, other: str) -> str:
         further = f"list_filter(map_keys({other}), lambda __k: NOT list_contains(map_keys({one}), __k))"
         values = f"struct_pack(key := __k, one := {one}[__k], other := {other}[__k])"
         entries = f"list_transform(list_concat(map_keys({one}), {further}), lambda __k: {values})"
-        pair = f"struct_pack(key := struct_extract({entry}, 'key'), value := {_typed(body)})"
-        return f"map_from_entries(list_transform({entries}, lambda {entry}: {pair}))"
+        return _make_map(entries, entry, f"struct_extract({entry}, 'key')", _typed(body))
 
     return TypedText(_of_both(a, b, make), pa.map_(key_type, body.dtype))

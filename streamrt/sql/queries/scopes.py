@@ -60,14 +60,14 @@ class Scope:
         relations: what FROM has.
         merged: columns of USING, by name in lower case.
         aliases: expressions of the select list by alias in lower case.
-        is_passed: whether a name in it, or in a query in it, was looked for in the queries around it.
+        is_correlated: whether a name in it, or in a query in it, was looked for in the queries around it.
     """
 
     parent: "Scope | None" = None
     relations: list[Relation] = field(default_factory=list)
     merged: dict[str, tuple[str, TypedText]] = field(default_factory=dict)
     aliases: dict[str, exp.Expr] = field(default_factory=dict)
-    is_passed: bool = False
+    is_correlated: bool = False
 
     def resolve(self, parts: Sequence[exp.Identifier], node: exp.Expr) -> tuple[TypedText, list[str]]:
         """Return the column for a name with dots in it, and the names of fields behind it.
@@ -85,7 +85,7 @@ class Scope:
             found = scope._find(names, node)
             if found is not None:
                 return found
-            scope.is_passed = True
+            scope.is_correlated = True
             scope = scope.parent
         raise self._make_missing_error(names, node)
 

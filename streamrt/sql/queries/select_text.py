@@ -160,11 +160,11 @@ class SelectText(ScalarText):
             keys.append(values[0].sql)
             cells.append(values[1].sql)
         rows = f"FROM ({made.sql}) AS {name}"
-        if len(keys) > 1 and border.is_passed:
+        if len(keys) > 1 and border.is_correlated:
             return TypedText(_search_rows(keys, cells, rows), pa.bool_())
         left_text = keys[0] if len(keys) == 1 else f"({', '.join(keys)})"
         found = f"({left_text} IN (SELECT {', '.join(cells)} {rows}))"
-        if border.is_passed and may_raise(rows + cells[0]):
+        if border.is_correlated and may_raise(rows + cells[0]):
             found = _leave_open(found, keys[0], cells[0], rows)
         return TypedText(found, pa.bool_())
 
@@ -346,7 +346,7 @@ def _search_rows(keys: Sequence[str], cells: Sequence[str], rows: str) -> str:
     """Return IN of several columns by EXISTS: DuckDB has none of a query that depends on the one around it."""
     equal = " AND ".join(f"{key} = {cell}" for key, cell in zip(keys, cells, strict=True))
     found, is_open = (f"EXISTS (SELECT 1 {rows} WHERE {each})" for each in (equal, f"({equal}) IS NULL"))
-    return f"CASE WHEN {found} THEN TRUE WHEN {is_open} THEN NULL ELSE FALSE END"
+    return _decide(found, is_open)
 
 
 def _leave_open(found: str, key: str, cell: str, rows: str) -> str:
@@ -355,4 +355,8 @@ def _leave_open(found: str, key: str, cell: str, rows: str) -> str:
     If its query depends on the one around it and may raise, DuckDB takes the NULLs of all rows for those of each.
     """
     is_open = f"EXISTS (SELECT 1 {rows} WHERE {cell} IS NULL) OR ({key} IS NULL AND EXISTS (SELECT 1 {rows}))"
+    return _decide(found, is_open)
+
+
+def _decide(found: str, is_open: str) -> str:
     return f"CASE WHEN {found} THEN TRUE WHEN {is_open} THEN NULL ELSE FALSE END"
