@@ -42,8 +42,8 @@ VALUES = {
 
 REFUSED = [
     ("filter(l)", 8, "filter is called as filter(array ARRAY, condition LAMBDA), and 1 arguments are given"),
-    ("filter(x -> x, l)", 15, "and argument 1 is no lambda in it"),
-    ("transform(l, 5)", 21, "and argument 2 is a lambda such as x -> x in it"),
+    ("filter(x -> x, l)", 15, ": argument 1 cannot be a lambda"),
+    ("transform(l, 5)", 21, ": argument 2 must be a lambda such as x -> x"),
     ("transform(l, (x, i, j) -> x)", 22, "the lambda of transform() has 1 or 2 parameters, and not 3"),
     ("zip_with(l, l, x -> 1)", 23, "the lambda of zip_with() has 2 parameters, and not 1"),
     ("transform(l, (x, X) -> x)", 25, "two parameters of a lambda have the name X"),

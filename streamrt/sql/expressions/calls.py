@@ -324,5 +324,5 @@ def check_arguments(function: ScalarFunction, nodes: Sequence[exp.Expr], node: e
         raise make_analysis_error(f"{usage}, and {len(nodes)} arguments are given", node)
     for number, each in enumerate(nodes):
         if function.takes_lambda(number) is not isinstance(each, exp.Lambda):
-            wanted = "a lambda such as x -> x" if function.takes_lambda(number) else "no lambda"
-            raise make_analysis_error(f"{usage}, and argument {number + 1} is {wanted} in it", each)
+            rule = "must be a lambda such as x -> x" if function.takes_lambda(number) else "cannot be a lambda"
+            raise make_analysis_error(f"{usage}: argument {number + 1} {rule}", each)
