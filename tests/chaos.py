@@ -12,7 +12,7 @@ import psutil
 
 from streamrt.kafka import Producer, TopicAdmin
 from streamrt.kafka.partitioner import partition_for
-from tests.support import LONG, Kafka, RunningProgram, read_topic, wait_until
+from tests.support import LONG, Kafka, RunningProgram, list_partitions, read_topic, wait_until
 from tests.unit.window_model import Model, Record, Window
 
 PROGRAM = """
@@ -135,18 +135,16 @@ class Flow:
         Around the death of a broker, an idempotent producer may write a record twice, as librdkafka's issue 4953 tells.
         """
         found = Kafka(self._address, Path()).receive_committed(self._source)
-        numbers = [json.loads(record.value or b"")["id"] for record in found]
-        assert set(numbers) == set(range(self.count))
-        self.sent.clear()
-        for number, record in zip(numbers, found, strict=True):
-            self.sent.setdefault(record.key or b"", []).append(number)
         self.records = [Record(record.key, record.timestamp, json.loads(record.value or b"")) for record in found]
-        self.count = len(found)
+        assert {record.value["id"] for record in self.records} == set(range(self.count))
+        self.sent.clear()
+        for record in self.records:
+            self.sent.setdefault(record.key or b"", []).append(record.value["id"])
+        self.count = len(self.records)
 
     def windows(self) -> dict[tuple[str, bytes], list[dict[str, Any]]]:
         """Return the windows that must come out, by name and key, in order."""
-        found = TopicAdmin(self._address).inspect_topics([self._source])[self._source]
-        partitions = 1 if found is None else found.num_partitions or 1
+        partitions = len(list_partitions(TopicAdmin(self._address), self._source))
         windows: dict[tuple[str, bytes], list[dict[str, Any]]] = {}
         for name, window in WINDOWS.items():
             models = [Model(window) for _ in range(partitions)]
