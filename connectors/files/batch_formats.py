@@ -292,7 +292,7 @@ class ParquetBatchFormat(KeyedFormat):
 
         merged: list[Any] = []
         for content in contents:
-            # Threads of Arrow read what they can without Python, which ends the process if it ends before them.
+            # Arrow's threads must hold no Python object: releasing one during interpreter shutdown aborts the process.
             table = pyarrow.parquet.read_table(pyarrow.BufferReader(content))
             joined = joined_tables(merged[-1], table) if merged else None
             if joined is None:

@@ -120,7 +120,7 @@ class RowCheck:
 
     @functools.cached_property
     def _lines(self) -> list[ColumnLines]:
-        """What the checks of columns need; many schemas, such as earlier ones of tables, check no row."""
+        """The code that checks each column, made on first use: earlier schemas of a table never check a row."""
         return [
             _lines_of(each, self._from_json, self._decoded, self._convert.get(name))
             for name, each in self._columns.items()

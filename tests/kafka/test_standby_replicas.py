@@ -60,7 +60,7 @@ def test_a_takeover_restores_only_what_the_copies_lack(
         loglevel="INFO",
     )
     app.dataframe(app.topic(source)).apply(count, stateful=True).to_topic(app.topic(target))
-    # What is there before copies are made, they have once they lack nothing.
+    # A lag of 0 says that a copy is complete only if all records were there before the copy.
     produce(kafka, source)
     kafka.receive(target, PARTITIONS * KEYS)
     with running(app):
