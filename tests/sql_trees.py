@@ -110,6 +110,8 @@ _NODES = {
         ({date} between {date} and {date})
         ({int} is null)
         ({bool} is not true)
+        (({bool} is true) and ({int} is not null))
+        (({bool} is true) or ({bool} is false))
         ({int} in (0, 1, null))
         ({int} <=> {int})
         ({decimal} > {decimal})

@@ -139,6 +139,8 @@ def test_values_and_types(text: str, value: Any, word: str) -> None:
         ("h AND TRUE", None),
         ("NOT h", None),
         ("h IS NOT TRUE", True),
+        ("h IS TRUE AND a IS NULL", False),
+        ("h IS TRUE OR a IS NOT NULL", False),
         ("a <=> NULL", True),
         ("a IS DISTINCT FROM b", False),
         ("a IN (1, 2)", None),

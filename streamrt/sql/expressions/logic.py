@@ -46,6 +46,9 @@ class _Junction(Node):
         return self.operands
 
     def _decide(self, code: InlinedCode, deciding: ast.expr) -> ast.expr:
+        if not self.nullable:
+            operator = ast.Or() if deciding is _TRUE else ast.And()
+            return ast.BoolOp(operator, [code_of(operand, code) for operand in self.operands])
         tests: list[ast.expr] = []
         unknown: list[ast.expr] = []
         for operand in self.operands:
@@ -65,7 +68,7 @@ class And(_Junction):
     """`a AND b AND c`: FALSE if one is FALSE, else NULL if one is NULL."""
 
     def code(self, code: InlinedCode) -> ast.expr:  # noqa: D102
-        return self._decide(code, _FALSE) if self.nullable else self.condition(code)
+        return self._decide(code, _FALSE)
 
     def condition(self, code: InlinedCode) -> ast.expr:  # noqa: D102
         return ast.BoolOp(ast.And(), [condition_of(operand, code) for operand in self.operands])
@@ -79,7 +82,7 @@ class Or(_Junction):
     """`a OR b OR c`: TRUE if one is TRUE, else NULL if one is NULL."""
 
     def code(self, code: InlinedCode) -> ast.expr:  # noqa: D102
-        return self._decide(code, _TRUE) if self.nullable else self.condition(code)
+        return self._decide(code, _TRUE)
 
     def condition(self, code: InlinedCode) -> ast.expr:  # noqa: D102
         return ast.BoolOp(ast.Or(), [condition_of(operand, code) for operand in self.operands])
