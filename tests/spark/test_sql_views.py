@@ -29,6 +29,15 @@ def start_spark() -> Any:
     return builder.config("spark.sql.shuffle.partitions", "1").getOrCreate().newSession()
 
 
+def spark_knows(query: str) -> bool:
+    """Return whether Spark has what a query uses, and computes it."""
+    if "DESCRIPTOR(" in query:
+        # Spark has no TUMBLE and HOP in FROM.
+        return False
+    # Spark 4.2 counts a value twice for DISTINCT with FILTER in a session where it comes twice, with another one between.
+    return not all(part in query for part in ("session_window(", "(DISTINCT", "FILTER ("))
+
+
 def compare_with_spark(session: Any, case: Case) -> str:
     """Compare a view with Spark if no record of it can be late, and DuckDB with Spark; return what was compared."""
     spark, batch = SparkBatch(session, case.tables), Batch(case.tables)
@@ -65,6 +74,5 @@ def test_views_duckdb_and_spark_agree(capsys: pytest.CaptureFixture[str]) -> Non
     with capsys.disabled():
         print(f"\nbase seed of random views beside Spark: {base}")
     cases = [make_case(seed) for seed in range(base, base + COUNT)]
-    # Spark has no TUMBLE and HOP in FROM.
-    counts = Counter(compare_with_spark(session, case) for case in cases if "DESCRIPTOR(" not in case.query)
+    counts = Counter(compare_with_spark(session, case) for case in cases if spark_knows(case.query))
     assert counts["passed"] > 0.8 * counts.total(), counts

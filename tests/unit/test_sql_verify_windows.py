@@ -41,6 +41,19 @@ def test_rows_of_windows_that_are_open_may_be_missing() -> None:
         assert (found.equal, found.rows, found.notes) == (True, 3, ()), str(found)
 
 
+def test_a_row_may_be_there_only_while_other_windows_are_open() -> None:
+    windows = WINDOWS.replace("GROUP BY", "WHERE id <> 2 GROUP BY")
+    query = f"SELECT w.s FROM ({windows}) AS w WHERE w.n = (SELECT max(each.n) FROM ({SESSIONS}) AS each)"
+    with make_world(query, [1, 7, 9]) as world:
+        # The session with two records is open, and 1 is the highest count until it is over.
+        assert world.rows() == [(START,)]
+        found = world.driver.verify(VIEW)
+        assert (found.equal, found.rows, found.excused_count) == (True, 1, 1), str(found)
+        world.driver.end()
+        assert world.rows() == []
+        assert world.driver.verify(VIEW).equal
+
+
 def test_records_that_where_leaves_out_close_no_window() -> None:
     query = WINDOWS.replace("GROUP BY", "WHERE id <> 3 GROUP BY")
     with make_world(query, [1, 2, 7, 12]) as world:
