@@ -213,7 +213,13 @@ def test_the_broker_may_restart_while_the_application_runs(own_broker: EmbeddedK
         wait_until(lambda: kafka.committed(group, source) == 1, what="the first record")
         own_broker.restart()
         kafka.produce(source, [1])
-        wait_until(lambda: kafka.committed(group, source) == 2, what="the record after the restart")
+        wait_until(
+            lambda: kafka.committed(group, source) == 2,
+            what="the record after the restart",
+            found=lambda: (
+                f"{kafka.committed(group, source)} committed, {kafka.end(target)} of {kafka.end(source)} written"
+            ),
+        )
     assert set(kafka.values(target, kafka.end(target))) == {0, 1}
 
 
