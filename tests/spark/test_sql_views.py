@@ -36,8 +36,8 @@ def spark_knows(query: str) -> bool:
         return False
     # Spark 4.2 counts a value of a session twice for DISTINCT with FILTER, and aggregates of aggregates have the ends that
     # sessions had before they were merged.
-    twice = query.count("GROUP BY") > 1 or ("(DISTINCT" in query and "FILTER (" in query)
-    return not ("session_window(" in query and twice)
+    is_wrong = query.count("GROUP BY") > 1 or ("(DISTINCT" in query and "FILTER (" in query)
+    return not ("session_window(" in query and is_wrong)
 
 
 def compare_with_spark(session: Any, case: Case) -> str:

@@ -346,7 +346,7 @@ def _search_rows(keys: Sequence[str], cells: Sequence[str], rows: str) -> str:
     """Return IN of several columns by EXISTS: DuckDB has none of a query that depends on the one around it."""
     equal = " AND ".join(f"{key} = {cell}" for key, cell in zip(keys, cells, strict=True))
     found, is_open = (f"EXISTS (SELECT 1 {rows} WHERE {each})" for each in (equal, f"({equal}) IS NULL"))
-    return _decide(found, is_open)
+    return _write_membership(found, is_open)
 
 
 def _leave_open(found: str, key: str, cell: str, rows: str) -> str:
@@ -355,8 +355,9 @@ def _leave_open(found: str, key: str, cell: str, rows: str) -> str:
     If its query depends on the one around it and may raise, DuckDB takes the NULLs of all rows for those of each.
     """
     is_open = f"EXISTS (SELECT 1 {rows} WHERE {cell} IS NULL) OR ({key} IS NULL AND EXISTS (SELECT 1 {rows}))"
-    return _decide(found, is_open)
+    return _write_membership(found, is_open)
 
 
-def _decide(found: str, is_open: str) -> str:
+def _write_membership(found: str, is_open: str) -> str:
+    """Return TRUE where a value is found, NULL where that is open, and else FALSE."""
     return f"CASE WHEN {found} THEN TRUE WHEN {is_open} THEN NULL ELSE FALSE END"

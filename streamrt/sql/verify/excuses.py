@@ -97,7 +97,8 @@ def _excuse(differing: Comparison, changes: Mapping[str, Comparison], key: Seque
 
     Args:
         differing: the differences.
-        changes: which rows are different ones if windows are open, if records are late, and if both is so.
+        changes: which rows are different ones if windows are open, at the latest known time or before, if records are late,
+            and if both is so.
         key: numbers of the columns of which no two rows have the same values; none if there are no such ones.
         late_records: number of records that may be late.
     """
