@@ -7,9 +7,12 @@ checked; dataframes read topics of JSON. Queries that are refused in SQL are lis
 """
 
 import argparse
+import itertools
 import statistics
 import sys
+import tempfile
 import time
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from rich.table import Table as Shown
@@ -102,13 +105,16 @@ def main() -> int:
     events = nexmark.make_events(chosen.events)
     changes = make_changes(events)
     shown = Shown("query", "mode", "SQL, events/s", "dataframe, events/s", "ratio")
-    for name in chosen.query or read_texts():
-        for mode in [chosen.mode] if chosen.mode else common.MODES:
+    with tempfile.TemporaryDirectory() as files:
+        nexmark.FILES = Path(files)
+        for name, mode in itertools.product(
+            chosen.query or read_texts(), [chosen.mode] if chosen.mode else common.MODES
+        ):
             try:
                 by_sql, by_dataframe = compare(name, mode, events, changes, chosen.runs)
             except SQLError as error:
                 shown.add_row(name, mode, f"refused: {error}", "", "")
-                break
+                continue
             ratio = f"{by_sql / by_dataframe:.2f}"
             shown.add_row(name, mode, f"{by_sql:,.0f}", f"{by_dataframe:,.0f}", ratio)
             print(f"{name} {mode}: {by_sql:,.0f} {by_dataframe:,.0f} {ratio}", flush=True)

@@ -15,7 +15,7 @@ import orjson
 
 from streamrt.errors import SerializationError, StoreCorruptedError
 from streamrt.state.options import RocksDBOptions
-from streamrt.state.typed_values import TYPED, read_tagged, tag_all, tag_value
+from streamrt.state.typed_values import TYPED, read_tagged, tag_all, write_tagged
 
 __all__ = ["Cell", "dumps_exact", "dumps_of", "loads_exact", "loads_of", "pack", "packing_of", "unpack"]
 
@@ -29,7 +29,9 @@ _EXACT_OPTIONS = orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_PASSTHROUGH_DATACL
 _MARK = b"~"
 _TYPED_MARK = b"@"
 _MARKS = frozenset((_MARK, _TYPED_MARK))
-_decode_typed = json.JSONDecoder(object_hook=read_tagged).decode
+_OBJECT, _TAGGED = b'{"$', b'{ "$'
+"""Begin objects of users, and those of `write_tagged`: orjson writes no spaces, and quotes inside of strings are escaped."""
+_decode_typed = json.JSONDecoder(object_hook=read_tagged).raw_decode
 
 
 def dumps_of(options: RocksDBOptions) -> Callable[[Any], bytes]:
@@ -65,8 +67,12 @@ def dumps_exact(value: Any) -> bytes:
     try:
         data = orjson.dumps(value, _as_json, _EXACT_OPTIONS)
     except TypeError as error:
-        # The reason may be only a value that has a tag, a large number, a lone surrogate, or deep nesting.
-        return _dumps_typed(value) or _dumps_all(value, error)
+        # The reason may be only a large number, a lone surrogate, or deep nesting.
+        return _dumps_all(value, error)
+    if _TAGGED in data:
+        if _OBJECT in data or (b"null" in data and _has_more_than_json(value)):
+            return _dumps_all(value, None)
+        return _TYPED_MARK + data.replace(_TAGGED, _OBJECT)
     # Null stands for None as well as for NaN and infinities; the comparison detects a loss without a loop.
     if b"null" in data and orjson.loads(data) != value and _has_more_than_json(value):
         return _dumps_all(value, None)
@@ -148,7 +154,9 @@ def _dumps(value: Any, *, _dump: Any = orjson.dumps, _option: int = orjson.OPT_P
 
 
 def _as_json(value: Any) -> Any:
-    """Convert types that orjson does not support: named tuples, and subclasses of float."""
+    """Convert types that orjson does not support: those that have a tag, named tuples, and subclasses of float."""
+    if type(value) in TYPED:
+        return write_tagged(value)
     if isinstance(value, tuple):
         return list(value)
     if isinstance(value, float):
@@ -167,30 +175,12 @@ def _has_more_than_json(value: Any) -> bool:
 
 
 def _loads_marked(text: str) -> Any:
-    return _decode_typed(text[1:]) if text[:1] == "@" else json.loads(text[1:])
-
-
-def _dumps_typed(value: Any) -> bytes | None:
-    """Encode a value that has tagged objects, by orjson; None if it does not have them, or needs more."""
-    if type(value) in TYPED:
-        return _TYPED_MARK + orjson.dumps(tag_value(value))
-    tags = 0
-
-    def convert(item: Any) -> Any:
-        nonlocal tags
-        if type(item) not in TYPED:
-            return _as_json(item)
-        tags += 1
-        return tag_value(item)
-
-    try:
-        data = orjson.dumps(value, convert, _EXACT_OPTIONS)
-    except TypeError:
-        return None
-    # Quotes inside of strings are escaped, so this is the first key of a dict. If there are more than tags, some are users'.
-    if not tags or data.count(b'{"$') != tags or (b"null" in data and _has_more_than_json(value)):
-        return None
-    return _TYPED_MARK + data
+    if text[:1] == "~":
+        return json.loads(text[1:])
+    value, end = _decode_typed(text, 1)
+    if end != len(text):
+        raise ValueError("there is more behind the value")
+    return value
 
 
 def _dumps_all(value: Any, cause: TypeError | None) -> bytes:

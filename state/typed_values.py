@@ -22,9 +22,11 @@ from functools import cache
 from typing import Any, Final
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
+import orjson
+
 from streamrt.errors import SerializationError
 
-__all__ = ["TYPED", "read_tagged", "tag_all", "tag_value"]
+__all__ = ["TYPED", "read_tagged", "tag_all", "write_tagged"]
 
 
 def _write_time(value: datetime.datetime | datetime.time) -> str | list[Any]:
@@ -85,15 +87,18 @@ TYPED: Final = frozenset(_WRITE)
 """The types that are stored as tagged objects."""
 
 
-def tag_value(value: Any) -> dict[str, Any]:
-    """Return the object for a value of one of the types `TYPED`.
+def write_tagged(value: Any) -> orjson.Fragment:
+    """Return the object for a value of one of the types `TYPED` as JSON, with a space that orjson writes nowhere.
 
     Example:
-        >>> tag_value(Decimal("1.50"))
-        {'$decimal': '1.50'}
+        >>> orjson.dumps([Decimal("1.50")], write_tagged)
+        b'[{ "$decimal":"1.50"}]'
     """
     tag, write = _WRITE[type(value)]
-    return {tag: write(value)}
+    written = write(value)
+    # No such text has a character that JSON escapes.
+    text = f'"{written}"' if type(written) is str else orjson.dumps(written).decode()
+    return orjson.Fragment(f'{{ "{tag}":{text}}}')
 
 
 def tag_all(value: Any) -> Any:
@@ -104,7 +109,8 @@ def tag_all(value: Any) -> Any:
         [{'$bytes': 'YQ=='}, {'$$bytes': 1}]
     """
     if type(value) in TYPED:
-        return tag_value(value)
+        tag, write = _WRITE[type(value)]
+        return {tag: write(value)}
     if isinstance(value, dict):
         tagged = {key: tag_all(item) for key, item in value.items()}
         if len(tagged) == 1:

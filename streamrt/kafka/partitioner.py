@@ -1,5 +1,7 @@
 """Partition of a key, compatible with Java's clients and librdkafka's "murmur2" partitioners."""
 
+import struct
+
 __all__ = ["murmur2", "partition_for"]
 
 _MASK = 0xFFFFFFFF
@@ -23,8 +25,8 @@ def murmur2(key: bytes) -> int:
     length = len(key)
     value = _SEED ^ length
     whole = length & ~3
-    for at in range(0, whole, 4):
-        block = int.from_bytes(key[at : at + 4], "little") * _M & _MASK
+    for block in struct.unpack_from(f"<{length >> 2}I", key):
+        block = block * _M & _MASK
         block = (block ^ (block >> 24)) * _M & _MASK
         value = (value * _M & _MASK) ^ block
     if whole < length:

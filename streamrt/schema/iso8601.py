@@ -21,6 +21,10 @@ _DATES = re.compile(_DATE)
 _TIMES = re.compile(f"[Tt]?{_TIME}{_ZONE}")
 _DATETIMES = re.compile(f"{_DATE}(?:[Tt ]{_TIME}{_ZONE})?")
 _MICROSECOND_DIGITS = 6
+_COMMON = re.compile(
+    r"[0-9]{4}-[0-9]{2}-[0-9]{2}[T ](?:[01][0-9]|2[0-3]):[0-9]{2}:[0-9]{2}(?:\.[0-9]{3}(?:[0-9]{3})?)?"
+).fullmatch
+"""Knows what `fromisoformat` reads in the same way with every version of Python, in a fraction of the time."""
 
 
 def parse_date(text: str) -> datetime.date:
@@ -48,6 +52,10 @@ def parse_datetime(text: str) -> datetime.datetime:
     Raises:
         ValueError: if it is none, or has digits after those of microseconds.
     """
+    if text[-1:] == "Z" and _COMMON(text, 0, len(text) - 1):
+        return datetime.datetime.fromisoformat(f"{text[:-1]}+00:00")
+    if _COMMON(text):
+        return datetime.datetime.fromisoformat(text)
     found = _match_text(_DATETIMES, text)
     return datetime.datetime(*_date_parts(found), *_time_parts(found), tzinfo=_read_zone(found))
 

@@ -127,6 +127,7 @@ def test_values_come_back_from_users_functions(value: Any) -> None:
         ({"a": decimal.Decimal("1.50"), "b": None}, b'@{"a":{"$decimal":"1.50"},"b":null}'),
         ([b"\x00\xff", {"$bytes": "AA=="}], b'@[{"$bytes": "AP8="}, {"$$bytes": "AA=="}]'),
         ([decimal.Decimal(1), math.inf], b'@[{"$decimal": "1"}, Infinity]'),
+        (['{ "$a', '{"$b', decimal.Decimal(1)], rb'@["{ \"$a","{\"$b",{"$decimal":"1"}]'),
     ],
 )
 def test_the_format(value: Any, data: bytes) -> None:
