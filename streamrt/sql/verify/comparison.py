@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-__all__ = ["Comparison", "Row", "compare_rows", "fetch_answer", "fetch_expected", "pair_close_rows"]
+__all__ = ["Comparison", "Row", "compare_again", "compare_rows", "fetch_answer", "fetch_expected", "pair_close_rows"]
 
 TOLERANCE = 1e-9
 """Relative difference of two floats that are equal: sums of floats depend on the order of their summands."""
@@ -37,6 +37,16 @@ def compare_rows(connection: Any, query: str, rows: pa.Table) -> Comparison:
     connection.register("rows_of_view", rows.rename_columns(_name_columns(rows.num_columns)))
     connection.execute("CREATE OR REPLACE TEMP TABLE actual AS SELECT * FROM rows_of_view")
     connection.unregister("rows_of_view")
+    return compare_again(connection, query)
+
+
+def compare_again(connection: Any, query: str) -> Comparison:
+    """Compare the rows of another query with those of the view of `compare_rows`.
+
+    Args:
+        connection: the connection to DuckDB.
+        query: its text.
+    """
     connection.execute(f"CREATE OR REPLACE TEMP TABLE expected AS {_cast_answer(connection, query)}")
     left, right = "SELECT * FROM expected", "SELECT * FROM actual"
     # Reports of the same difference are the same.
@@ -57,7 +67,7 @@ def fetch_answer(connection: Any, query: str) -> list[Row]:
 
 
 def fetch_expected(connection: Any) -> list[Row]:
-    """Return the rows of the query that `compare_rows` has computed last."""
+    """Return the rows of the query that was compared last."""
     rows: list[Row] = connection.execute("SELECT * FROM expected").fetchall()
     return rows
 
