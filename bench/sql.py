@@ -106,7 +106,7 @@ def main() -> int:
     changes = make_changes(events)
     shown = Shown("query", "mode", "SQL, events/s", "dataframe, events/s", "ratio")
     with tempfile.TemporaryDirectory() as files:
-        nexmark.FILES = Path(files)
+        vars(nexmark)["FILES"] = Path(files)
         for name, mode in itertools.product(
             chosen.query or read_texts(), [chosen.mode] if chosen.mode else common.MODES
         ):
