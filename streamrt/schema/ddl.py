@@ -1,7 +1,6 @@
 """DDL: columns as in `CREATE TABLE`, in Spark's words. sqlglot reads them."""
 
 import decimal
-import difflib
 import functools
 import re
 from collections.abc import Mapping, Sequence
@@ -9,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from streamrt.common.suggestions import suggest_name
 from streamrt.errors import SchemaError
 from streamrt.schema.quiet import quiet_sqlglot
 from streamrt.schema.types import SCALARS, is_utf8
@@ -155,8 +155,7 @@ def _unknown_type(text: str) -> str | None:
     """Return a sentence about the first type of a column that is unknown, with the nearest known one."""
     for word in _TYPE.findall(text):
         if word.upper() not in _TYPES:
-            near = difflib.get_close_matches(word.upper(), _TYPES, 1)
-            return f"there is no type {word}" + (f"; did you mean {near[0]}?" if near else "")
+            return f"there is no type {word}{suggest_name(word, _TYPES)}"
     return None
 
 

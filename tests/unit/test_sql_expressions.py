@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 from sqlglot import exp
 
+from streamrt.common.suggestions import suggest_name
 from streamrt.errors import MissingColumnError, SQLAnalysisError, SQLError, SQLNotSupportedError
 from streamrt.sql.expressions import (
     ColumnReference,
@@ -21,7 +22,6 @@ from streamrt.sql.expressions import (
     describe_type,
     make_analysis_error,
     select_field,
-    suggest_name,
 )
 from streamrt.sql.reading import parse_query
 from streamrt.topology import InlinedCode

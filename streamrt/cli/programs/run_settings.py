@@ -1,7 +1,6 @@
 """The settings that commands give an application: flags take precedence over the environment, and that over a file."""
 
 import contextlib
-import difflib
 import importlib
 import inspect
 import logging
@@ -17,6 +16,7 @@ import typer
 from streamrt.cli.control import TokenFileOption, read_token
 from streamrt.cli.programs.loading import load_application
 from streamrt.common.logs import JsonFormatter
+from streamrt.common.suggestions import suggest_name
 from streamrt.config import LOGGER_NAME, NONE_WORD, ApplicationConfig
 from streamrt.errors import ConfigurationError
 from streamrt.secret import names_secret
@@ -311,5 +311,5 @@ def _describe_unknown(name: str) -> str:
 
     if name in inspect.signature(Application).parameters:
         return f"{name} can be set by the program alone"
-    near = difflib.get_close_matches(name.lower().replace("-", "_"), ApplicationConfig.model_fields, 1)
-    return f"{name} is not a setting" + (f"; did you mean {near[0]}?" if near else f": {_PAGE}")
+    advice = suggest_name(name.replace("-", "_"), ApplicationConfig.model_fields)
+    return f"{name} is not a setting{advice or f': {_PAGE}'}"

@@ -1,7 +1,8 @@
 """Words that suggest names in errors."""
 
-import difflib
 from collections.abc import Iterable
+
+from streamrt.common.suggestions import suggest_name
 
 __all__ = ["suggest"]
 
@@ -20,10 +21,8 @@ def suggest(name: str, known: Iterable[str]) -> str:
         ('; did you mean amount?', '; there are amount, id')
     """
     names = sorted(set(known))
-    close = difflib.get_close_matches(name.lower(), [each.lower() for each in names], n=1)
-    if close:
-        return f"; did you mean {next(each for each in names if each.lower() == close[0])}?"
-    if not names:
-        return ""
+    close = suggest_name(name, names)
+    if close or not names:
+        return close
     more = f", and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
     return f"; there are {', '.join(names[:_SHOWN])}{more}"

@@ -3,7 +3,7 @@
 from streamrt.sql.expressions.aggregates import AggregateCall, bind_aggregate, is_aggregate
 from streamrt.sql.expressions.casts import Cast, cast_to
 from streamrt.sql.expressions.coercion import common_type, describe_type
-from streamrt.sql.expressions.failures import make_analysis_error, make_refusal, suggest_name
+from streamrt.sql.expressions.failures import make_analysis_error, make_refusal
 from streamrt.sql.expressions.nested import Field, select_field
 from streamrt.sql.expressions.nodes import ColumnReference, Constant
 from streamrt.sql.expressions.positions import position_of
@@ -34,5 +34,4 @@ __all__ = [
     "position_of",
     "read_type",
     "select_field",
-    "suggest_name",
 ]

@@ -8,11 +8,12 @@ import pyarrow as pa
 from pyarrow import types
 from sqlglot import exp
 
+from streamrt.common.suggestions import suggest_name
 from streamrt.operators.expression import Expression
 from streamrt.sql.expressions.calls import FunctionCall
 from streamrt.sql.expressions.casts import cast_silently, unify
 from streamrt.sql.expressions.coercion import describe_type, is_integral
-from streamrt.sql.expressions.failures import make_analysis_error, suggest_name
+from streamrt.sql.expressions.failures import make_analysis_error
 from streamrt.sql.expressions.nodes import (
     Node,
     Split,

@@ -6,10 +6,11 @@ from typing import Any, Final
 import pyarrow as pa
 from sqlglot import exp
 
+from streamrt.common.suggestions import suggest_name
 from streamrt.sql.expressions.calls import Call, check_arguments
 from streamrt.sql.expressions.casts import bind_cast, unify
 from streamrt.sql.expressions.coercion import BINARY, BOOLEAN, NULL, STRING
-from streamrt.sql.expressions.failures import make_analysis_error, make_refusal, suggest_name
+from streamrt.sql.expressions.failures import make_analysis_error, make_refusal
 from streamrt.sql.expressions.functions.dates import bind_extract, bind_with_unit
 from streamrt.sql.expressions.functions.patterns import bind_like
 from streamrt.sql.expressions.functions.refused import reason_of

@@ -1,7 +1,6 @@
 """Values of the parameters of a query: they become literals, and never part of its text."""
 
 import datetime as dt
-import difflib
 import math
 from collections.abc import Mapping
 from decimal import Decimal
@@ -10,6 +9,7 @@ from typing import Any
 from sqlglot import exp
 
 from streamrt.arguments import checked, type_name
+from streamrt.common.suggestions import suggest_name
 from streamrt.errors import ArgumentTypeError, ArgumentValueError
 from streamrt.sql.expressions.failures import make_analysis_error
 
@@ -43,8 +43,7 @@ def bind_arguments(tree: exp.Expr, args: Mapping[str, Any] | None, method: str) 
                 "a query has parameters such as :name, and no {frames} and no ?: name tables of the catalogue", node
             )
         if node.name not in given:
-            close = difflib.get_close_matches(node.name, given, 1)
-            advice = f"; did you mean :{close[0]}?" if close else ""
+            advice = suggest_name(f":{node.name}", [f":{name}" for name in given])
             raise make_analysis_error(f"{method}(args=...) has no value for :{node.name}{advice}", node)
         used.add(node.name)
         value = given[node.name]

@@ -1,12 +1,12 @@
 """What names in a query stand for."""
 
-import difflib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import pyarrow as pa
 from sqlglot import exp
 
+from streamrt.common.suggestions import suggest_name
 from streamrt.errors import SQLAnalysisError
 from streamrt.sql.expressions.failures import make_analysis_error
 from streamrt.sql.queries.duckdb_types import TypedText
@@ -118,9 +118,6 @@ class Scope:
 
     def _make_missing_error(self, names: list[str], node: exp.Expr) -> SQLAnalysisError:
         known = [column.name for each in self.relations for column in each.columns]
-        close = difflib.get_close_matches(names[-1].lower(), [each.lower() for each in known], 1)
-        shown = ".".join(names)
-        if close:
-            return make_analysis_error(f"there is no column {shown!r}; did you mean {close[0]}?", node)
         listed = ", ".join(known[:20]) if known else "none"
-        return make_analysis_error(f"there is no column {shown!r}; the columns are {listed}", node)
+        advice = suggest_name(names[-1], known) or f"; the columns are {listed}"
+        return make_analysis_error(f"there is no column {'.'.join(names)!r}{advice}", node)

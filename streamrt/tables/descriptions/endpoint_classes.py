@@ -1,10 +1,10 @@
 """The classes of `streamrt.connectors` that tables of sources and sinks name."""
 
-import difflib
 import importlib
 import inspect
 from typing import Literal
 
+from streamrt.common.suggestions import suggest_name
 from streamrt.errors import ConfigurationError
 
 __all__ = ["endpoint_class"]
@@ -29,10 +29,9 @@ def endpoint_class(table: str, what: Literal["source", "sink"], name: str) -> ty
     base: type = connectors.BaseSource if what == "source" else connectors.BaseSink
     kind = getattr(connectors, name, None) if name in connectors.__all__ else None
     if not (isinstance(kind, type) and issubclass(kind, base) and not inspect.isabstract(kind)):
-        near = difflib.get_close_matches(name, [each for each in connectors.__all__ if each.endswith(what.title())], 1)
+        advice = suggest_name(name, [each for each in connectors.__all__ if each.endswith(what.title())])
         raise ConfigurationError(
-            f"table {table} has the {what} {name!r}, which streamrt.connectors does not have"
-            + (f"; did you mean {near[0]}?" if near else "")
+            f"table {table} has the {what} {name!r}, which streamrt.connectors does not have{advice}"
         )
     if issubclass(kind, connectors.DriverSink):
         raise ConfigurationError(
