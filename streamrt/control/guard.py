@@ -73,9 +73,10 @@ class Guard:
         try:
             self._check_host(headers)
             state = scope.setdefault("state", {})
-            state["known"] = self._token is None or _has_token(headers, self._token)
-            state["rights"] = None if state["known"] else self._find_rights(headers)
+            state["known"], state["rights"], failed = self._find_caller(headers)
             if not state["known"] and scope["path"] not in _OPEN:
+                if failed is not None:
+                    raise failed
                 _check_rights(state["rights"], scope["path"])
             if scope["method"] not in _READING:
                 _check_origin(headers)
@@ -106,18 +107,17 @@ class Guard:
                 f"use one of these hosts: {', '.join(sorted(self._names))}",
             )
 
-    def _find_rights(self, headers: Headers) -> TokenRights | None:
-        """Return whose token a request has; None if it is not known."""
+    def _find_caller(self, headers: Headers) -> tuple[bool, TokenRights | None, Exception | None]:
+        """Return whether a caller has the token of the application, otherwise its rights, and why that may be unknown."""
         failed: Exception | None = None
-        for each in self._rights:
+        for rights in (None, *self._rights):
+            token = self._token if rights is None else rights.token
             try:
-                if _has_token(headers, each.token):
-                    return each
-            except Exception as error:  # noqa: BLE001 - a function that fails must not lock out other callers
-                failed = error
-        if failed is not None:
-            raise failed
-        return None
+                if token is None or _has_token(headers, token):
+                    return rights is None, rights, None
+            except Exception as error:  # noqa: BLE001 - a function that fails must not lock out other callers, nor probes
+                failed = failed or error
+        return False, None, failed
 
 
 def _has_token(headers: Headers, token: Credential) -> bool:

@@ -291,3 +291,14 @@ def test_a_token_may_change(app: Played) -> None:
     both = [rights, TokenRights("steady", "third", read=["shop.orders"])]
     assert Caller(app, "third", both).ask("SELECT 1 AS one").status_code == 200
     assert Caller(app, "second", both).ask("SELECT 1 AS one").status_code == 500
+
+
+def test_a_main_token_that_fails_locks_out_no_other_caller_and_no_probe(catalog: Catalog) -> None:
+    tokens = [ADMIN]
+    app = Played(control_token=lambda: tokens[0], control_sql="write", control_rights=RIGHTS, catalog=catalog)
+    tokens.clear()
+    assert Caller(app, REPORTS).ask("SELECT 1 AS one").status_code == 200
+    assert Caller(app, REPORTS).send("GET", "/status").status_code == 403
+    for caller in (Caller(app, ADMIN), Caller(app, "wrong")):
+        assert caller.send("GET", "/live").status_code == 200
+        assert caller.send("GET", "/status").status_code == 500
