@@ -25,6 +25,10 @@ _SETTINGS = {
     "spark.python.authenticate.socketTimeout": "600s",
     "spark.driver.memory": "1g",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
+    # To compile code for a query takes longer than to run it without.
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
 }
 
 
