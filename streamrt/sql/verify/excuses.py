@@ -79,7 +79,7 @@ def excuse_rows(
         )
 
     held = leave_out(waiting_at=latest)
-    # What is over at one of these times is over at the other one, or the times of operators decide, which nobody knows.
+    # If other windows are over at one of these times, the unknown time of each operator decides which are.
     exact = leave_out(waiting_at=over) == held and query(over) == query(latest)
     answers = {"open": fetch_answer(connection, query(over))}
     late_records = leave_out(late=True)
