@@ -113,7 +113,7 @@ def select_field(struct: TypedExpression, name: str, node: exp.Expr | None) -> T
     matches = [known for known in names if known == name] or [known for known in names if known.lower() == name.lower()]
     if len(matches) != 1:
         reason = "has several fields" if matches else "has no field"
-        raise make_analysis_error(f"{struct} {reason} {name!r}{suggest_name(name, names)}", node)
+        raise make_analysis_error(f"{struct} {reason} {name!r}{suggest_name(name, names, 0.7)}", node)
     field = fields.field(matches[0])
     if in_list:
         item = pa.field("item", field.type, nullable=field.nullable or dtype.value_field.nullable)

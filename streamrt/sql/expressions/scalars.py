@@ -376,7 +376,7 @@ class _Binder:
             if reason is not None:
                 raise make_refusal(reason, node)
             known = (*known_names(), *self._functions.names())
-            hint = suggest_name(name, known) or "; register one with app.register_function"
+            hint = suggest_name(name, known, 0.7) or "; register one with app.register_function"
             raise make_analysis_error(f"there is no function {name}{hint}", node)
         if function.kind != "scalar":
             where = "in SELECT with GROUP BY" if function.kind == "aggregate" else "in FROM"
