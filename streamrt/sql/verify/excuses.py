@@ -78,15 +78,16 @@ def excuse_rows(
             for name, table in timed.items()
         )
 
-    held = leave_out(waiting_at=latest)
-    # If other windows are over at one of these times, the unknown time of each operator decides which are.
-    exact = leave_out(waiting_at=over) == held and query(over) == query(latest)
-    answers = {"open": fetch_answer(connection, query(over))}
+    only_over, answers = query(over), {}
     late_records = leave_out(late=True)
     if late_records:
         answers["late"] = fetch_answer(connection, query(None))
         leave_out(late=True, waiting_at=over)
-        answers["both"] = fetch_answer(connection, query(over))
+        answers["both"] = fetch_answer(connection, only_over)
+    held = leave_out(waiting_at=latest)
+    # If other windows are over at one of these times, the unknown time of each operator decides which are.
+    exact = leave_out(waiting_at=over) == held and only_over == query(latest) and not late_records
+    answers["open"] = fetch_answer(connection, only_over)
     changes = {name: pair_close_rows(expected, rows) for name, rows in answers.items()}
     key = next((key for key in plan.keys if key <= {field.name for field in plan.fields}), frozenset[str]())
     numbers = [number for number, field in enumerate(plan.fields) if field.name in key]
@@ -94,10 +95,7 @@ def excuse_rows(
     if plan.appends:
         return excuses
     # Rows of an aggregate or a join over results of windows may be others than in all runs.
-    left = Comparison([], [])
-    if exact and not late_records:
-        leave_out(waiting_at=over)
-        left = compare_again(connection, query(over))
+    left = compare_again(connection, only_over) if exact else Comparison([], [])
     return excuses._replace(differing=left, excused=Comparison([], []) if left.size else differing)
 
 
