@@ -95,10 +95,9 @@ _UNITS = Path(__file__).parent / "unit"
 def is_left_to_long_runs(item: pytest.Function, others: dict[str, list[str]]) -> bool:
     """Whether a test is one of those that show the same of the other mode, or the other guarantee.
 
-    On Spark, ordinary runs take each of two modes and each of two guarantees once, and of two modes one if the test starts
-    programs, unless it is marked `both_modes`. Which are taken differs from test to test. In `tests/unit`, they take half of
-    the pairs of a mode with a guarantee, or with the other parameters of the test: there, these take turns, so each test runs
-    in both modes. Other tests do all of them.
+    On Spark, ordinary runs take one of two modes, in turn, unless a test is marked `both_modes`; of two modes and two
+    guarantees, they take each once. In `tests/unit`, they take half of the pairs of a mode with a guarantee, or with the
+    other parameters of the test: these take turns, so each test runs in both modes. Other tests do all of them.
 
     Args:
         item: the test.
@@ -110,13 +109,11 @@ def is_left_to_long_runs(item: pytest.Function, others: dict[str, list[str]]) ->
         return False
     if not (is_unit or is_on_spark) or item.get_closest_marker("both_modes") is not None:
         return False
-    turned = (zlib.crc32(item.originalname.encode()) + (_turn_of(item, others) if is_unit else 0)) % 2 == 1
     is_resident = chosen["processing_mode"] == "resident"
+    turned = (zlib.crc32(item.originalname.encode()) + _turn_of(item, others)) % 2 == 1
     if "guarantee" in chosen:
         return ((chosen["guarantee"] == "exactly-once") == is_resident) is turned
-    if is_unit:
-        return len(chosen) > 1 and is_resident is turned
-    return bool({"program", "hosted"} & set(item.fixturenames)) and is_resident is turned
+    return is_resident is turned and (is_on_spark or len(chosen) > 1)
 
 
 def _turn_of(item: pytest.Function, others: dict[str, list[str]]) -> int:

@@ -33,6 +33,7 @@ def example() -> ModuleType:
     return module
 
 
+@pytest.mark.both_modes
 @pytest.mark.rows("PF-A6", "PF-A9", "PF-B5", "PF-J11")
 def test_a_run_ends_after_its_sources_with_all_windows_closed(kafka: Kafka, processing_mode: ProcessingMode) -> None:
     # Each mode with another guarantee; the unit tests have all combinations.

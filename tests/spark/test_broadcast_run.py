@@ -28,6 +28,7 @@ class Rules(BroadcastProcessFunction):
         yield ["order", value, list(ctx.broadcast_state("rules").items())]
 
 
+@pytest.mark.both_modes
 def test_each_partition_gets_each_rule_exactly_once(kafka: Kafka, tmp_path: Path) -> None:
     orders, rules, results = kafka.topic("orders", PARTITIONS), kafka.topic("rules", 2), kafka.topic("out")
     group = unique("shop")

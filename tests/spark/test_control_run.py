@@ -17,6 +17,7 @@ S = ApplicationStatus
 MEBIBYTE = 1 << 20
 
 
+@pytest.mark.both_modes
 def test_an_application_is_controlled_from_outside(kafka: Kafka) -> None:
     source, out = kafka.topic("in"), kafka.topic("out")
     kafka.produce(source, [1, 2, 3])

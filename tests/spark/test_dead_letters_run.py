@@ -37,6 +37,7 @@ class PickySink(BatchingSink):
             file.writelines(f"{item.value['n']}\n" for item in batch)
 
 
+@pytest.mark.both_modes
 def test_what_fails_is_kept_and_all_else_goes_on(kafka: Kafka, tmp_path: Path) -> None:
     group, source, target = unique("letters"), kafka.topic("in"), kafka.topic("out")
     values: list[Any] = [b'{"n": %d}' % number for number in range(40)]

@@ -42,6 +42,7 @@ def counted(kafka: Kafka, topic: str) -> int:
     return sum(windows(kafka, topic).values())
 
 
+@pytest.mark.both_modes
 def test_fault_0_a_backlog_behind_a_grouping_is_counted_whole(kafka: Kafka) -> None:
     """One partition spans hours and the other one seconds; behind `group_by` they are mixed."""
     source, target, count = kafka.topic("in", 2), kafka.topic("out"), 1_500
@@ -141,6 +142,7 @@ def feeding(work: Callable[[int], None]) -> Iterator[None]:
         thread.join()
 
 
+@pytest.mark.both_modes
 def test_fault_3_a_quiet_partition_holds_nothing_up_while_others_are_busy(kafka: Kafka) -> None:
     source, target = kafka.topic("in", 4), kafka.topic("out")
     app = kafka.app()

@@ -10,6 +10,7 @@ pytestmark = [pytest.mark.usefixtures("processing_mode"), pytest.mark.spark, pyt
 CUSTOMERS, VERSIONS, ORDERS = 4, 60, 40
 
 
+@pytest.mark.both_modes
 def test_a19_orders_of_a_backlog_meet_the_newest_older_version_of_their_customer(kafka: Kafka) -> None:
     orders, customers, group = kafka.topic("orders", 2), kafka.topic("customers", 2), unique("backlog")
     with Producer(kafka.address) as producer:

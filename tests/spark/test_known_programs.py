@@ -36,6 +36,7 @@ def received(kafka: Kafka, topics: list[str], count: int) -> dict[str, list[tupl
     return found
 
 
+@pytest.mark.both_modes
 def test_programs_in_a_bounded_run(kafka: Kafka, processing_mode: ProcessingMode) -> None:
     # Each mode with another guarantee; the test driver has all combinations.
     group, guarantee = unique("group"), "exactly-once" if processing_mode == "resident" else "at-least-once"

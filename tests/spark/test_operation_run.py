@@ -141,6 +141,7 @@ def test_one_topic_is_paused(kafka: Kafka) -> None:
         app.stop(wait=True)
 
 
+@pytest.mark.both_modes
 @pytest.mark.rows("FE-015", "FE-024", "FE-036", "FE-041")
 def test_a5_a_start_that_is_paused_and_a_restart(
     kafka: Kafka, caplog: pytest.LogCaptureFixture, tmp_path: Path

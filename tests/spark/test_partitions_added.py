@@ -27,6 +27,7 @@ def assigned(kafka: Kafka, group: str, topic: str, count: int) -> None:
     wait_until(lambda: None not in kafka.admin.committed(group, places).values(), what="the assignment")
 
 
+@pytest.mark.both_modes
 @pytest.mark.rows("PF-B15")
 def test_fault_5_added_partitions_are_read_from_their_beginning(kafka: Kafka) -> None:
     source, target, group = kafka.topic("in", 2), kafka.topic("out"), unique("group")

@@ -203,6 +203,7 @@ def own_broker() -> Iterator[EmbeddedKafka]:
         yield broker
 
 
+@pytest.mark.both_modes
 def test_the_broker_may_restart_while_the_application_runs(own_broker: EmbeddedKafka, tmp_path: Path) -> None:
     kafka = Kafka(own_broker.bootstrap_servers, tmp_path / "state")
     source, target, group = kafka.topic("in"), kafka.topic("out"), unique("group")

@@ -46,6 +46,7 @@ def received(kafka: Kafka, topic: str) -> list[tuple[bytes | None, Any]]:
     return [(record.key, json.loads(record.value or b"")) for record in kafka.receive(topic, kafka.end(topic), 10)]
 
 
+@pytest.mark.both_modes
 @pytest.mark.rows("PF-E13", "PF-L7", "PF-L8")
 def test_timers_and_collections_survive_a_restart(kafka: Kafka, tmp_path: Path) -> None:
     source, results, noticed, group = kafka.topic("in", 2), kafka.topic("out"), kafka.topic("noticed"), unique("gather")

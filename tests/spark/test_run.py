@@ -23,6 +23,7 @@ from tests.support import MASTER, ONE_MODE, Kafka, running, unique, wait_until
 pytestmark = [pytest.mark.usefixtures("processing_mode"), pytest.mark.spark, pytest.mark.slow]
 
 
+@pytest.mark.both_modes
 @pytest.mark.rows("PF-A2", "PF-B12", "PF-M13")
 def test_records_pass_from_topic_to_topic_with_key_timestamp_and_headers(kafka: Kafka) -> None:
     source, target = kafka.topic("in"), kafka.topic("out")
@@ -92,6 +93,7 @@ def test_several_dataframes_and_topics_run_in_one_application(kafka: Kafka) -> N
     assert sorted(values) == [["left", n] for n in range(6)] + [["right", n] for n in range(9)]
 
 
+@pytest.mark.both_modes
 def test_the_group_is_told_how_far_processing_is_and_a_restart_goes_on_there(kafka: Kafka) -> None:
     source, target, group = kafka.topic("in"), kafka.topic("out"), unique("group")
 
@@ -155,6 +157,7 @@ def test_error_as_offset_reset_refuses_a_group_without_offsets(kafka: Kafka) -> 
         app.run(timeout=1)
 
 
+@pytest.mark.both_modes
 def test_count_stops_after_exactly_so_many_outputs_and_commits_only_their_inputs(kafka: Kafka) -> None:
     source, group = kafka.topic("in", 2), unique("group")
     kafka.produce(source, [{"n": n} for n in range(50)], partition=0)
@@ -242,6 +245,7 @@ def test_small_micro_batches_grow_again_when_functions_are_quick(kafka: Kafka) -
 # -- Errors --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.both_modes
 def test_an_undecodable_record_stops_the_application_at_its_offset_and_nothing_is_lost(kafka: Kafka) -> None:
     source, target, group = kafka.topic("in"), kafka.topic("out"), unique("group")
     kafka.produce(source, [b"1", b"2", b"{broken", b"4"], raw=True)

@@ -27,6 +27,7 @@ def slow(value: object) -> object:
     return value
 
 
+@pytest.mark.both_modes
 def test_fault_8_all_partitions_get_on_though_their_records_do_not_fit_into_a_slice(kafka: Kafka) -> None:
     source, group = kafka.topic("in", PARTITIONS), unique("group")
     for partition in range(PARTITIONS):
@@ -59,6 +60,7 @@ def test_fault_9_a_record_of_an_idle_partition_does_not_wait_for_all_polled_reco
     assert before[-1].key == b"idle"
 
 
+@pytest.mark.both_modes
 def test_fault_11_windows_close_in_portions_and_the_next_run_goes_on_without_a_record(kafka: Kafka) -> None:
     source, target, group, keys = kafka.topic("in"), kafka.topic("out"), unique("group"), 60
     for key in range(keys):
@@ -89,6 +91,7 @@ def slow_down(value: dict[str, int]) -> dict[str, int]:
     return value
 
 
+@pytest.mark.both_modes
 def test_records_behind_a_group_by_are_there_until_all_slices_of_their_micro_batch_have_read_them(
     kafka: Kafka, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -69,6 +69,7 @@ def run(app: Application, source: str) -> list[dict[str, Any]]:
     return app.run(timeout=0.5, metadata=True)
 
 
+@pytest.mark.both_modes
 def test_windows_are_those_of_the_model_through_restarts(kafka: Kafka) -> None:
     source, group = kafka.topic("in", PARTITIONS), unique("windows")
     records = records_of(7, 3_000)
@@ -88,6 +89,7 @@ def test_windows_are_those_of_the_model_through_restarts(kafka: Kafka) -> None:
             assert shown(found) == shown(wanted), window
 
 
+@pytest.mark.both_modes
 def test_what_is_quiet_closes(kafka: Kafka) -> None:
     """Neither a key that comes no more, nor a partition without records, nor the end of all records holds a window open."""
     source, target = kafka.topic("in", PARTITIONS), kafka.topic("out")

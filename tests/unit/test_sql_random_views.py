@@ -10,7 +10,7 @@ from tests.support import LONG
 
 pytestmark = pytest.mark.slow
 
-COUNT = 500 if LONG else 200
+COUNT = 500 if LONG else 100
 """A fourth has windows that close, a fourth windows that follow changes, and the others few windows; half of each with each
 guarantee."""
 BASES = [random.SystemRandom().randrange(1 << 32) for _ in range(20)] if LONG else [1]
