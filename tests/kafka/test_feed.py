@@ -13,9 +13,12 @@ from confluent_kafka import KafkaError, Message
 
 from streamrt.errors import InvalidOperationError, OffsetOutOfRangeError
 from streamrt.kafka import ConnectionConfig, Consumer, KafkaRequestError, Producer
+from streamrt.kafka.client import partition_offsets
+from streamrt.kafka.reading import stalled_reads
 from streamrt.kafka.reading.input_reader import InputBatch
 from streamrt.kafka.reading.partition_feed import PartitionFeed
 from streamrt.kafka.reading.reader import look_up
+from streamrt.kafka.reading.stalled_reads import Positions, StalledReads
 from streamrt.kafka.writing.record_writer import KafkaRecordWriter
 from streamrt.kafka.writing.transactions import KafkaTransactionalWriter
 from streamrt.models import TopicPartition
@@ -516,3 +519,54 @@ def test_a_broker_that_restarts(mortal_broker: EmbeddedKafka, tmp_path: Path, ca
         begun = time.monotonic()
     assert time.monotonic() - begun < 30
     assert not [record for record in caplog.records if record.levelname == "ERROR"]
+
+
+def test_a_client_that_delivers_nothing_is_replaced(
+    kafka: Kafka, places: list[TopicPartition], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """librdkafka stops to read at times, without a word; the client lacks its partition here, which looks the same."""
+    monkeypatch.setattr(stalled_reads, "LOOK_S", 0.2)
+    monkeypatch.setattr(stalled_reads, "_CONFIRM_S", 0.2)
+    one, other = places[:2]
+    for place in (one, other):
+        produce(kafka, place, 0)
+    with contextlib.closing(PartitionFeed(ConnectionConfig(bootstrap_servers=kafka.address), QUICK)) as feed:
+        assign(feed, {one: 0, other: 0})
+        poll_until(feed, lambda found: set(feed.ends()) == {one, other})
+        assert feed._client is not None
+        feed._client.incremental_unassign(partition_offsets({one: 0}))
+        produce(kafka, one, 1, 2)
+        found = poll_until(feed, lambda found: len(found[one]) == 2)
+        assert found == {one: [(1, b"1"), (2, b"2")]}
+        produce(kafka, other, 1)
+        produce(kafka, one, 3)
+        found = poll_until(feed, lambda found: found[one] and found[other])
+        assert found == {one: [(3, b"3")], other: [(1, b"1")]}
+    assert [record.getMessage() for record in caplog.records if "connecting again" in record.getMessage()] == [
+        f"{one}: there are records from offset 1 on, but the Kafka client delivers none; connecting again"
+    ]
+
+
+def test_a_client_that_waits_for_a_transaction_is_kept(
+    kafka: Kafka,
+    places: list[TopicPartition],
+    writer: KafkaTransactionalWriter,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(stalled_reads, "LOOK_S", 0.05)
+    monkeypatch.setattr(stalled_reads, "_CONFIRM_S", 0.05)
+    looks: list[object] = []
+    find = StalledReads.find
+
+    def counted(self: StalledReads, positions: Positions) -> Positions:
+        looks.append(positions)
+        return find(self, positions)
+
+    monkeypatch.setattr(StalledReads, "find", counted)
+    with contextlib.closing(PartitionFeed(ConnectionConfig(bootstrap_servers=kafka.address), QUICK)) as feed:
+        assign(feed, {places[0]: 0})
+        writer.produce(places[0].topic, b"open", None, 0, None, 0)
+        assert writer.flush() == []
+        poll_until(feed, lambda found: len(looks) > 8)
+    assert "connecting again" not in caplog.text

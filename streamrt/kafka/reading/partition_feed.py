@@ -9,6 +9,7 @@ feed. librdkafka tags fetched records with the number of the assignment, and dro
 import logging
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import partial
 from itertools import groupby
 from typing import Any
 
@@ -40,6 +41,7 @@ from streamrt.kafka.reading.reader import (
     lost_text,
     unreadable_text,
 )
+from streamrt.kafka.reading.stalled_reads import StalledReads, ends_of
 from streamrt.records import TopicPartition
 
 __all__ = ["MEMBERSHIP_OPTIONS", "PartitionFeed"]
@@ -131,6 +133,7 @@ class PartitionFeed:
         self._paused: set[TopicPartition] = set()
         self._ends: dict[TopicPartition, int] = {}
         self._failures: dict[TopicPartition, Exception] = {}
+        self._stalled = StalledReads(partial(ends_of, connection, isolation=self._options["isolation.level"]))
 
     def add(self, positions: Mapping[TopicPartition, int]) -> None:
         """Assign more partitions at these offsets, paused until `resume`. Other partitions are not affected.
@@ -185,6 +188,9 @@ class PartitionFeed:
             found = self._drain_client(max(0.0, deadline - time.monotonic()), records)
             known = self._ends.copy()
             batches = self._accept_messages(found)
+            # With fewer than asked for, nothing more waits in the client.
+            if len(found) < records and self._stalled.is_due():
+                self._replace_stalled_client()
             # The client counts whole milliseconds, so the rest of the time after an empty poll cannot be waited for.
             if not found or batches or self._ends != known or time.monotonic() >= deadline:
                 return batches
@@ -260,6 +266,28 @@ class PartitionFeed:
                 self._client.incremental_assign(partition_offsets(offsets))
             except KafkaException as error:
                 raise request_error("the client did not accept input partitions", error) from error
+
+    def _replace_stalled_client(self) -> None:
+        """Read on by a new client if this one does not deliver what there is."""
+        reading = self._assigned_partitions(self._positions)
+        stalled = self._stalled.find({partition: self._positions[partition] for partition in reading})
+        if not stalled or self._client is None:
+            return
+        partition, position = min(stalled.items())
+        more = f" and {len(stalled) - 1} more partitions" if len(stalled) > 1 else ""
+        logger.warning(
+            "%s%s: there are records from offset %d on, but the Kafka client delivers none; connecting again",
+            partition,
+            more,
+            position,
+        )
+        self._client.close()
+        self._client = build_client(ConfluentConsumer, self._options)
+        self._looked_up.clear()
+        look_up(self._client, {partition.topic for partition in reading}, self._looked_up)
+        for partition in reading:
+            self._ends.pop(partition, None)
+        self._assign_partitions(reading)
 
     def _drain_client(self, timeout_s: float, most: int) -> list[Message]:
         """Wait for a record or an event; return it with all others that are available."""

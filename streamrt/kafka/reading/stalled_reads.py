@@ -1,0 +1,98 @@
+"""Finds partitions that a client has stopped to read, without an error, though brokers have more of their records."""
+
+import contextlib
+import logging
+import time
+from collections.abc import Callable, Collection, Mapping
+
+from streamrt.kafka.client import KafkaRequestError
+from streamrt.kafka.cluster.admin import TopicAdmin
+from streamrt.kafka.cluster.partition_offsets import IsolationLevelName
+from streamrt.kafka.connection import ConnectionConfig
+from streamrt.records import TopicPartition
+
+__all__ = ["StalledReads", "ends_of"]
+
+logger = logging.getLogger("streamrt.kafka")
+
+Positions = Mapping[TopicPartition, int]
+
+LOOK_S = 20.0
+"""Seconds between two looks at partitions that stand still: each asks brokers for their ends."""
+_CONFIRM_S = 5.0
+"""Seconds in which a client may still deliver what has just been written."""
+_LONGEST_S = 600.0
+_ASK_S = 2.0
+
+
+class StalledReads:
+    """Compares positions that stand still with the ends of their partitions.
+
+    After a restart of a broker, librdkafka 2.16 sometimes reads nothing any more and reports nothing (its issue 5153). A new
+    client reads on. It may also be that one large answer is under way: then a new client would begin it again, so the time
+    doubles with each partition that is found without progress in between.
+
+    Args:
+        ask: returns the ends of partitions, up to which they can be read.
+        clock: returns seconds; only differences count.
+    """
+
+    def __init__(
+        self, ask: Callable[[Collection[TopicPartition]], Positions], clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._ask = ask
+        self._clock = clock
+        self._interval_s = LOOK_S
+        self._next_at = clock() + LOOK_S
+        self._seen: Positions = {}
+        self._behind: Positions = {}
+
+    def is_due(self) -> bool:
+        """Return whether it is time for the next look."""
+        return self._clock() >= self._next_at
+
+    def find(self, positions: Positions) -> Positions:
+        """Look once; return the partitions that have stood still in front of records since the last look but one.
+
+        Args:
+            positions: the next offset of each partition that is read; all that the client has delivered is behind it.
+        """
+        still = {partition: at for partition, at in positions.items() if self._seen.get(partition) == at}
+        ends = self._ask_ends(still)
+        behind = {partition: at for partition, at in still.items() if ends.get(partition, at) > at}
+        stalled = {partition: at for partition, at in behind.items() if self._behind.get(partition) == at}
+        if stalled:
+            self._interval_s = min(2 * self._interval_s, _LONGEST_S)
+            # A new client has the whole time.
+            behind = {}
+        elif not behind:
+            self._interval_s = LOOK_S
+        self._seen, self._behind = dict(positions), behind
+        self._next_at = self._clock() + (_CONFIRM_S if behind else self._interval_s)
+        return stalled
+
+    def _ask_ends(self, partitions: Positions) -> Positions:
+        """Return the ends of partitions; none if brokers do not say."""
+        try:
+            return self._ask(partitions) if partitions else {}
+        except KafkaRequestError as error:
+            logger.debug("the ends of partitions that stand still are unknown: %s", error)
+            return {}
+
+
+def ends_of(
+    connection: ConnectionConfig, partitions: Collection[TopicPartition], isolation: IsolationLevelName
+) -> Positions:
+    """Return the ends of partitions, asked for by a client of its own.
+
+    Args:
+        connection: connection to the brokers.
+        partitions: the partitions.
+        isolation: with "read_committed", open transactions hold ends back.
+
+    Raises:
+        KafkaRequestError: if brokers refuse or do not answer.
+    """
+    with contextlib.closing(TopicAdmin(connection, logger)) as admin:
+        bounds = admin.offset_bounds(partitions, _ASK_S, isolation_level=isolation)
+    return {partition: end for partition, (_, end) in bounds.items()}
