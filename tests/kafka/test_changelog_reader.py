@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -289,6 +290,30 @@ def test_a_closed_reader_connects_again(kafka: Kafka, reader: ChangelogReader, p
     reader.close()
     reader.close()
     assert keys_of(list(reader.read(place, 0, 1, timeout_s=10))) == ["a"]
+
+
+class Deaf:
+    """A double of a client that has stopped to read, as librdkafka does at times after a restart of a broker."""
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+
+    def assign(self, partitions: object) -> None:
+        """Read nothing."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._client, name)
+
+
+def test_a_read_without_an_answer_is_repeated_by_a_new_client(
+    kafka: Kafka, reader: ChangelogReader, place: TopicPartition
+) -> None:
+    produce(kafka, place, "a", "b")
+    deaf: Any = Deaf(reader._client)
+    reader._inner = deaf
+    with pytest.raises(ChangelogError, match="its leader sends no data"):
+        list(reader.read(place, 0, 2, timeout_s=0.5))
+    assert keys_of(list(reader.read(place, 0, 2, timeout_s=10))) == ["a", "b"]
 
 
 def test_readers_in_threads(kafka: Kafka) -> None:

@@ -208,6 +208,8 @@ class PartitionReader(abc.ABC):
                         )
                     wait.restart()
                 elif wait.expired:
+                    # The client may be what is stuck (librdkafka's issue 5153): the next read has a new one.
+                    self.close()
                     raise self._make_stuck_error(wait)
         finally:
             if mine == self._reads:
