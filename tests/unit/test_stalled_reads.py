@@ -8,6 +8,7 @@ from streamrt.records import TopicPartition
 
 ONE, OTHER = TopicPartition("in", 0), TopicPartition("in", 1)
 SOON_S = 5.0
+AWAY_S = 60.0
 
 
 class World:
@@ -79,5 +80,5 @@ def test_without_an_answer_nothing_is_stalled() -> None:
     world.away = True
     assert world.look(SOON_S, one=10, other=20) == {}
     world.away = False
-    assert world.look(LOOK_S, one=10, other=20) == {}
+    assert world.look(AWAY_S, one=10, other=20) == {}
     assert world.look(SOON_S, one=10, other=20) == {ONE: 10}

@@ -21,8 +21,10 @@ LOOK_S = 20.0
 """Seconds between two looks at partitions that stand still: each asks brokers for their ends."""
 _CONFIRM_S = 5.0
 """Seconds in which a client may still deliver what has just been written."""
-_LONGEST_S = 600.0
+_AWAY_S = 60.0
+"""Seconds to the next look after one without an answer, which may have lasted for `_ASK_S`."""
 _ASK_S = 2.0
+_LONGEST_S = 600.0
 
 
 class StalledReads:
@@ -58,7 +60,12 @@ class StalledReads:
             positions: the next offset of each partition that is read; all that the client has delivered is behind it.
         """
         still = {partition: at for partition, at in positions.items() if self._seen.get(partition) == at}
-        ends = self._ask_ends(still)
+        try:
+            ends = self._ask(still) if still else {}
+        except KafkaRequestError as error:
+            logger.debug("the ends of partitions that stand still are unknown: %s", error)
+            self._seen, self._behind, self._next_at = dict(positions), {}, self._clock() + _AWAY_S
+            return {}
         behind = {partition: at for partition, at in still.items() if ends.get(partition, at) > at}
         stalled = {partition: at for partition, at in behind.items() if self._behind.get(partition) == at}
         if stalled:
@@ -70,14 +77,6 @@ class StalledReads:
         self._seen, self._behind = dict(positions), behind
         self._next_at = self._clock() + (_CONFIRM_S if behind else self._interval_s)
         return stalled
-
-    def _ask_ends(self, partitions: Positions) -> Positions:
-        """Return the ends of partitions; none if brokers do not say."""
-        try:
-            return self._ask(partitions) if partitions else {}
-        except KafkaRequestError as error:
-            logger.debug("the ends of partitions that stand still are unknown: %s", error)
-            return {}
 
 
 def ends_of(
