@@ -530,7 +530,10 @@ def test_a_client_that_delivers_nothing_is_replaced(
     one, other = places[:2]
     for place in (one, other):
         produce(kafka, place, 0)
-    with contextlib.closing(PartitionFeed(ConnectionConfig(bootstrap_servers=kafka.address), QUICK)) as feed:
+    doubted: list[object] = []
+    connection = ConnectionConfig(bootstrap_servers=kafka.address)
+    made = PartitionFeed(connection, QUICK, on_doubt=lambda reason, topics: doubted.append((reason, topics)))
+    with contextlib.closing(made) as feed:
         assign(feed, {one: 0, other: 0})
         poll_until(feed, lambda found: set(feed.ends()) == {one, other})
         assert feed._client is not None
@@ -542,6 +545,7 @@ def test_a_client_that_delivers_nothing_is_replaced(
         produce(kafka, one, 3)
         found = poll_until(feed, lambda found: found[one] and found[other])
         assert found == {one: [(3, b"3")], other: [(1, b"1")]}
+    assert doubted == [(f"{one}: the Kafka client was replaced", {one.topic})]
     assert [record.getMessage() for record in caplog.records if "connecting again" in record.getMessage()] == [
         f"{one}: there are records from offset 1 on, but the Kafka client delivers none; connecting again"
     ]

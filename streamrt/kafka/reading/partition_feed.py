@@ -284,7 +284,10 @@ class PartitionFeed:
         self._client.close()
         self._client = build_client(ConfluentConsumer, self._options)
         self._looked_up.clear()
-        look_up(self._client, {partition.topic for partition in reading}, self._looked_up)
+        topics = {partition.topic for partition in reading}
+        look_up(self._client, topics, self._looked_up)
+        # The former client may have been silent because its topic was deleted, and created again.
+        self._on_doubt(f"{partition}: the Kafka client was replaced", topics)
         for partition in reading:
             self._ends.pop(partition, None)
         self._assign_partitions(reading)
