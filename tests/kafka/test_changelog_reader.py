@@ -293,7 +293,7 @@ def test_a_closed_reader_connects_again(kafka: Kafka, reader: ChangelogReader, p
 
 
 class Deaf:
-    """A double of a client that has stopped to read, as librdkafka does at times after a restart of a broker."""
+    """A double of a client that has stopped reading, as librdkafka does at times after a restart of a broker."""
 
     def __init__(self, client: Any) -> None:
         self._client = client

@@ -4,7 +4,7 @@ import contextlib
 import random
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from streamrt.kafka.reading import stalled_reads
 from streamrt.kafka.reading.input_reader import InputBatch
 from streamrt.kafka.reading.partition_feed import PartitionFeed
 from streamrt.kafka.reading.reader import look_up
-from streamrt.kafka.reading.stalled_reads import Positions, StalledReads
+from streamrt.kafka.reading.stalled_reads import StalledReads
 from streamrt.kafka.writing.record_writer import KafkaRecordWriter
 from streamrt.kafka.writing.transactions import KafkaTransactionalWriter
 from streamrt.models import TopicPartition
@@ -524,7 +524,7 @@ def test_a_broker_that_restarts(mortal_broker: EmbeddedKafka, tmp_path: Path, ca
 def test_a_client_that_delivers_nothing_is_replaced(
     kafka: Kafka, places: list[TopicPartition], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """librdkafka stops to read at times, without a word; the client lacks its partition here, which looks the same."""
+    """librdkafka stops reading at times, without a word; the client lacks its partition here, which looks the same."""
     monkeypatch.setattr(stalled_reads, "LOOK_S", 0.2)
     monkeypatch.setattr(stalled_reads, "_CONFIRM_S", 0.2)
     one, other = places[:2]
@@ -561,13 +561,13 @@ def test_a_client_that_waits_for_a_transaction_is_kept(
     monkeypatch.setattr(stalled_reads, "LOOK_S", 0.05)
     monkeypatch.setattr(stalled_reads, "_CONFIRM_S", 0.05)
     looks: list[object] = []
-    find = StalledReads.find
+    find = StalledReads.find_stalled
 
-    def counted(self: StalledReads, positions: Positions) -> Positions:
+    def counted(self: StalledReads, positions: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         looks.append(positions)
         return find(self, positions)
 
-    monkeypatch.setattr(StalledReads, "find", counted)
+    monkeypatch.setattr(StalledReads, "find_stalled", counted)
     with contextlib.closing(PartitionFeed(ConnectionConfig(bootstrap_servers=kafka.address), QUICK)) as feed:
         assign(feed, {places[0]: 0})
         writer.produce(places[0].topic, b"open", None, 0, None, 0)

@@ -1,9 +1,9 @@
-"""`StalledReads`: what counts as a client that has stopped to read, by a clock that the test moves."""
+"""`StalledReads`: what counts as a client that has stopped reading, by a clock that the test moves."""
 
 from collections.abc import Collection
 
 from streamrt.kafka import KafkaRequestError
-from streamrt.kafka.reading.stalled_reads import LOOK_S, Positions, StalledReads
+from streamrt.kafka.reading.stalled_reads import LOOK_S, StalledReads
 from streamrt.records import TopicPartition
 
 ONE, OTHER = TopicPartition("in", 0), TopicPartition("in", 1)
@@ -21,19 +21,19 @@ class World:
         self.away = False
         self.reads = StalledReads(self._ask, lambda: self.now)
 
-    def _ask(self, partitions: Collection[TopicPartition]) -> Positions:
+    def _ask(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         self.asked.append(set(partitions))
         if self.away:
             raise KafkaRequestError("no broker answers")
         return {partition: self.ends[partition] for partition in partitions}
 
-    def look(self, after_s: float, **positions: int) -> Positions:
+    def look(self, after_s: float, **positions: int) -> dict[TopicPartition, int]:
         """Look when it is due, which is after these seconds and not before."""
         self.now += after_s - 0.1
         assert not self.reads.is_due()
         self.now += 0.1
         assert self.reads.is_due()
-        return self.reads.find({ONE: positions["one"], OTHER: positions["other"]})
+        return self.reads.find_stalled({ONE: positions["one"], OTHER: positions["other"]})
 
 
 def test_a_partition_that_stands_still_in_front_of_records_is_found() -> None:

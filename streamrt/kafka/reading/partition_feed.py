@@ -37,11 +37,12 @@ from streamrt.kafka.reading.reader import (
     NO_GROUP,
     bounds_of,
     current_id,
+    ends_of,
     look_up,
     lost_text,
     unreadable_text,
 )
-from streamrt.kafka.reading.stalled_reads import StalledReads, ends_of
+from streamrt.kafka.reading.stalled_reads import StalledReads
 from streamrt.records import TopicPartition
 
 __all__ = ["MEMBERSHIP_OPTIONS", "PartitionFeed"]
@@ -133,7 +134,8 @@ class PartitionFeed:
         self._paused: set[TopicPartition] = set()
         self._ends: dict[TopicPartition, int] = {}
         self._failures: dict[TopicPartition, Exception] = {}
-        self._stalled = StalledReads(partial(ends_of, connection, isolation=self._options["isolation.level"]))
+        committed = self._options["isolation.level"] != "read_uncommitted"
+        self._stalled = StalledReads(partial(ends_of, connection, committed=committed))
 
     def add(self, positions: Mapping[TopicPartition, int]) -> None:
         """Assign more partitions at these offsets, paused until `resume`. Other partitions are not affected.
@@ -270,7 +272,7 @@ class PartitionFeed:
     def _replace_stalled_client(self) -> None:
         """Read on by a new client if this one does not deliver what there is."""
         reading = self._assigned_partitions(self._positions)
-        stalled = self._stalled.find({partition: self._positions[partition] for partition in reading})
+        stalled = self._stalled.find_stalled({partition: self._positions[partition] for partition in reading})
         if not stalled or self._client is None:
             return
         partition, position = min(stalled.items())

@@ -9,7 +9,7 @@ import abc
 import contextlib
 import logging
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, ClassVar
 
 from confluent_kafka import Consumer as ConfluentConsumer
@@ -32,6 +32,7 @@ __all__ = [
     "PartitionReader",
     "bounds_of",
     "current_id",
+    "ends_of",
     "look_up",
     "lost_text",
     "unreadable_text",
@@ -70,6 +71,8 @@ _BATCH = 10_000
 _POLL_S = 0.2
 _WARN_S = 1.0
 _LOOK_S = 5.0
+_GLANCE_S = 2.0
+"""Time limit of a request that may hold up a task."""
 LOST = frozenset({KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._NO_OFFSET})
 _ADVICE = {
     KafkaError.UNKNOWN_TOPIC_OR_PART: "it no longer exists",
@@ -109,6 +112,25 @@ def bounds_of(connection: ConnectionConfig, partition: TopicPartition) -> tuple[
     """
     with contextlib.closing(TopicAdmin(connection, logger)) as admin:
         return admin.bounds(partition, _LOOK_S)
+
+
+def ends_of(
+    connection: ConnectionConfig, partitions: Collection[TopicPartition], *, committed: bool
+) -> dict[TopicPartition, int]:
+    """Return the offsets up to which partitions can be read now.
+
+    Args:
+        connection: connection to the brokers.
+        partitions: the partitions.
+        committed: whether only committed records are read, so that open transactions hold ends back.
+
+    Raises:
+        KafkaRequestError: if the brokers refuse or do not answer.
+    """
+    with contextlib.closing(TopicAdmin(connection, logger)) as admin:
+        if committed:
+            return admin.offset_ends(partitions, (), _GLANCE_S)[0]
+        return admin.offset_ends((), partitions, _GLANCE_S)[1]
 
 
 def current_id(connection: ConnectionConfig, topic: str, before: str | None) -> str | None:

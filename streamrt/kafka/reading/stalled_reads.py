@@ -1,29 +1,22 @@
-"""Finds partitions that a client has stopped to read, without an error, though brokers have more of their records."""
+"""Finds partitions that a client has stopped reading, without an error, though brokers have more of their records."""
 
-import contextlib
 import logging
 import time
 from collections.abc import Callable, Collection, Mapping
 
 from streamrt.kafka.client import KafkaRequestError
-from streamrt.kafka.cluster.admin import TopicAdmin
-from streamrt.kafka.cluster.partition_offsets import IsolationLevelName
-from streamrt.kafka.connection import ConnectionConfig
 from streamrt.records import TopicPartition
 
-__all__ = ["StalledReads", "ends_of"]
+__all__ = ["StalledReads"]
 
 logger = logging.getLogger("streamrt.kafka")
-
-Positions = Mapping[TopicPartition, int]
 
 LOOK_S = 20.0
 """Seconds between two looks at partitions that stand still: each asks brokers for their ends."""
 _CONFIRM_S = 5.0
 """Seconds in which a client may still deliver what has just been written."""
 _AWAY_S = 60.0
-"""Seconds to the next look after one without an answer, which may have lasted for `_ASK_S`."""
-_ASK_S = 2.0
+"""Seconds to the next look after one without an answer, which may have lasted for some seconds."""
 _LONGEST_S = 600.0
 
 
@@ -32,7 +25,7 @@ class StalledReads:
 
     After a restart of a broker, librdkafka 2.16 sometimes reads nothing any more and reports nothing (its issue 5153). A new
     client reads on. It may also be that one large answer is under way: then a new client would begin it again, so the time
-    doubles with each partition that is found without progress in between.
+    doubles until a partition moves.
 
     Args:
         ask: returns the ends of partitions, up to which they can be read.
@@ -40,20 +33,22 @@ class StalledReads:
     """
 
     def __init__(
-        self, ask: Callable[[Collection[TopicPartition]], Positions], clock: Callable[[], float] = time.monotonic
+        self,
+        ask: Callable[[Collection[TopicPartition]], Mapping[TopicPartition, int]],
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._ask = ask
         self._clock = clock
         self._interval_s = LOOK_S
         self._next_at = clock() + LOOK_S
-        self._seen: Positions = {}
-        self._behind: Positions = {}
+        self._seen: dict[TopicPartition, int] = {}
+        self._behind: dict[TopicPartition, int] = {}
 
     def is_due(self) -> bool:
         """Return whether it is time for the next look."""
         return self._clock() >= self._next_at
 
-    def find(self, positions: Positions) -> Positions:
+    def find_stalled(self, positions: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """Look once; return the partitions that have stood still in front of records since the last look but one.
 
         Args:
@@ -77,21 +72,3 @@ class StalledReads:
         self._seen, self._behind = dict(positions), behind
         self._next_at = self._clock() + (_CONFIRM_S if behind else self._interval_s)
         return stalled
-
-
-def ends_of(
-    connection: ConnectionConfig, partitions: Collection[TopicPartition], isolation: IsolationLevelName
-) -> Positions:
-    """Return the ends of partitions, asked for by a client of its own.
-
-    Args:
-        connection: connection to the brokers.
-        partitions: the partitions.
-        isolation: with "read_committed", open transactions hold ends back.
-
-    Raises:
-        KafkaRequestError: if brokers refuse or do not answer.
-    """
-    with contextlib.closing(TopicAdmin(connection, logger)) as admin:
-        bounds = admin.offset_bounds(partitions, _ASK_S, isolation_level=isolation)
-    return {partition: end for partition, (_, end) in bounds.items()}
