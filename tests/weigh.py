@@ -15,6 +15,7 @@ import tokenize
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("streamrt", "connectors", "serializers", "state")
@@ -22,27 +23,32 @@ RECORDED = ROOT / "docs" / "weight.json"
 DRAWER = 20
 """Files in one folder from which on a reader searches."""
 LONGEST_LINE = 200
+
+
+class Phrase(NamedTuple):
+    """A phrase that reads as translated.
+
+    Attributes:
+        pattern: finds it.
+        parts: of which each text with the phrase has one; to look for these takes a twentieth of the time.
+    """
+
+    pattern: str
+    parts: tuple[str, ...]
+
+
 PHRASES = {
-    '"is no" before a noun': r"(?<![Tt]here\s)\b(?:is|are) no (?!longer\b|more\b|less\b|later\b|one\b)\w+",
-    '"alone" for only': r"\balone\b",
-    '"texts"': r"\btexts\b",
-    '"beside" for next to': r"\bbeside\b",
-    '", too" at the end': r", too[.;:]",
-    '"then" at the end': r"\bthen\.",
-    '"whoever", "nobody", "anew"': r"\b(?:whoever|nobody|anew)\b",
-    '"comes again"': r"\bcomes? again\b",
+    '"is no" before a noun': Phrase(
+        r"(?<![Tt]here\s)\b(?:is|are) no (?!longer\b|more\b|less\b|later\b|one\b)\w+", ("is no", "are no")
+    ),
+    '"alone" for only': Phrase(r"\balone\b", ("alone",)),
+    '"texts"': Phrase(r"\btexts\b", ("texts",)),
+    '"beside" for next to': Phrase(r"\bbeside\b", ("beside",)),
+    '", too" at the end': Phrase(r", too[.;:]", (", too",)),
+    '"then" at the end': Phrase(r"\bthen\.", ("then.",)),
+    '"whoever", "nobody", "anew"': Phrase(r"\b(?:whoever|nobody|anew)\b", ("whoever", "nobody", "anew")),
+    '"comes again"': Phrase(r"\bcomes? again\b", ("come again", "comes again")),
 }
-_PARTS = {
-    '"is no" before a noun': ("is no", "are no"),
-    '"alone" for only': ("alone",),
-    '"texts"': ("texts",),
-    '"beside" for next to': ("beside",),
-    '", too" at the end': (", too",),
-    '"then" at the end': ("then.",),
-    '"whoever", "nobody", "anew"': ("whoever", "nobody", "anew"),
-    '"comes again"': ("come again", "comes again"),
-}
-"""Of which a text with the phrase has one: to look for these takes a twentieth of the time."""
 _WORDS = {'"is no" before a noun': re.compile(r"\b(?:is|are)\W+(?:[a-z]\W+)?no\b")}
 """Words of phrases in a source, where one string may end and another one begin between them, with an `f` before it."""
 _CODE = re.compile(r"```.*?```|`[^`\n]*`", re.DOTALL)
@@ -131,8 +137,8 @@ def weigh(root: Path) -> dict[str, dict[str, int]]:
         },
         "phrases in docstrings, comments and docs": {
             **{
-                name: sum(len(re.findall(pattern, text)) for text in (*prose, *map(blank_code, pages)))
-                for name, pattern in PHRASES.items()
+                name: sum(len(re.findall(phrase.pattern, text)) for text in (*prose, *map(blank_code, pages)))
+                for name, phrase in PHRASES.items()
             },
             'docstrings that begin with "What"': sum(text.startswith("What ") for text in prose),
             f"lines of docs above {LONGEST_LINE} characters": sum(len(long_lines(page)) for page in pages),
@@ -172,10 +178,10 @@ def find_phrases(root: Path, names: Collection[str]) -> Iterator[tuple[str, str]
         root: the root of the repository.
         names: names in `PHRASES`.
     """
-    patterns = {name: re.compile(PHRASES[name]) for name in names}
+    patterns = {name: re.compile(PHRASES[name].pattern) for name in names}
     for path in (*_pages(root), *_sources(root, (*PACKAGES, "tests"))):
         text = path.read_text()
-        likely = [name for name in patterns if any(part in text for part in _PARTS[name])]
+        likely = [name for name in patterns if any(part in text for part in PHRASES[name].parts)]
         if not any(patterns[name].search(text) for name in likely):
             continue
         prose = [(1, blank_code(text))] if path.suffix == ".md" else Module.read(path, root).prose
@@ -193,7 +199,7 @@ def find_strings(root: Path, name: str) -> Iterator[str]:
         root: the root of the repository.
         name: name in `PHRASES`.
     """
-    pattern = re.compile(PHRASES[name])
+    pattern = re.compile(PHRASES[name].pattern)
     words = _WORDS.get(name, re.compile(""))
     for path in _sources(root, PACKAGES):
         text = path.read_text()
