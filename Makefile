@@ -26,13 +26,13 @@ LANE_models := $(MODELS) tests/unit $(FIRST_UNITS:%=--ignore-glob=%)
 LANE_unit := tests/unit $(LAST_UNITS:%=--ignore-glob=%)
 # All tests with a schema registry are in one lane: it takes as long to start as a Spark.
 LAST_KAFKA := $(filter-out %registry.py %formats.py,$(wildcard tests/kafka/test_[s-z]*.py))
-# The lane `state` would end long before the others.
+# They are in the lane `state`, which would end long before the others.
 MIDDLE_KAFKA := $(wildcard tests/kafka/test_[p-r]*.py)
 LANE_kafka := tests/kafka $(addprefix --ignore=,$(MIDDLE_KAFKA) $(LAST_KAFKA))
 LANE_connectors := tests/connectors
 OTHERS := tests $(addprefix --ignore=,$(MODELS) tests/unit tests/kafka $(LANE_connectors))
 CHAOS := tests/spark/test_chaos.py tests/spark/test_crash_points.py
-# It ends first, so it has tests without Spark as well.
+# Its programs bring their own Spark, so tests without one are in this lane as well.
 LANE_chaos := $(CHAOS) $(LAST_KAFKA) -m "programs or not spark"
 LANE_programs := $(OTHERS) $(CHAOS:%=--ignore=%) -m programs
 # Two lanes, since applications in one process wait most of the time: `rest` with these tests would end last.
