@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from typing import Any, NoReturn
 
 from streamrt.errors import InvalidOperationError
-from streamrt.process.context import ENDED, Context, TimerContext
+from streamrt.process.context import Context, TimerContext
 from streamrt.process.function import TimedFunction
 from streamrt.state import MapState, State
 from streamrt.state.transactions.timers import Timers
@@ -47,7 +47,7 @@ class BroadcastWriteContext(BroadcastContext):
     def broadcast_state(self, name: str) -> MapState:
         """Return a map of broadcast state, which may be changed."""
         transaction, writer = self._running_transaction(), self._state
-        if writer is None or writer is ENDED:
+        if writer is None:
             writer = self._state = transaction.broadcast_scope()
         return transaction.broadcast(name, writer)
 

@@ -3,13 +3,14 @@
 import enum
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from streamrt.errors import InvalidOperationError, StateError
 from streamrt.operators.functions import checked_timer_time, side_output_of
 from streamrt.operators.metadata import checked_timestamp
 from streamrt.records import Headers
 from streamrt.state import State
+from streamrt.state.access.keyed_state import KeyedState
 from streamrt.state.base import BEFORE_ALL
 from streamrt.state.transactions.process_functions import ProcessTransaction
 from streamrt.state.transactions.timers import Timers
@@ -26,7 +27,7 @@ class _Ended(enum.Enum):
 
 
 ENDED: Final = _Ended.ENDED
-"""Stands for the state of a context between two calls."""
+"""Stands for the key of a context between two calls."""
 
 
 class TimeDomain(enum.Enum):
@@ -121,19 +122,19 @@ class Context:
         self._call = call
         # The operator sets all that follows, and the attributes of a call: the running transaction when it changes.
         self._transaction: ProcessTransaction | None = None
-        # A KeyedState; None at the beginning of a call: it is made when it is needed. It ends with the call. ENDED between
-        # two calls.
-        self._state: Any = ENDED
+        self.key = ENDED
+        # Made when it is needed. It ends with the call.
+        self._state: KeyedState | None = None
 
     @property
     def state(self) -> State:
         """The state of the key."""
-        state: State | Literal[_Ended.ENDED] | None = self._state
-        if state is None and self._transaction is not None:
+        state = self._state
+        if state is None:
             # No call that can be saved: most records come here.
+            if self.key is ENDED or self._transaction is None:
+                raise self._used_late()
             state = self._state = self._transaction.state_of(self.key, self.timestamp)
-        elif state is None or state is ENDED:
-            raise self._used_late()
         return state
 
     @property
@@ -226,7 +227,7 @@ class Context:
 
     def _running_transaction(self) -> ProcessTransaction:
         transaction = self._transaction
-        if transaction is None or self._state is ENDED:
+        if transaction is None or self.key is ENDED:
             raise self._used_late()
         return transaction
 
@@ -254,8 +255,8 @@ class TimerContext(Context):
     @property
     def state(self) -> State:
         """The state of the key."""
-        state: State | Literal[_Ended.ENDED] | None = self._state
-        if state is None or state is ENDED:
+        state = self._state
+        if state is None:
             state = self._state = self._running_transaction().state_at(self._timer_prefix, self.timestamp)
         return state
 

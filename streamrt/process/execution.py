@@ -141,27 +141,34 @@ class ProcessExecution:
             node: the node, for errors; it may name the input.
             context_class: the class of the context.
         """
-        call, child, function = self._call, self._child, getattr(self._function, method)
+        call, child, take = self._call, self._child, getattr(self._function, method)
         by_partition, has_timers, delay = self._by_partition, self._call.has_timers, self._delay
         when_complete, own, fire_due = self._when_complete, self._node, self._fire_due
         # One object for all records: one for each would double the time of a call without state.
         context = context_class(call)
+        transaction: ProcessTransaction
+        function: Callable[[Any, Context], Iterable[Any] | None]
 
-        def use(transaction: Transaction) -> None:
-            self._transaction = context._transaction = cast("ProcessTransaction", transaction)
+        def use(running: Transaction) -> None:
+            nonlocal transaction
+            self._transaction = context._transaction = transaction = cast("ProcessTransaction", running)
 
         self._follow(use)
 
+        def take_first(value: Any, context: Context) -> Iterable[Any] | None:
+            nonlocal function
+            self._ensure_open()
+            function = take
+            return function(value, context)
+
+        function = take_first
+
         def process(value: Any, key: Any, timestamp: int, headers: Headers | None, *, _node: Node = node) -> None:
-            if not self._opened:
-                self._open_function()
-            transaction = self._transaction
             if timestamp > transaction.clock:
                 transaction.clock = timestamp
             context.key = key
             context.timestamp = timestamp
             context.headers = headers
-            context._state = None
             try:
                 results = function(value, context)
                 if results is not None:
@@ -171,11 +178,11 @@ class ProcessExecution:
                     for result in results:
                         child(result, key, timestamp, headers)
             finally:
-                state = context._state
-                if state is not None:
+                context.key = ENDED
+                if context._state is not None:
                     # No call that can be saved. The state and its handles must not reach the next record.
-                    state._transaction = OVER
-                context._state = ENDED
+                    context._state._transaction = OVER
+                    context._state = None
             if by_partition:
                 if timestamp > transaction.event_time:
                     transaction.event_time = timestamp
@@ -203,8 +210,7 @@ class ProcessExecution:
 
     def _handle_tick(self, moment: Tick) -> None:
         _node = self._node
-        if not self._opened:
-            self._open_function()
+        self._ensure_open()
         transaction = self._transaction
         if moment.final:
             self._fire_remaining(transaction)
@@ -248,7 +254,7 @@ class ProcessExecution:
             time, prefix = timer
             context.key = key = transaction.key_of(prefix)
             context.timestamp = time
-            context._timer_prefix, context._state = prefix, None
+            context._timer_prefix = prefix
             registered = self._call.registered
             due(transaction.journal, self._on_timer)(time, key, context)
             if self._call.at_end and self._call.registered > registered:
@@ -264,10 +270,10 @@ class ProcessExecution:
                 for result in results:
                     self._child(result, key, time, None)
         finally:
-            state = context._state
-            if state is not None:
-                state.end()
-            context._state = ENDED
+            context.key = ENDED
+            if context._state is not None:
+                context._state.end()
+                context._state = None
 
     def _fire_remaining(self, transaction: ProcessTransaction) -> None:
         """Fire all timers of event time, and drop those of processing time; no clock moves."""
@@ -279,9 +285,10 @@ class ProcessExecution:
         if over:
             self._endings.drop(transaction.processing_timers, self._begin_portion(self._node))
 
-    def _open_function(self) -> None:
-        self._function.open(TaskContext(self._store, self._topics, self._access))
-        self._opened = True
+    def _ensure_open(self) -> None:
+        if not self._opened:
+            self._function.open(TaskContext(self._store, self._topics, self._access))
+            self._opened = True
 
 
 def _check_results(results: Any, function: str, method: str) -> None:
