@@ -32,7 +32,7 @@ NONE_WORD = "none"
 DEFAULT_CONSUMER_GROUP = "streamrt-default"
 DEFAULT_STATE_DIR = ".streamrt/state"
 LONGEST_TRANSACTION_S = 0.1
-"""Seconds until a transaction of a resident task ends, if `transaction_interval` says nothing else."""
+"""Seconds until a transaction of a resident task ends, if `transaction_interval` says nothing else and commits are quick."""
 DEFAULT_TRANSACTION_TIMEOUT_S = 60.0
 DEFAULT_STATE_CLEANUP_DELAY_S = 7 * 86_400.0
 DEFAULT_PROGRESS_TIMEOUT_S = 300.0
@@ -466,13 +466,26 @@ def refuse_long_transactions(config: ApplicationConfig, producer: Mapping[str, A
     if config.processing_mode != "resident" or config.processing_guarantee != "exactly-once":
         return
     interval_s = min(config.transaction_interval or LONGEST_TRANSACTION_S, config.commit_interval)
-    timeout = producer.get("transaction.timeout.ms", round(DEFAULT_TRANSACTION_TIMEOUT_S * 1_000))
-    # Producers refuse a timeout that is not a number.
-    if str(timeout).isdecimal() and interval_s * 2_000 > int(timeout):
+    timeout_s = transaction_timeout_s(producer)
+    if interval_s * 2 > timeout_s:
         raise ConfigurationError(
-            f"transactions stay open for {interval_s:g} s (transaction_interval, or commit_interval if that is less), "
-            f"but brokers abort them after transaction.timeout.ms={timeout}: set the interval to at most half of it"
+            f"transactions stay open for {interval_s:g} s (transaction_interval, or commit_interval if that is less), but "
+            f"brokers abort them after transaction.timeout.ms={timeout_s * 1_000:.0f}: set the interval to at most half of it"
         )
+
+
+def transaction_timeout_s(producer: Mapping[str, Any]) -> float:
+    """Return the seconds after which brokers abort a transaction that is open.
+
+    Args:
+        producer: the user's producer options, named as in librdkafka. Producers refuse a timeout that is not a number.
+
+    Example:
+        >>> transaction_timeout_s({}), transaction_timeout_s({"transaction.timeout.ms": "5000"})
+        (60.0, 5.0)
+    """
+    timeout = str(producer.get("transaction.timeout.ms"))
+    return int(timeout) / 1_000 if timeout.isdecimal() else DEFAULT_TRANSACTION_TIMEOUT_S
 
 
 def count_processes(master: str) -> int | None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from streamrt.common.logs import log_context
+from streamrt.config import transaction_timeout_s
 from streamrt.kafka.group_protocol import session_timeout_ms
 from streamrt.kafka.membership.group_member import GroupMember
 from streamrt.kafka.reading.partition_feed import PartitionFeed
@@ -114,6 +115,7 @@ class RunResident:
             options.commit_interval,
             options.commit_every,
             options.transaction_interval,
+            transaction_timeout_s(clients.producer_options),
         )
         try:
             ids = process.tasks.spec.topic_ids

@@ -1,13 +1,14 @@
 """The settings of a resident loop, and when it commits: after an interval, a number of records, or the last wanted output.
 
-Transactions without an interval of the user end as soon as all records are processed. Each of them costs some
-milliseconds, whatever it has, so commits take a part of the time at most: `_SHARE`.
+Transactions without an interval of the user end as soon as all records are processed. Each partition has one, which costs
+slots and brokers some milliseconds, whatever it has. So commits take a part of the time at most: `_SHARE`. With many
+partitions, they would otherwise take all of it, and outputs would fall behind for ever.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from streamrt.config import LONGEST_TRANSACTION_S
+from streamrt.config import DEFAULT_TRANSACTION_TIMEOUT_S, LONGEST_TRANSACTION_S
 from streamrt.runtime.report import Report
 
 __all__ = ["CommitSchedule", "ResidentSettings"]
@@ -18,6 +19,8 @@ _SHORTEST_S = 0.02
 """Seconds from one commit to the next, at least."""
 _SHARE = 6
 """A commit may follow the former one after this many times what commits take."""
+_SLOW_S = 1.0
+"""Commits that take longer wait for brokers: the next ones are not expected to take as long."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +33,8 @@ class ResidentSettings:
         commit_interval: seconds between two commits.
         commit_every: maximum number of records between two commits; 0 for no limit.
         transaction_interval: with exactly-once, seconds until a transaction ends; None to end it as soon as this is
-            cheap, and after 0.1 s at the latest.
+            cheap, and after 0.1 s, or six times what commits take.
+        transaction_timeout: seconds after which brokers abort a transaction.
     """
 
     slot: int
@@ -38,6 +42,7 @@ class ResidentSettings:
     commit_interval: float = 5.0
     commit_every: int = 0
     transaction_interval: float | None = None
+    transaction_timeout: float = DEFAULT_TRANSACTION_TIMEOUT_S
 
 
 class CommitSchedule:
@@ -63,6 +68,8 @@ class CommitSchedule:
         self._hurries = transactional and settings.transaction_interval is None
         longest = LONGEST_TRANSACTION_S if settings.transaction_interval is None else settings.transaction_interval
         self._interval = min(settings.commit_interval, longest) if transactional else settings.commit_interval
+        self._longest_pause = min(settings.commit_interval, settings.transaction_timeout / 2)
+        self._pause = 0.0
         self._due = 0.0
         self._settled_at = float("-inf")
         self._took = 0.0
@@ -72,7 +79,7 @@ class CommitSchedule:
         """Seconds until the next commit is due; may be negative."""
         due = self._due
         if self._hurries and self.caught_up:
-            due = min(due, self._settled_at + max(_SHORTEST_S, _SHARE * self._took))
+            due = min(due, self._settled_at + max(_SHORTEST_S, self._pause))
         return due - self._clock()
 
     def begin(self) -> None:
@@ -82,6 +89,8 @@ class CommitSchedule:
         if self._transactional:
             # Records that arrived during the last commit have already waited.
             self._due = max(self._settled_at + self._interval, now + self._interval / 2)
+        if self._hurries:
+            self._due = max(self._due, self._settled_at + self._pause)
 
     def record_commit(self, begun: float) -> None:
         """The work of the cycle is committed.
@@ -91,7 +100,8 @@ class CommitSchedule:
         """
         self._settled_at = begun
         # One slow commit says little about the next.
-        self._took += (self._clock() - begun - self._took) / 4
+        self._took += (min(self._clock() - begun, _SLOW_S) - self._took) / 4
+        self._pause = min(_SHARE * self._took, self._longest_pause)
 
     def is_due(self, report: Report, *, paused: bool) -> bool:
         """Return whether the work is to be committed now.

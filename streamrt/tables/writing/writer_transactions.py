@@ -7,7 +7,7 @@ from typing import Any
 
 from streamrt.arguments import checked, type_name
 from streamrt.common.claims import claim
-from streamrt.config import DEFAULT_TRANSACTION_TIMEOUT_S
+from streamrt.config import transaction_timeout_s
 from streamrt.errors import ArgumentValueError, TransactionError, WriterFencedError
 from streamrt.kafka.completion_token import Offsets
 from streamrt.kafka.writing.transactions import transactional_id
@@ -53,8 +53,7 @@ class WriterTransactions:
         self._links = links
         self._states = states
         self._options = options
-        timeout = options.get(_TIMEOUT_MS, round(DEFAULT_TRANSACTION_TIMEOUT_S * 1_000))
-        self.timeout_s = float(timeout) / 1_000 if str(timeout).isdecimal() else DEFAULT_TRANSACTION_TIMEOUT_S
+        self.timeout_s = transaction_timeout_s(options)
         self._begun: float | None = None
         self.saved = Saved()
 
