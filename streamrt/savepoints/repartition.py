@@ -153,7 +153,8 @@ class Repartitioned:
         for topic, former in self.topics.items():
             yield f"the topic {topic}: {would} {self.partitions} partitions instead of {former}"
         for scope, store in self.stores:
-            yield f"store {store!r} of {scope}: its keys {'would move' if self.dry_run else 'are'} to their new partitions"
+            move = "would move" if self.dry_run else "have moved"
+            yield f"store {store!r} of {scope}: its keys {move} to their new partitions"
         yield from map(str, self.others)
 
     def as_dict(self) -> dict[str, Any]:
