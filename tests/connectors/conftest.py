@@ -7,11 +7,15 @@ import warnings
 from collections.abc import Iterator
 
 import botocore.session
+import moto.backends
 import pytest
 from botocore.loaders import create_loader
 
 # Each session would find and parse the models of AWS's services again, which is most of what a client costs.
 botocore.session.create_loader = functools.cache(create_loader)
+# Moto's server would look through its directories at each request.
+_MODULES = list(moto.backends.list_of_moto_modules())
+moto.backends.list_of_moto_modules = lambda: _MODULES
 
 _ABANDONED = "streamrt-request"
 _LONGEST_S = 10.0

@@ -34,7 +34,8 @@ class _Value:
 @pytest.fixture(autouse=True)
 def worker(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A worker that keeps nothing yet, and does not keep what this process has."""
-    for function in ("freeze", "unfreeze", "set_threshold"):
+    # A collection would look at what all tests before have left.
+    for function in ("collect", "freeze", "unfreeze", "set_threshold"):
         monkeypatch.setattr(gc, function, lambda *_: None)
     level = logging.getLogger("streamrt").level
     yield

@@ -9,7 +9,7 @@ from streamrt.state import RocksDBStore, Stamp, StoreIdentity
 from streamrt.state.transactions.timed import TimedTransaction
 from tests.support import LONG
 
-WINDOWS = 10_000_000 if LONG else 100_000
+WINDOWS = 10_000_000 if LONG else 60_000
 COMMIT = 10_000
 IDENTITY = StoreIdentity("shop", "orders", 0, "windows", None, "changelog", 1)
 MIB = 1024 * 1024
@@ -53,5 +53,5 @@ def test_windows_that_go_through_leave_no_space(tmp_path: Path, capsys: pytest.C
     assert [key[0] for key, _ in partition.scan(b"", None)] == [0x04, 0xF1]
     assert TimedTransaction(partition).next_deadline is None
     partition.close()
-    # Some 25,000 windows are open at a time; they and what is left of 100,000 closed ones take less than this.
+    # Some 25,000 windows are open at a time; they and what is left of the closed ones take less than this.
     assert largest < 20 * MIB

@@ -1,12 +1,12 @@
 """Windows that are closed in portions, with commits, restarts and crashes in between, come out as if closed at once."""
 
-import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import orjson
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -173,7 +173,7 @@ class World:
         """Return what came out, in order, by partition or by partition and key."""
         found: dict[Any, list[Any]] = {}
         for record in self.written():
-            partition, value = json.loads(record.value or b"")
+            partition, value = orjson.loads(record.value or b"")
             name = (partition, value[0], record.key) if by_key else (partition, value[0])
             found.setdefault(name, []).append((record.key, record.timestamp, value[1]))
         return found

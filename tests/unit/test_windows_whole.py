@@ -157,14 +157,14 @@ def test_the_results_are_those_of_all_records(
 
 @pytest.mark.rows("PF-G37")
 def test_few_records_reach_the_task_that_merges() -> None:
-    app, count = make_app(), 1_000
+    app, count = make_app(), 200
     _, results = define(app, 4, 1_000, 1_000, 0, Late(), final=True)
     with TopologyTestDriver(app) as driver:
         for number in range(count):
-            driver.pipe("in", {"id": number, "x": 1, "time": 10 * number}, timestamp=10 * number, partition=number % 4)
+            driver.pipe("in", {"id": number, "x": 1, "time": 50 * number}, timestamp=50 * number, partition=number % 4)
         driver.end()
         sent = len(driver.read("repartition__whole--in--tumbling_window_1000_all"))
-    assert {start: each[0]["n"] for start, each in results.items()} == dict.fromkeys(range(0, 10_000, 1_000), 100)
+    assert {start: each[0]["n"] for start, each in results.items()} == dict.fromkeys(range(0, 10_000, 1_000), 20)
     assert sent == 4 * 10
 
 
