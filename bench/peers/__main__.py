@@ -127,7 +127,7 @@ def compare_latency(address: str, contestants: Sequence[Contestant], chosen: arg
     """Measure p50 and p99 with both guarantees at all rates."""
     measured: Measured = defaultdict(list)
     guarantees = [(EOS if each == EXACTLY_ONCE else "", each) for each in chosen.guarantees]
-    settings = (address, chosen.rates, chosen.rounds, chosen.seconds, chosen.warmup)
+    settings = (address, chosen.rates, chosen.rounds, chosen.seconds, chosen.warmup, chosen.partitions)
     for ending, guarantee in guarantees:
         for runner, each in turns(contestants, f"seen{ending}", low_latency=True):
             with tolerated(f"latency{ending}, {each}"):
@@ -217,6 +217,7 @@ def main() -> None:
     options.add_argument("--rates", type=float, nargs="+", default=list(RATES), help="records per second for latency")
     options.add_argument("--seconds", type=float, default=2.0, help="length of a window for latency")
     options.add_argument("--warmup", type=float, default=4.0, help="seconds before the first window at a rate")
+    options.add_argument("--partitions", type=int, default=common.PARTITIONS, help="partitions for latency")
     options.add_argument("--json", type=Path, help="write all figures to this file, too")
     chosen = options.parse_args()
     contestants = []

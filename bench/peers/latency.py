@@ -21,6 +21,8 @@ from streamrt.kafka import Consumer, Producer
 
 START_S = 60.0
 TICK_S = 0.001
+LATE_S = 20.0
+"""Time for what has not come at the end."""
 KEPT = 0.95
 """Share of the records of a window that must have come for its latencies to count."""
 
@@ -40,16 +42,18 @@ def probe(address: str, source: str, target: str, chosen: argparse.Namespace) ->
                 message = consumer.poll(0.1)
                 if message is not None and message.error() is None:
                     now = time.time()
-                    sent = orjson.loads(message.value())["sent"]
-                    latencies.append((sent, (now - sent) * 1000))
+                    begun = orjson.loads(message.value())["sent"]
+                    latencies.append((begun, (now - begun) * 1000))
                     first.set()
 
     receiver = threading.Thread(target=consume)
     receiver.start()
     windows: list[tuple[float, float, int]] = []
+    sent = 0
     with Producer(address, extra_config={"linger.ms": 0}) as producer:
 
         def send(rate: float, end: float, until: threading.Event | None = None) -> int:
+            nonlocal sent
             begun, number = time.time(), 0
             while (now := time.time()) < end and not (until and until.is_set()):
                 while number < (now - begun) * rate:
@@ -57,6 +61,7 @@ def probe(address: str, source: str, target: str, chosen: argparse.Namespace) ->
                     number += 1
                 producer.poll(0)
                 time.sleep(max(TICK_S, begun + number / rate - time.time()))
+            sent += number
             return number
 
         send(chosen.rates[0], time.time() + START_S, first)
@@ -65,11 +70,13 @@ def probe(address: str, source: str, target: str, chosen: argparse.Namespace) ->
             for _ in range(chosen.windows):
                 start = time.time()
                 windows.append((rate, start, send(rate, start + chosen.seconds)))
-    time.sleep(2)
+    deadline = time.monotonic() + LATE_S
+    while len(latencies) < sent and time.monotonic() < deadline:
+        time.sleep(0.1)
     stop.set()
     receiver.join()
     for rate, start, number in windows:
-        found = [latency for sent, latency in latencies if start <= sent < start + chosen.seconds]
+        found = [latency for begun, latency in latencies if start <= begun < start + chosen.seconds]
         print(orjson.dumps([rate, number, found]).decode())
 
 
@@ -81,6 +88,7 @@ def run(
     windows: int,
     seconds: float,
     warmup_s: float,
+    partitions: int,
     checkout: Path | None,
 ) -> dict[float, list[tuple[float, float]]]:
     """Return p50 and p99 of each window, in milliseconds, by rate; infinite if the outputs did not keep up.
@@ -93,6 +101,7 @@ def run(
         windows: number of measurements at each rate.
         seconds: length of a measurement.
         warmup_s: seconds before the first measurement at a rate.
+        partitions: number of partitions of the topics.
         checkout: another version of StreamRT to run.
 
     Raises:
@@ -100,7 +109,7 @@ def run(
     """
     source = common.unique("in")
     target = common.unique("out") if runner else source
-    common.create_topics(address, *{source, target})
+    common.create_topics(address, *{source, target}, partitions=partitions)
     isolation = "read_committed" if guarantee == common.GUARANTEES[1] else "read_uncommitted"
     command = [sys.executable, "-m", "bench.peers.latency", address, source, target, "--isolation", isolation]
     command += ["--windows", str(windows), "--seconds", str(seconds), "--warmup", str(warmup_s)]
