@@ -1,11 +1,13 @@
 """The command line without network, Java or Kafka."""
 
+import runpy
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+import streamrt
 from streamrt.cli import main
 from streamrt.jvm.jars import locked_jars
 
@@ -25,6 +27,13 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
 
 def test_version(run: Callable[..., int], capsys: pytest.CaptureFixture[str]) -> None:
     assert run("--version") == 0
+    assert capsys.readouterr().out.startswith("streamrt ")
+
+
+def test_the_package_is_the_command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(sys, "argv", ["python -m streamrt", "--version"])
+    with pytest.raises(SystemExit, match="0"):
+        runpy.run_path(str(Path(streamrt.__file__).with_name("__main__.py")), run_name="__main__")
     assert capsys.readouterr().out.startswith("streamrt ")
 
 
