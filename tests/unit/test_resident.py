@@ -239,6 +239,31 @@ def test_exactly_once_commits_take_a_sixth_of_the_time_at_most(caught_up: bool) 
     assert 0.3 < gaps[61] < 1.5
 
 
+@pytest.mark.parametrize(
+    ("settings", "named"),
+    [
+        (ResidentSettings(0, transaction_interval=0.2), "transaction_interval=0.2"),
+        (ResidentSettings(0, commit_interval=0.05), "commit_interval=0.05"),
+        (ResidentSettings(0, transaction_interval=0.5), None),
+        (ResidentSettings(0), None),
+    ],
+)
+def test_commits_that_take_longer_than_their_interval_are_told(
+    settings: ResidentSettings, named: str | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    now = [0.0]
+    schedule = CommitSchedule(settings, lambda: now[0], transactional=True)
+    # One slow commit is an accident.
+    for took in (5.0, *[0.01] * 10, *[0.3] * 20):
+        schedule.begin()
+        begun = now[0]
+        now[0] += took
+        schedule.record_commit(begun)
+    assert [record.getMessage().partition(", which")[0] for record in caplog.records] == (
+        [] if named is None else [f"commits take 0.3 s, longer than {named} s"]
+    )
+
+
 def test_transactions_are_never_open_for_more_than_half_of_their_timeout() -> None:
     now = [0.0]
     schedule = CommitSchedule(ResidentSettings(0, transaction_timeout=2.0), lambda: now[0], transactional=True)

@@ -5,13 +5,17 @@ slots and brokers some milliseconds, whatever it has. So commits take a part of 
 partitions, they would otherwise take all of it, and outputs would fall behind for ever.
 """
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from streamrt.common.throttle import Throttle
 from streamrt.config import DEFAULT_TRANSACTION_TIMEOUT_S, LONGEST_TRANSACTION_S
 from streamrt.runtime.report import Report
 
 __all__ = ["CommitSchedule", "ResidentSettings"]
+
+logger = logging.getLogger("streamrt")
 
 _MOST_RECORDS = 100_000
 """Maximum number of records between two commits, because state changes stay in memory until the commit."""
@@ -21,6 +25,9 @@ _SHARE = 6
 """A commit may follow the former one after this many times what commits take."""
 _SLOW_S = 1.0
 """Commits that take longer wait for brokers: the next ones are not expected to take as long."""
+_SLOW_IN_A_ROW = 10
+"""So many commits that take longer than their interval are not an accident."""
+_WARN_S = 600.0
 
 
 @dataclass(frozen=True)
@@ -68,6 +75,10 @@ class CommitSchedule:
         self._hurries = transactional and settings.transaction_interval is None
         longest = LONGEST_TRANSACTION_S if settings.transaction_interval is None else settings.transaction_interval
         self._interval = min(settings.commit_interval, longest) if transactional else settings.commit_interval
+        by_transaction = not self._hurries and longest < settings.commit_interval
+        self._interval_name = "transaction_interval" if by_transaction else "commit_interval"
+        self._slow_in_a_row = 0
+        self._warned = Throttle(_WARN_S, clock)
         self._longest_pause = min(settings.commit_interval, settings.transaction_timeout / 2)
         self._pause = 0.0
         self._due = 0.0
@@ -99,9 +110,25 @@ class CommitSchedule:
             begun: what the clock said when the commit began.
         """
         self._settled_at = begun
+        took = self._clock() - begun
         # One slow commit says little about the next.
-        self._took += (min(self._clock() - begun, _SLOW_S) - self._took) / 4
+        self._took += (min(took, _SLOW_S) - self._took) / 4
         self._pause = min(_SHARE * self._took, self._longest_pause)
+        if self._transactional:
+            self._warn_of_slow_commits(took)
+
+    def _warn_of_slow_commits(self, took: float) -> None:
+        """Say that an interval of the user leaves commits most of the time."""
+        interval = max(self._interval, self._pause) if self._hurries else self._interval
+        self._slow_in_a_row = self._slow_in_a_row + 1 if took > interval else 0
+        if self._slow_in_a_row >= _SLOW_IN_A_ROW and self._warned.admit():
+            logger.warning(
+                "commits take %.1f s, longer than %s=%g s, which leaves little time for records: lengthen it, or let more "
+                "slots share the partitions",
+                took,
+                self._interval_name,
+                interval,
+            )
 
     def is_due(self, report: Report, *, paused: bool) -> bool:
         """Return whether the work is to be committed now.
