@@ -17,7 +17,7 @@ BUILD_TOOLS := setuptools|wheel|packaging
 LANES := kafka rest chaos connectors programs state models unit
 # Programs that a lane has started take processor time while they wait, and so does its waiting: with all lanes at once, a
 # fifth of both cores.
-AT_ONCE := 6
+AT_ONCE := 7
 MODELS := tests/conformance tests/migration tests/packaging tests/sim
 # Files are left out by patterns: pytest looks through a directory once, but once more for each of its files that it is given.
 FIRST_UNITS := tests/unit/test_[!s-z]*.py tests/unit/test_s[!t]*.py
