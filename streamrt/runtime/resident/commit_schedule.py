@@ -100,7 +100,8 @@ class CommitSchedule:
         if self._transactional:
             # Records that arrived during the last commit have already waited.
             self._due = max(self._settled_at + self._interval, now + self._interval / 2)
-        if self._hurries:
+        # Quick commits, of few partitions, keep to the interval.
+        if self._hurries and self._took > self._interval / 2:
             self._due = max(self._due, self._settled_at + self._pause)
 
     def record_commit(self, begun: float) -> None:
