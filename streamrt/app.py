@@ -158,8 +158,8 @@ class Application:
         processing_timeout: maximum seconds that functions may spend on one record. Then the running function gets a
             `ProcessingTimeoutError`, and the record fails. None, the default, sets no limit.
         transaction_interval: for exactly-once in resident mode: maximum seconds from a transaction's first record to
-            its commit. None, the default, commits once all records are processed, and after 0.1 s at the latest, as
-            long as commits take no more than a sixth of the time.
+            its commit. None, the default, commits once all records are processed, and after 0.1 s at the latest; if
+            commits take more than 0.05 s, after six times that.
         auto_recover_from_source_offset_out_of_range: if the committed offset is no longer in the topic, continue as
             `auto_offset_reset` says and log the loss; False raises `OffsetOutOfRangeError`.
         broker_availability_timeout: seconds to wait for a broker before `KafkaBrokerUnavailableError`; 0 waits forever. None,

@@ -141,7 +141,7 @@ class ProcessExecution:
             node: the node, for errors; it may name the input.
             context_class: the class of the context.
         """
-        call, child, take = self._call, self._child, getattr(self._function, method)
+        call, child, bound = self._call, self._child, getattr(self._function, method)
         by_partition, has_timers, delay = self._by_partition, self._call.has_timers, self._delay
         when_complete, own, fire_due = self._when_complete, self._node, self._fire_due
         # One object for all records: one for each would double the time of a call without state.
@@ -149,19 +149,19 @@ class ProcessExecution:
         transaction: ProcessTransaction
         function: Callable[[Any, Context], Iterable[Any] | None]
 
-        def use(running: Transaction) -> None:
+        def use_transaction(running: Transaction) -> None:
             nonlocal transaction
             self._transaction = context._transaction = transaction = cast("ProcessTransaction", running)
 
-        self._follow(use)
+        self._follow(use_transaction)
 
-        def take_first(value: Any, context: Context) -> Iterable[Any] | None:
+        def open_and_call(value: Any, context: Context) -> Iterable[Any] | None:
             nonlocal function
             self._ensure_open()
-            function = take
+            function = bound
             return function(value, context)
 
-        function = take_first
+        function = open_and_call
 
         def process(value: Any, key: Any, timestamp: int, headers: Headers | None, *, _node: Node = node) -> None:
             if timestamp > transaction.clock:

@@ -246,6 +246,7 @@ def test_exactly_once_commits_leave_time_for_records(caught_up: bool) -> None:
         (ResidentSettings(0, commit_interval=0.05), "commit_interval=0.05"),
         (ResidentSettings(0, transaction_interval=0.5), None),
         (ResidentSettings(0), None),
+        (ResidentSettings(0, transaction_timeout=0.2), None),
     ],
 )
 def test_commits_that_take_longer_than_their_interval_are_told(

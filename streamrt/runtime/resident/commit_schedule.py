@@ -1,13 +1,14 @@
 """The settings of a resident loop, and when it commits: after an interval, a number of records, or the last wanted output.
 
 Transactions without an interval of the user end as soon as all records are processed. Each partition has one, which costs
-slots and brokers some milliseconds, whatever it has. So commits take a part of the time at most: `_SHARE`. With many
-partitions, they would otherwise take all of it, and outputs would fall behind for ever.
+slots and brokers some milliseconds, whatever it has. So commits take a part of the time at most, if they are slow or no
+record waits: `_SHARE`. With many partitions, they would otherwise take all of it, and outputs would fall behind for ever.
 """
 
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
+from operator import itemgetter
 
 from streamrt.common.throttle import Throttle
 from streamrt.config import DEFAULT_TRANSACTION_TIMEOUT_S, LONGEST_TRANSACTION_S
@@ -40,7 +41,7 @@ class ResidentSettings:
         commit_interval: seconds between two commits.
         commit_every: maximum number of records between two commits; 0 for no limit.
         transaction_interval: with exactly-once, seconds until a transaction ends; None to end it as soon as this is
-            cheap, and after 0.1 s, or six times what commits take.
+            cheap, and after 0.1 s, or six times what commits take if that is more than 0.05 s.
         transaction_timeout: seconds after which brokers abort a transaction.
     """
 
@@ -75,15 +76,21 @@ class CommitSchedule:
         self._hurries = transactional and settings.transaction_interval is None
         longest = LONGEST_TRANSACTION_S if settings.transaction_interval is None else settings.transaction_interval
         self._interval = min(settings.commit_interval, longest) if transactional else settings.commit_interval
-        by_transaction = not self._hurries and longest < settings.commit_interval
-        self._interval_name = "transaction_interval" if by_transaction else "commit_interval"
+        asked = {"commit_interval": settings.commit_interval}
+        if settings.transaction_interval is not None:
+            asked["transaction_interval"] = settings.transaction_interval
+        self._asked = min(asked.items(), key=itemgetter(1))
         self._slow_in_a_row = 0
         self._warned = Throttle(_WARN_S, clock)
         self._longest_pause = min(settings.commit_interval, settings.transaction_timeout / 2)
-        self._pause = 0.0
         self._due = 0.0
         self._settled_at = float("-inf")
         self._took = 0.0
+
+    @property
+    def _pause(self) -> float:
+        """Seconds from one commit to the next in which commits take their share."""
+        return min(_SHARE * self._took, self._longest_pause)
 
     @property
     def left_s(self) -> float:
@@ -114,20 +121,19 @@ class CommitSchedule:
         took = self._clock() - begun
         # One slow commit says little about the next.
         self._took += (min(took, _SLOW_S) - self._took) / 4
-        self._pause = min(_SHARE * self._took, self._longest_pause)
         if self._transactional:
             self._warn_of_slow_commits(took)
 
     def _warn_of_slow_commits(self, took: float) -> None:
         """Say that an interval of the user leaves commits most of the time."""
-        interval = max(self._interval, self._pause) if self._hurries else self._interval
+        name, interval = self._asked
         self._slow_in_a_row = self._slow_in_a_row + 1 if took > interval else 0
         if self._slow_in_a_row >= _SLOW_IN_A_ROW and self._warned.admit():
             logger.warning(
                 "commits take %.1f s, longer than %s=%g s, which leaves little time for records: lengthen it, or let more "
                 "slots share the partitions",
                 took,
-                self._interval_name,
+                name,
                 interval,
             )
 
