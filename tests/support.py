@@ -64,6 +64,21 @@ def unique(name: str) -> str:
     return f"{name}-{uuid.uuid4().hex[:10]}"
 
 
+def forked_end(act: Callable[[], object]) -> int:
+    """Return how a forked process ends that does something: 0, 1 after an exception, or the negative number of a signal."""
+    child = os.fork()
+    if not child:
+        code = 1
+        try:
+            # It may wait for a thread that only its parent has.
+            signal.alarm(60)
+            act()
+            code = 0
+        finally:
+            os._exit(code)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
 def broken_pythons(directory: Path) -> str:
     """Return a directory with names of Python that start nothing."""
     directory.mkdir()

@@ -32,6 +32,7 @@ from streamrt.connectors.sinks.base import BatchingSink
 from streamrt.connectors.sinks.batch import SinkBatch, SinkItem
 from streamrt.connectors.sinks.common import send_in_parts
 from streamrt.errors import ArgumentTypeError, ArgumentValueError, SinkBackpressureError, SinkError
+from streamrt.forks import in_this_process
 from streamrt.secret import Secret
 
 if TYPE_CHECKING:
@@ -141,7 +142,7 @@ class WebhookSink(BatchingSink):
         """
         self._transports = {}
         # For a sink that is not closed.
-        weakref.finalize(self, _close_transports, self._transports)
+        weakref.finalize(self, in_this_process(_close_transports), self._transports)
         if isinstance(self._url, Secret):
             self._check_host(self._url.reveal())
 

@@ -29,6 +29,7 @@ from streamrt.connectors.retries import Retries
 from streamrt.connectors.sinks.base import BatchingSink
 from streamrt.connectors.sinks.batch import SinkBatch, SinkItem
 from streamrt.errors import ArgumentValueError, SinkError, argument_error
+from streamrt.forks import in_this_process
 
 if TYPE_CHECKING:
     from paho.mqtt.properties import Properties
@@ -157,7 +158,7 @@ class MQTTSink(BatchingSink):
         """
         self._connections = []
         # For a sink that is not closed; connections have threads.
-        weakref.finalize(self, _close_connections, self._connections)
+        weakref.finalize(self, in_this_process(_close_connections), self._connections)
         try:
             self._connect_client()
         except PassingError as error:

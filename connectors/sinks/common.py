@@ -7,6 +7,7 @@ from typing import Any, Literal, TypeVar
 
 from streamrt.connectors.sinks.batch import SinkBatch, SinkItem
 from streamrt.connectors.sinks.serializing import numbered
+from streamrt.forks import in_this_process
 
 __all__ = [
     "Identity",
@@ -156,7 +157,7 @@ def close_with(owner: object, client: Any) -> Callable[[], object]:
     Returns:
         A function that closes the client now; further calls do nothing.
     """
-    return weakref.finalize(owner, _close_client, client)
+    return weakref.finalize(owner, in_this_process(_close_client), client)
 
 
 def _close_client(client: Any) -> None:

@@ -13,6 +13,7 @@ from streamrt.connectors.clients import ClientConnectFailureCallback, ClientConn
 from streamrt.connectors.failures import first_line
 from streamrt.connectors.retries import Retries
 from streamrt.connectors.sinks.batch import SinkBatch
+from streamrt.connectors.sinks.common import close_with
 from streamrt.connectors.sinks.transactional import SinkCommit, SinkPosition, TransactionalSink
 from streamrt.connectors.sql.sql_names import is_internal
 from streamrt.connectors.sql.sql_rows import STATEMENT, TableRows, UnplacedRejectionError, target_of
@@ -139,6 +140,7 @@ class SQLSink(SQLTables, TransactionalSink):
         self._position_table = position_table
         self._retries = retries or _RETRIES
         self._connection: Any = None
+        self._close_connection: Callable[[], object] | None = None
         self._names: set[str] = set()
         # The columns of each table with their types, as last seen.
         self._columns: dict[str, dict[str, str]] = {}
@@ -286,13 +288,6 @@ class SQLSink(SQLTables, TransactionalSink):
         except UnplacedRejectionError as error:
             return error
 
-    def __del__(self) -> None:
-        # For a sink that was not closed; each commit is durable without that.
-        connection, self._connection = getattr(self, "_connection", None), None
-        if connection is not None:
-            with contextlib.suppress(Exception):
-                connection.close()
-
     # -- Requests ------------------------------------------------------------------------------------------------------
 
     def _request_retried(self, request: Callable[[], Any], what: str) -> Any:
@@ -307,17 +302,18 @@ class SQLSink(SQLTables, TransactionalSink):
     def _reconnect(self) -> None:
         self._disconnect()
         self._connection = self._connect()
+        # For a sink that is not closed; each commit is durable without that.
+        self._close_connection = close_with(self, self._connection)
 
     def close(self) -> None:
         """Close the connection; `start` opens another one."""
         self._disconnect()
 
     def _disconnect(self) -> None:
-        connection, self._connection = self._connection, None
+        close, self._connection, self._close_connection = self._close_connection, None, None
         self._columns.clear()
-        if connection is not None:
-            with contextlib.suppress(Exception):
-                connection.close()
+        if close is not None:
+            close()
 
     @contextlib.contextmanager
     def _open_transaction(self) -> Iterator[Any]:

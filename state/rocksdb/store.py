@@ -27,6 +27,7 @@ from typing import Any, ClassVar, NoReturn
 from weakref import WeakSet
 
 from streamrt.errors import StateError
+from streamrt.forks import ForkGuard, never_free_in_forks
 from streamrt.state.identity import Stamp
 from streamrt.state.options import RocksDBOptions
 from streamrt.state.rocksdb.directory import StoreDirectory, remove_settings
@@ -198,6 +199,7 @@ class RocksDBStorePartition(StorePartition):
 
         self._rocksdict = rocksdict
         self._directory = directory
+        self._fork_guard = ForkGuard()
         self._fresh = directory.begin()
         self._unflushed = False
         self.gathered = 0
@@ -224,7 +226,7 @@ class RocksDBStorePartition(StorePartition):
         except BaseException:
             self._close_database()
             raise
-        _open.all.add(self)
+        _open.all.add(never_free_in_forks(self))
 
     @property
     def stamp(self) -> Stamp | None:  # noqa: D102
@@ -349,6 +351,9 @@ class RocksDBStorePartition(StorePartition):
         Raises:
             StateError: if it cannot be written. The files are released nevertheless, with the data of an earlier stamp.
         """
+        if not self._fork_guard.is_own:
+            # The threads that would write it, and the lock, are those of the parent process.
+            return
         try:
             if self._unflushed and not isinstance(self._db, _Closed):
                 self.flush()

@@ -1,5 +1,6 @@
 """Common parts of all clients: options, log lines, and the conversion of partitions and errors to StreamRT's types."""
 
+import functools
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
@@ -9,6 +10,7 @@ from confluent_kafka import TopicPartition as ConfluentTopicPartition
 
 from streamrt.common.throttle import Throttle
 from streamrt.errors import ConfigurationError, StreamRTError
+from streamrt.forks import never_free_in_forks
 from streamrt.kafka.connection import ConnectionConfig, as_connection
 from streamrt.records import TopicPartition
 
@@ -182,24 +184,31 @@ def client_options(
     }
 
 
-def build_client(factory: Callable[[dict[str, Any]], T], options: dict[str, Any]) -> T:
-    """Create a client.
+def build_client(kind: Callable[[dict[str, Any]], T], options: dict[str, Any]) -> T:
+    """Create a client. Processes that are forked from this one never free it.
 
     Args:
-        factory: the client's class.
+        kind: the client's class.
         options: its options.
 
     Raises:
         ConfigurationError: if librdkafka refuses the options.
     """
     try:
-        return factory(options)
+        client: T = _referable(kind)(options)
+        return never_free_in_forks(client)
     except KafkaException as error:
         reason = error_in(error).str()
     except (TypeError, ValueError) as error:
         reason = str(error)
     # Raised outside the handlers: the arguments in confluent-kafka's traceback hold the secrets.
     raise ConfigurationError(f"the Kafka client cannot be created: {reason}")
+
+
+@functools.cache
+def _referable(kind: Any) -> Any:
+    """Return a class of the same clients that can have weak references."""
+    return kind if kind.__weakrefoffset__ else type(kind.__name__, (kind,), {"__slots__": ("__weakref__",)})
 
 
 def is_connection_error(error: KafkaError) -> bool:

@@ -12,6 +12,7 @@ from typing_extensions import Self
 
 from streamrt.config import AutoOffsetReset
 from streamrt.errors import ConfigurationError, end_readably
+from streamrt.forks import ForkGuard
 from streamrt.kafka.client import ErrorCallback, build_client, callback, client_options, log_error_to
 from streamrt.kafka.connection import ConnectionConfig, HoldsSecrets
 from streamrt.kafka.group_protocol import is_incremental
@@ -35,7 +36,8 @@ class Consumer(HoldsSecrets):
     """Read records from Kafka; a thin layer over `confluent_kafka.Consumer`.
 
     The client is created on first use. As a context manager it leaves its group at the end. Use it in one thread,
-    because another thread would have to wait for the end of each `poll`.
+    because another thread would have to wait for the end of each `poll`. Processes that are forked after the first use
+    need consumers of their own: this one refuses them.
 
     Args:
         broker_address: `host:port`, or a `ConnectionConfig`.
@@ -88,6 +90,7 @@ class Consumer(HoldsSecrets):
         )
         self._prepare = prepare
         self._inner: ConfluentConsumer | None = None
+        self._fork_guard = ForkGuard()
         self._closed = False
 
     def subscribe(
@@ -387,7 +390,7 @@ class Consumer(HoldsSecrets):
 
         The rebalance callbacks may be called. A second call does nothing.
         """
-        if self._inner is not None:
+        if self._inner is not None and self._fork_guard.is_own:
             # Rebalance callbacks run in here and still use the client to commit.
             self._inner.close()
         self._closed = True
@@ -405,7 +408,8 @@ class Consumer(HoldsSecrets):
         if self._inner is None:
             if self._closed:
                 raise RuntimeError("the consumer is closed")
-            self._inner = build_client(ConfluentConsumer, self._options)
+            self._inner, self._fork_guard = build_client(ConfluentConsumer, self._options), ForkGuard()
+        self._fork_guard.require("this consumer")
         return self._inner
 
     def __enter__(self) -> Self:

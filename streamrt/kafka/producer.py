@@ -15,6 +15,7 @@ from confluent_kafka import TopicPartition as ConfluentTopicPartition
 from typing_extensions import Self
 
 from streamrt.errors import ConfigurationError, InvalidOperationError, ProducerError, end_readably
+from streamrt.forks import ForkGuard, in_this_process
 from streamrt.kafka.client import ErrorCallback, KafkaRequestError, build_client, callback, client_options
 from streamrt.kafka.connection import ConnectionConfig, HoldsSecrets
 from streamrt.kafka.wire import client_headers, client_timestamp
@@ -79,7 +80,8 @@ class Producer(HoldsSecrets):
     """Write records to Kafka; a thin layer over `confluent_kafka.Producer`.
 
     The client is created on first use, so an unused producer costs nothing. As a context manager it flushes at the
-    end. When a producer is garbage-collected, it sends its remaining records for up to a few seconds.
+    end. When a producer is garbage-collected, it sends its remaining records for up to a few seconds. Processes that are
+    forked afterwards need producers of their own: this one refuses them.
 
     Args:
         broker_address: `host:port`, or a `ConnectionConfig`.
@@ -125,6 +127,7 @@ class Producer(HoldsSecrets):
         self._undelivered = Undelivered(logger)
         self._take = callback(self._undelivered.take)
         self._inner: ConfluentProducer | None = None
+        self._fork_guard = ForkGuard()
 
     def produce(
         self,
@@ -215,7 +218,7 @@ class Producer(HoldsSecrets):
         """
         if self._inner is None:
             return 0
-        remaining = int(self._inner.flush(self._flush_timeout if timeout is None else timeout))
+        remaining = int(self._client.flush(self._flush_timeout if timeout is None else timeout))
         self._undelivered.raise_any()
         return remaining
 
@@ -236,7 +239,7 @@ class Producer(HoldsSecrets):
     def purge(self) -> None:
         """Drop undelivered records; their delivery callbacks are called with an error."""
         if self._inner is not None:
-            self._inner.purge(in_queue=True, in_flight=True, blocking=True)
+            self._client.purge(in_queue=True, in_flight=True, blocking=True)
 
     def init_transactions(self, timeout: float | None = None) -> None:
         """Fence the predecessor with the same `transactional.id` and abort the transaction that it left open.
@@ -300,9 +303,10 @@ class Producer(HoldsSecrets):
     @property
     def _client(self) -> ConfluentProducer:
         if self._inner is None:
-            self._inner = build_client(ConfluentProducer, self._options)
+            self._inner, self._fork_guard = build_client(ConfluentProducer, self._options), ForkGuard()
             if not self._transactional:
-                weakref.finalize(self, _send_the_rest, self._inner, self._logger)
+                weakref.finalize(self, in_this_process(_send_the_rest), self._inner, self._logger)
+        self._fork_guard.require("this producer")
         return self._inner
 
     @property
@@ -327,6 +331,8 @@ class Producer(HoldsSecrets):
         exc_value: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        if not self._fork_guard.is_own:
+            return
         try:
             remaining = self.flush()
         except ProducerError:

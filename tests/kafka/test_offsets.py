@@ -36,19 +36,6 @@ NOBODY = {
 }
 """A user of `strict_kafka` who has no rights."""
 ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-FORK = """
-import os, signal, sys
-from streamrt.kafka import TopicAdmin
-from streamrt.models import TopicPartition
-
-admin = TopicAdmin(sys.argv[1])
-admin.committed("g", [TopicPartition("t", 0)])
-child = os.fork()
-if child == 0:
-    signal.alarm(60)
-    sys.exit(0)
-sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
-"""
 ASKER = """
 import faulthandler, os, sys
 from streamrt.kafka import KafkaRequestError, TopicAdmin
@@ -235,12 +222,6 @@ def test_refused_requests(strict_kafka: EmbeddedKafka, caplog: pytest.LogCapture
     assert "canary" not in caplog.text + str(caught.value)
     assert "Authentication failed" in caplog.text
     assert len([record for record in caplog.records if record.levelno >= logging.WARNING]) <= 3
-
-
-def test_a_process_that_was_forked_ends(kafka: Kafka) -> None:
-    # The threads of the clients are not in it, so that it cannot close them.
-    done = subprocess.run([sys.executable, "-W", "ignore", "-c", FORK, kafka.address], timeout=120, env=ENVIRONMENT)
-    assert done.returncode == 0
 
 
 def test_asking_while_a_broker_restarts(

@@ -9,8 +9,9 @@ import pytest
 
 from streamrt.errors import ConfigurationError
 from streamrt.spark.java_group import leave_group
+from streamrt.spark.sessions import spark_session
 from streamrt.spark.sessions.spark_session import open_session
-from tests.support import MASTER, Kafka, Program, running, unique, wait_until
+from tests.support import MASTER, Kafka, Program, forked_end, running, unique, wait_until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow]
 
@@ -26,6 +27,12 @@ def test_nobody_waits_for_brokers_that_are_away_to_leave_the_group() -> None:
     leaving.start()
     leaving.join(120)
     assert not leaving.is_alive()
+
+
+def test_a_forked_process_leaves_the_context_to_its_parent() -> None:
+    session = open_session(MASTER).session
+    assert forked_end(spark_session._close_at_exit) == 0
+    assert session.range(3).count() == 3
 
 
 def test_after_a_second_interrupt_no_job_goes_on(kafka: Kafka, program: Start, tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from streamrt.state import RocksDBOptions, RocksDBStore, Stamp, StoreIdentity
 from streamrt.state.rocksdb import RocksDBStorePartition
 from streamrt.state.rocksdb import store as rocksdb
 from streamrt.state.rocksdb.directory import SEAL, _compute_checksum
-from tests.support import wait_until
+from tests.support import forked_end, wait_until
 
 IDENTITY = StoreIdentity("shop", "orders", 0, "totals", None, None, 1)
 ROOT = Path(__file__).parents[2]
@@ -119,6 +119,20 @@ def test_a_child_does_not_keep_the_lock(tmp_path: Path) -> None:
     finally:
         os.close(write)
         os.waitpid(child, 0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("close", [False, True], ids=["free", "close"])
+def test_a_child_leaves_the_store_to_its_parent(tmp_path: Path, close: bool) -> None:
+    held = [store_in(tmp_path).open(0)]
+    held[0].write([(b"key", b"1")], stamp(1, changelog=False))
+    assert forked_end(held[0].close if close else held.clear) == 0
+    with pytest.raises(StoreLockedError):
+        store_in(tmp_path).open(0)
+    held[0].write([(b"key", b"2")], stamp(2, changelog=False))
+    held[0].close()
+    with contextlib.closing(store_in(tmp_path).open(0)) as partition:
+        assert partition.get(b"key") == b"2"
 
 
 def test_rocksdb_locks_too(tmp_path: Path) -> None:

@@ -5,7 +5,6 @@ SIGABRT, if the group's coordinator goes away or moves during the request, as it
 """
 
 import contextlib
-import os
 import threading
 import time
 import weakref
@@ -17,6 +16,7 @@ from confluent_kafka import Consumer as ConfluentConsumer
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka import TopicPartition as ConfluentTopicPartition
 
+from streamrt.forks import in_this_process
 from streamrt.kafka.client import (
     ErrorCallback,
     OffsetMetadata,
@@ -113,7 +113,7 @@ class GroupOffsets:
         self._idle: list[_Asker] = []  # the most recently used client is last
         self._epoch = 0
         self._timer: threading.Timer | None = None
-        weakref.finalize(self, _close_own, self._idle, os.getpid())
+        weakref.finalize(self, in_this_process(_close_all), self._idle)
 
     def read(
         self, group: str, partitions: Collection[TopicPartition], require_stable: bool, deadline: float
@@ -311,12 +311,6 @@ def _log_unless(content: threading.Event, log_error: ErrorCallback) -> ErrorCall
             log_error(error)
 
     return on_error
-
-
-def _close_own(askers: list[_Asker], pid: int) -> None:
-    """Close the clients in this process only: a forked process would wait for threads that it does not have."""
-    if os.getpid() == pid:
-        _close_all(askers)
 
 
 def _close_all(askers: list[_Asker]) -> None:

@@ -19,6 +19,7 @@ from pyspark.sql import SparkSession
 
 from streamrt.common.texts import option_text
 from streamrt.errors import ConfigurationError, RunnerError
+from streamrt.forks import in_this_process
 from streamrt.jvm.jars import fetch_jars
 from streamrt.kafka import ConnectionConfig
 from streamrt.slots.resident_task import RunResident
@@ -360,7 +361,14 @@ def _logs_events(environment: SparkEnvironment) -> bool:
     return logs.lower() == "true"
 
 
+def _forget_session() -> None:
+    """Leave the Spark context to the parent of a forked process."""
+    global _lock, _open
+    _lock, _open = threading.Lock(), None
+
+
 atexit.register(_close_at_exit)
+os.register_at_fork(after_in_child=_forget_session)
 
 
 def _is_alive(environment: SparkEnvironment) -> bool:
@@ -486,7 +494,7 @@ def _adopt_session(session: SparkSession, settings: dict[str, str], properties: 
         context.pythonExec = worker_python(context.getConf().get("spark.pyspark.python"))
     if _adopted is None or _adopted[0] is not context:
         _adopted = context, make_runtime_dir()
-        atexit.register(remove_runtime_dir, _adopted[1])
+        atexit.register(in_this_process(remove_runtime_dir), _adopted[1])
     return _make_environment(session.newSession(), settings, properties, _adopted[1], {})
 
 

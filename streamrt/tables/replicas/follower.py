@@ -24,12 +24,12 @@ from streamrt.errors import (
     StreamRTError,
     TopicNotFoundError,
 )
+from streamrt.forks import ForkGuard
 from streamrt.kafka.client import KafkaRequestError
 from streamrt.kafka.completion_token import Offsets
 from streamrt.kafka.reading.input_reader import InputBatch
 from streamrt.records import TopicPartition
 from streamrt.state.store import Store
-from streamrt.tables.access.fork_guard import ForkGuard
 from streamrt.tables.access.links import TableLinks
 from streamrt.tables.access.positions import Positions, TopicPositions
 from streamrt.tables.access.topic_watch import TopicWatch
@@ -266,7 +266,6 @@ class TableFollower:
         self._closing.set()
         if not self._fork_guard.is_own:
             # Neither the thread nor the owner of its locks is here.
-            self._fork_guard.keep(self._feed)
             return
         with self._changed:
             self._changed.notify_all()

@@ -35,9 +35,9 @@ from streamrt.errors import (
     TopicNotFoundError,
     TransactionError,
 )
+from streamrt.forks import ForkGuard
 from streamrt.kafka.completion_token import Offsets
 from streamrt.schema import Schema
-from streamrt.tables.access.fork_guard import ForkGuard
 from streamrt.tables.access.links import RecordSender
 from streamrt.tables.access.topic_watch import TopicWatch
 from streamrt.tables.descriptions.info import TableInfo
@@ -401,7 +401,6 @@ class TableWriter:
         """
         if not self._process.is_own:
             self._life = _Life.CLOSED
-            self._process.keep(self._rows.sender)
             return
         with self._lock:
             if self._life is _Life.CLOSED:
@@ -447,9 +446,7 @@ class TableWriter:
             self._tell_abandoned()
 
     def _tell_abandoned(self) -> None:
-        if not self._process.is_own:
-            self._process.keep(self._rows.sender)
-        elif self._life is _Life.OPEN:
+        if self._process.is_own and self._life is _Life.OPEN:
             left = self._rows.uncommitted
             if self._transactions is None:
                 self._rows.sender.poll(0.0)

@@ -28,6 +28,7 @@ from streamrt.errors import (
     ArgumentValueError,
     InvalidOperationError,
 )
+from streamrt.forks import in_this_process
 from streamrt.kafka.completion_token import Offsets
 from streamrt.queries.routing import MOST_ENTRIES
 from streamrt.queries.stored_state import StateAnswer, no_state_key
@@ -103,7 +104,7 @@ class TopologyTestDriver:
         self._app = app
         # StreamRT writes nothing there, but users' stores may need a directory.
         directory = tempfile.mkdtemp(prefix="streamrt-test-")
-        self._remove_files = weakref.finalize(self, shutil.rmtree, directory, ignore_errors=True)
+        self._remove_files = weakref.finalize(self, in_this_process(shutil.rmtree), directory, ignore_errors=True)
         self._state = state = RunState(lambda: declared, lambda _: self._execution.offsets.committed_offsets())
         self._execution = DriverExecution(definition, lambda: app.catalog, state, Path(directory), start)
         self._operations = DriverOperations(declared, state, self._execution)

@@ -1,0 +1,95 @@
+"""Objects in forked processes, which have neither the threads of their parent nor connections of their own.
+
+To free a Kafka client or an open store there hangs or aborts the process. To close a connection there ends the parent's.
+"""
+
+import ctypes
+import functools
+import os
+from collections.abc import Callable
+from typing import Any, ParamSpec, TypeVar
+from weakref import WeakSet
+
+from streamrt.errors import InvalidOperationError
+
+__all__ = ["ForkGuard", "in_this_process", "never_free_in_forks"]
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+_unfreed: WeakSet[Any] = WeakSet()
+
+
+class ForkGuard:
+    """Knows in which process an object was made.
+
+    Example:
+        >>> ForkGuard().is_own
+        True
+    """
+
+    def __init__(self) -> None:
+        self._pid = os.getpid()
+
+    @property
+    def is_own(self) -> bool:
+        """Whether this is the process."""
+        return os.getpid() == self._pid
+
+    def require(self, what: str) -> None:
+        """Check that this is the process.
+
+        Args:
+            what: the object, for the error.
+
+        Raises:
+            InvalidOperationError: if it is another one.
+        """
+        if not self.is_own:
+            raise InvalidOperationError(
+                f"{what} was made in process {self._pid}, and this one ({os.getpid()}) was forked from it, without its "
+                "connections: make a new one here"
+            )
+
+
+def in_this_process(call: Callable[P, object]) -> Callable[P, None]:
+    """Return a function that calls another one in this process, and does nothing in those that are forked from it.
+
+    Args:
+        call: what is done at the end of an object, or of Python, such as by `weakref.finalize`.
+
+    Example:
+        >>> in_this_process(print)("closed")
+        closed
+    """
+    guard = ForkGuard()
+
+    @functools.wraps(call)
+    def run(*args: P.args, **kwargs: P.kwargs) -> None:
+        if guard.is_own:
+            call(*args, **kwargs)
+
+    return run
+
+
+def never_free_in_forks(thing: T) -> T:
+    """Return an object after noting that forked processes must never free it, not even when they end.
+
+    Args:
+        thing: the object; it is hashable, and can have weak references.
+
+    Example:
+        >>> sorted(never_free_in_forks(frozenset({3, 1})))
+        [1, 3]
+    """
+    _unfreed.add(thing)
+    return thing
+
+
+def _keep_inherited() -> None:
+    """Take a reference to each object that is never given up: Python frees what variables hold when it ends."""
+    for each in list(_unfreed):
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(each))
+
+
+os.register_at_fork(after_in_child=_keep_inherited)
