@@ -240,20 +240,23 @@ def test_exactly_once_commits_leave_time_for_records(caught_up: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "named"),
+    ("settings", "transactional", "named"),
     [
-        (ResidentSettings(0, transaction_interval=0.2), "transaction_interval=0.2"),
-        (ResidentSettings(0, commit_interval=0.05), "commit_interval=0.05"),
-        (ResidentSettings(0, transaction_interval=0.5), None),
-        (ResidentSettings(0), None),
-        (ResidentSettings(0, transaction_timeout=0.2), None),
+        (ResidentSettings(0, transaction_interval=0.2), True, "transaction_interval=0.2"),
+        (ResidentSettings(0, commit_interval=0.05), True, "commit_interval=0.05"),
+        (ResidentSettings(0, commit_interval=0.05), False, "commit_interval=0.05"),
+        (ResidentSettings(0, transaction_interval=0.5), True, None),
+        (ResidentSettings(0, transaction_interval=0.2), False, None),
+        (ResidentSettings(0, commit_interval=0), True, None),
+        (ResidentSettings(0), True, None),
+        (ResidentSettings(0, transaction_timeout=0.2), True, None),
     ],
 )
 def test_commits_that_take_longer_than_their_interval_are_told(
-    settings: ResidentSettings, named: str | None, caplog: pytest.LogCaptureFixture
+    settings: ResidentSettings, transactional: bool, named: str | None, caplog: pytest.LogCaptureFixture
 ) -> None:
     now = [0.0]
-    schedule = CommitSchedule(settings, lambda: now[0], transactional=True)
+    schedule = CommitSchedule(settings, lambda: now[0], transactional=transactional)
     # One slow commit is an accident.
     for took in (5.0, *[0.01] * 10, *[0.3] * 20):
         schedule.begin()

@@ -77,7 +77,7 @@ class CommitSchedule:
         longest = LONGEST_TRANSACTION_S if settings.transaction_interval is None else settings.transaction_interval
         self._interval = min(settings.commit_interval, longest) if transactional else settings.commit_interval
         asked = {"commit_interval": settings.commit_interval}
-        if settings.transaction_interval is not None:
+        if transactional and settings.transaction_interval is not None:
             asked["transaction_interval"] = settings.transaction_interval
         self._asked = min(asked.items(), key=itemgetter(1))
         self._slow_in_a_row = 0
@@ -121,16 +121,16 @@ class CommitSchedule:
         took = self._clock() - begun
         # One slow commit says little about the next.
         self._took += (min(took, _SLOW_S) - self._took) / 4
-        if self._transactional:
-            self._warn_of_slow_commits(took)
+        self._warn_of_slow_commits(took)
 
     def _warn_of_slow_commits(self, took: float) -> None:
         """Say that an interval of the user leaves commits most of the time."""
         name, interval = self._asked
-        self._slow_in_a_row = self._slow_in_a_row + 1 if took > interval else 0
+        # With 0, commits follow each other as fast as they can, as asked.
+        self._slow_in_a_row = self._slow_in_a_row + 1 if took > interval > 0 else 0
         if self._slow_in_a_row >= _SLOW_IN_A_ROW and self._warned.admit():
             logger.warning(
-                "commits take %.1f s, longer than %s=%g s, which leaves little time for records: lengthen it, or let more "
+                "commits take %.2g s, longer than %s=%g s, which leaves little time for records: lengthen it, or let more "
                 "slots share the partitions",
                 took,
                 name,
