@@ -42,7 +42,11 @@ def leave(client):
 app = Application(address, consumer_group=group, auto_offset_reset="earliest")
 admin = TopicAdmin(address)
 admin.committed(group, [TopicPartition(topic, 0)])
+admin.inspect_topics([topic])
 fork("admin")
+fork("ask for offsets", lambda: admin.committed(group, [TopicPartition(topic, 0)], timeout=30))
+fork("ask for topics", lambda: admin.inspect_topics([topic]))
+fork("close an admin", admin.close)
 with app.get_producer() as producer, app.get_consumer() as consumer:
     producer.produce(topic, b"1")
     fork("records that wait")
@@ -72,5 +76,6 @@ def test_forked_processes(kafka: Kafka) -> None:
     )
     assert started.returncode == 0, started.stderr
     refused = dict.fromkeys(("produce", "flush", "poll"), 7)
-    ended = ("admin", "records that wait", "leave a producer", "member of a group", "close", "leave a consumer")
-    assert json.loads(started.stdout) == dict.fromkeys(ended, 0) | refused
+    asked = ("admin", "ask for offsets", "ask for topics", "close an admin")
+    ended = ("records that wait", "leave a producer", "member of a group", "close", "leave a consumer")
+    assert json.loads(started.stdout) == dict.fromkeys((*asked, *ended), 0) | refused

@@ -16,7 +16,7 @@ from confluent_kafka import Consumer as ConfluentConsumer
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka import TopicPartition as ConfluentTopicPartition
 
-from streamrt.forks import in_this_process
+from streamrt.forks import ForkGuard, in_this_process
 from streamrt.kafka.client import (
     ErrorCallback,
     OffsetMetadata,
@@ -109,9 +109,14 @@ class GroupOffsets:
 
     def __init__(self, options: Mapping[str, Any]) -> None:
         self._options = {**options, **_OPTIONS}
+        self._epoch = 0
+        self._begin()
+
+    def _begin(self) -> None:
+        """Begin without clients, in the process that makes this object or in one that is forked from it."""
+        self._fork_guard = ForkGuard()
         self._lock = threading.Lock()
         self._idle: list[_Asker] = []  # the most recently used client is last
-        self._epoch = 0
         self._timer: threading.Timer | None = None
         weakref.finalize(self, in_this_process(_close_all), self._idle)
 
@@ -131,6 +136,8 @@ class GroupOffsets:
         """
         if not partitions:
             return {}
+        if not self._fork_guard.is_own:
+            self._begin()
         wait_s = _FIRST_S / 2
         held = False
 
@@ -156,6 +163,8 @@ class GroupOffsets:
 
     def close(self) -> None:
         """Close the idle clients; busy ones are closed after their request. A later request connects again."""
+        if not self._fork_guard.is_own:
+            return
         with self._lock:
             self._epoch += 1
             idle = self._idle.copy()

@@ -15,6 +15,7 @@ from confluent_kafka.admin import AdminClient, ClusterMetadata
 
 from streamrt.common.backoff import Backoff
 from streamrt.errors import KafkaBrokerUnavailableError
+from streamrt.forks import ForkGuard
 from streamrt.kafka.client import (
     build_client,
     client_options,
@@ -71,12 +72,13 @@ class AdminRequests(HoldsSecrets):
             fixed={},
         )
         self._inner: AdminClient | None = None
+        self._fork_guard = ForkGuard()
 
     @property
     def client(self) -> AdminClient:
-        """The admin client."""
-        if self._inner is None:
-            self._inner = build_client(AdminClient, self._options)
+        """The admin client of this process."""
+        if self._inner is None or not self._fork_guard.is_own:
+            self._inner, self._fork_guard = build_client(AdminClient, self._options), ForkGuard()
         return self._inner
 
     @property
