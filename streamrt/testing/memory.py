@@ -125,6 +125,9 @@ class MemoryClients:
     def kept(self, task: TaskId) -> TransactionalRecordWriter | None:
         """Return None: a new writer costs nothing here."""
 
+    def prepare_writers(self, owners: Mapping[TaskId, TopicPartition]) -> None:
+        """Do nothing: a new writer costs nothing here."""
+
     def transactional(self, task: TaskId, owner: TopicPartition) -> TransactionalRecordWriter:
         """Return the exactly-once writer of a task."""
         return _MemoryTransaction(self)

@@ -258,6 +258,7 @@ class SimClients:
         self._process = process
         self._writer = SimWriter(sim, process)
         self._transactional: dict[TaskId, SimTransaction] = {}
+        self._prepared: dict[TaskId, SimTransaction] = {}
         self._claiming: list[SimTransaction] = []
 
     @property
@@ -271,9 +272,17 @@ class SimClients:
         writer = self._transactional.get(task)
         return writer if writer is not None and writer.usable else None
 
+    def prepare_writers(self, owners: Mapping[TaskId, TopicPartition]) -> None:
+        for task, owner in owners.items():
+            if task not in self._prepared:
+                # What fails is tried again by `transactional`.
+                with contextlib.suppress(TransactionError):
+                    self._prepared[task] = self._begin(owner)
+
     def transactional(self, task: TaskId, owner: TopicPartition) -> TransactionalRecordWriter:
+        prepared = self._prepared.pop(task, None)
         self.release(task)
-        writer = self._transactional[task] = self._begin(owner)
+        writer = self._transactional[task] = prepared or self._begin(owner)
         self._sim.step(self._process, "initiated", aborted)
         return writer
 
@@ -307,6 +316,7 @@ class SimClients:
         if writer is not None:
             writer.abort()
             del self._transactional[task]
+        self._prepared.pop(task, None)
 
     def committed(self, place: TopicPartition) -> int | None:
         self._sim.step(self._process, "committed", refused)

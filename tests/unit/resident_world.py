@@ -80,6 +80,11 @@ class Clients(commit_world.Clients):
     def __init__(self) -> None:
         super().__init__()
         self.spent = False
+        # How many writers were started at once.
+        self.prepared: list[int] = []
+
+    def prepare_writers(self, owners: Mapping[TaskId, TopicPartition]) -> None:
+        self.prepared.append(len(owners))
 
     def kept(self, task: TaskId) -> TransactionalRecordWriter | None:
         super().kept(task)

@@ -126,6 +126,13 @@ def test_fresh_offsets_that_could_not_be_committed_are_asked_for_again() -> None
     assert world.member.commits[0] == {FIRST: 0}
 
 
+@GUARANTEES
+def test_exactly_once_writers_of_several_tasks_start_at_once(transactional: bool) -> None:
+    world = World(transactional=transactional, partitions=11)
+    world.begin(*(TopicPartition("in", number) for number in range(11)))
+    assert world.clients.prepared == ([8, 3] if transactional else [])
+
+
 # -- Commits -----------------------------------------------------------------------------------------------------------
 
 

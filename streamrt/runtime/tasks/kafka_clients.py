@@ -6,9 +6,10 @@ import time
 import uuid
 from collections import OrderedDict
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from streamrt.errors import ChangelogError
+from streamrt.errors import ChangelogError, StreamRTError
 from streamrt.kafka import ConnectionConfig, TopicAdmin
 from streamrt.kafka.cluster.committed import CommittedOffset
 from streamrt.kafka.reading.changelog_reader import ChangelogReader
@@ -59,6 +60,7 @@ class KafkaTaskClients:
         self._admin = TopicAdmin(connection)
         self._writer: KafkaRecordWriter | None = None
         self._transactional: OrderedDict[TaskId, KafkaTransactionalWriter] = OrderedDict()
+        self._prepared: dict[TaskId, KafkaTransactionalWriter | StreamRTError] = {}
         self._reader: ChangelogReader | None = None
         self._idle_readers: list[InputReader] = []
         self._empty: dict[TopicPartition, tuple[int, int]] = {}
@@ -87,16 +89,33 @@ class KafkaTaskClients:
         self._transactional.move_to_end(task)
         return writer
 
+    def prepare_writers(self, owners: Mapping[TaskId, TopicPartition]) -> None:
+        """Start the transactional writers of several tasks at once, since each waits for brokers."""
+
+        def begin(owner: TopicPartition) -> KafkaTransactionalWriter | StreamRTError:
+            try:
+                return self._begin_writer(owner, owner.topic)
+            except StreamRTError as error:
+                return error
+
+        missing = [task for task in owners if not isinstance(self._prepared.get(task), KafkaTransactionalWriter)]
+        if missing:
+            with ThreadPoolExecutor(len(missing), "streamrt-init") as pool:
+                self._prepared.update(zip(missing, pool.map(begin, map(owners.__getitem__, missing)), strict=True))
+
     def transactional(self, task: TaskId, owner: TopicPartition) -> TransactionalRecordWriter:
         """Create and keep a transactional writer for a task; it fences every earlier writer with the same id.
 
         Raises:
             TransactionError: if Kafka rejects the start of the writer.
         """
+        prepared = self._prepared.pop(task, None)
         self.release(task)
+        if isinstance(prepared, StreamRTError):
+            raise prepared
         while self._kept_writers is not None and len(self._transactional) >= self._kept_writers:
             self.release(next(iter(self._transactional)))
-        writer = self._transactional[task] = self._begin_writer(owner, owner.topic)
+        writer = self._transactional[task] = prepared or self._begin_writer(owner, owner.topic)
         return writer
 
     @contextlib.contextmanager
@@ -139,9 +158,9 @@ class KafkaTaskClients:
 
     def release(self, task: TaskId) -> None:
         """Drop the transactional writer of a task."""
-        writer = self._transactional.pop(task, None)
-        if writer is not None:
-            writer.close()
+        for writer in (self._transactional.pop(task, None), self._prepared.pop(task, None)):
+            if isinstance(writer, KafkaTransactionalWriter):
+                writer.close()
 
     def committed(self, partition: TopicPartition) -> int | None:
         """Return the committed offset of the group, after pending transactions on it have ended."""
@@ -225,7 +244,7 @@ class KafkaTaskClients:
 
     def close(self) -> None:
         """Close all clients. Open transactions stay open until the next owner fences them."""
-        for task in list(self._transactional):
+        for task in (*self._transactional, *self._prepared):
             self.release(task)
         if self._writer is not None:
             self._writer.close()

@@ -102,6 +102,15 @@ class TaskClients(Protocol):
     def kept(self, task: TaskId) -> TransactionalRecordWriter | None:
         """Return the transactional writer that this process has for a task, if it is still usable."""
 
+    def prepare_writers(self, owners: Mapping[TaskId, TopicPartition]) -> None:
+        """Start the transactional writers of several tasks at once, since each waits for brokers.
+
+        `transactional` returns them, and raises what failed.
+
+        Args:
+            owners: the tasks, each with the input partition that its transactional id is named after.
+        """
+
     def transactional(self, task: TaskId, owner: TopicPartition) -> TransactionalRecordWriter:
         """Create and keep a transactional writer for a task; it fences every earlier writer with the same id.
 

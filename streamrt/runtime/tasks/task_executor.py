@@ -18,6 +18,7 @@ from streamrt.runtime.read_messages import TaskRead, TaskRows
 from streamrt.runtime.report import Report, RestoredPart
 from streamrt.runtime.spec import TaskSpec
 from streamrt.runtime.tasks.error_handling import HANDLED_ERRORS, note_close_error, record_task_error
+from streamrt.runtime.tasks.fencing import owner_of
 from streamrt.runtime.tasks.stores.followed_stores import FollowedStores
 from streamrt.runtime.tasks.stores.open_store import RestoreInterrupted
 from streamrt.runtime.tasks.stores.store_catalog import StoreCatalog
@@ -36,6 +37,8 @@ PRINTED = -1
 _DRAIN_S = 0.3
 _READ_S = 1.0
 """How long a read of state may restore: records wait meanwhile."""
+_STARTS_AT_ONCE = 8
+"""Number of transactional writers that start at once. Each waits for brokers, some 20 ms or more."""
 
 
 class TaskExecutor:
@@ -198,10 +201,13 @@ class TaskExecutor:
         """
         report = Report()
         deadline = time.monotonic() + context.time_limit_s
+        tasks = list(tasks)
         for number, task_id in enumerate(tasks):
             if number and time.monotonic() >= deadline:
                 report.complete = False
                 break
+            if number % _STARTS_AT_ONCE == 0:
+                self._prepare_writers(tasks[number : number + _STARTS_AT_ONCE])
             task = self.assigned.get(task_id)
             if task is not None:
                 finished = self._restore_task(task, context, deadline, report)
@@ -214,6 +220,14 @@ class TaskExecutor:
                 break
             report.restored.add(task_id)
         return report
+
+    def _prepare_writers(self, tasks: Iterable[TaskId]) -> None:
+        """Take the transactional ids of assigned tasks that are to be opened, where they have no writer that may go on."""
+        if self.spec.transactional:
+            opening = [self.assigned[task_id] for task_id in tasks if task_id in self.assigned]
+            missing = [task for task in opening if not task.last_committer or self.clients.kept(task.id) is None]
+            if len(missing) > 1:
+                self.clients.prepare_writers({task.id: owner_of(task.inputs) for task in missing})
 
     def _restore_and_close(self, task: StreamTask, context: BatchContext, deadline: float, report: Report) -> bool:
         try:
