@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from pyspark import SparkContext
 
 from streamrt.errors import ConfigurationError
 from streamrt.spark.java_group import leave_group
@@ -31,7 +32,13 @@ def test_nobody_waits_for_brokers_that_are_away_to_leave_the_group() -> None:
 
 def test_a_forked_process_leaves_the_context_to_its_parent() -> None:
     session = open_session(MASTER).session
-    assert forked_end(spark_session._close_at_exit) == 0
+
+    def end() -> None:
+        # It may start another one.
+        assert SparkContext._active_spark_context is None
+        spark_session._close_at_exit()
+
+    assert forked_end(end) == 0
     assert session.range(3).count() == 3
 
 

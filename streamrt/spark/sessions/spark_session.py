@@ -193,6 +193,8 @@ _counting = threading.Lock()
 _applications = 0
 _adopted: tuple[SparkContext, Path] | None = None
 _open: tuple[tuple[str, tuple[tuple[str, str], ...]], SparkEnvironment] | None = None
+_inherited: list[object] = []
+"""The Spark of the parent, if this process was forked. Its Java objects are not given up here: the parent uses them."""
 
 
 @contextlib.contextmanager
@@ -362,9 +364,14 @@ def _logs_events(environment: SparkEnvironment) -> bool:
 
 
 def _forget_session() -> None:
-    """Leave the Spark context to the parent of a forked process."""
-    global _lock, _open
-    _lock, _open = threading.Lock(), None
+    """Leave the Spark context to the parent of a forked process, which starts another one if it needs it."""
+    global _lock, _open, _applications
+    _lock, _applications = threading.Lock(), 0
+    if _open is not None:
+        _inherited.extend((_open, SparkContext._gateway, SparkSession._instantiatedSession))
+        _open = None
+        SparkContext._gateway = SparkContext._jvm = SparkContext._active_spark_context = None
+        SparkSession._instantiatedSession = SparkSession._activeSession = None
 
 
 atexit.register(_close_at_exit)
