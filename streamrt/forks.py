@@ -3,16 +3,18 @@
 To free a Kafka client or an open store there hangs or aborts the process. To close a connection there ends the parent's.
 """
 
+import contextlib
 import ctypes
 import functools
 import os
+import weakref
 from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar
 from weakref import WeakSet
 
 from streamrt.errors import InvalidOperationError
 
-__all__ = ["ForkGuard", "in_this_process", "never_free_in_forks"]
+__all__ = ["ForkGuard", "close_with", "in_this_process", "never_free_in_forks"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -70,6 +72,32 @@ def in_this_process(call: Callable[P, object]) -> Callable[P, None]:
             call(*args, **kwargs)
 
     return run
+
+
+def close_with(owner: object, client: Any) -> Callable[[], object]:
+    """Close a client when its owner goes, since clients that are left open complain.
+
+    Args:
+        owner: the object that uses it.
+        client: an object with a method `close`, whose errors do not matter.
+
+    Returns:
+        A function that closes the client now; further calls do nothing.
+
+    Example:
+        >>> import io
+        >>> owner, client = ForkGuard(), io.BytesIO()
+        >>> close = close_with(owner, client)
+        >>> del owner
+        >>> client.closed
+        True
+    """
+    return weakref.finalize(owner, in_this_process(_close_client), client)
+
+
+def _close_client(client: Any) -> None:
+    with contextlib.suppress(Exception):
+        client.close()
 
 
 def never_free_in_forks(thing: T) -> T:

@@ -21,6 +21,7 @@ from streamrt.connectors.retries import Retries
 from streamrt.connectors.sinks.batch import SinkBatch
 from streamrt.connectors.sinks.transactional import SinkCommit, SinkPosition, TransactionalSink
 from streamrt.errors import ArgumentValueError, SinkBackpressureError, SinkError, SinkFencedError
+from streamrt.forks import close_with
 from streamrt.secret import Secret, names_secret
 
 if TYPE_CHECKING:
@@ -151,6 +152,7 @@ class IcebergSink(TransactionalSink):
         )
         self._retries = retries or _RETRIES
         self._catalog: Any = None
+        self._close_catalog: Callable[[], object] | None = None
         self._hidden: tuple[str, ...] = ()
 
     @property
@@ -167,6 +169,12 @@ class IcebergSink(TransactionalSink):
             self._load_table()
         except _PassingError as error:
             raise SinkError(f"IcebergSink cannot reach the catalog of table {self._table_name!r}: {error}") from None
+
+    def close(self) -> None:
+        """Close the connections to the catalog; `start` opens others."""
+        close, self._catalog, self._close_catalog = self._close_catalog, None, None
+        if close is not None:
+            close()
 
     def positions(self, group: str, partitions: Collection[tuple[str, int]]) -> Mapping[tuple[str, int], SinkPosition]:  # noqa: D102
         def read() -> dict[tuple[str, int], SinkPosition]:
@@ -232,6 +240,7 @@ class IcebergSink(TransactionalSink):
                 secret = (text for name, text in properties.items() if _is_hidden(name) and len(text) > 3)
                 self._hidden = tuple(sorted(secret, key=len, reverse=True))
                 self._catalog = load_catalog(self._catalog_name, **_typed_properties(properties))
+                self._close_catalog = close_with(self, self._catalog)
             try:
                 return self._catalog.load_table(self._table_name)
             except (NoSuchNamespaceError, NoSuchTableError):

@@ -11,8 +11,9 @@ from streamrt.connectors.failures import PassingError
 from streamrt.connectors.retries import Retries
 from streamrt.connectors.sinks.base import BatchingSink
 from streamrt.connectors.sinks.batch import SinkBatch, SinkItem
-from streamrt.connectors.sinks.common import close_with, origin
+from streamrt.connectors.sinks.common import origin
 from streamrt.errors import ArgumentTypeError, SinkError
+from streamrt.forks import close_with
 
 __all__ = ["ClientHolder", "ClientSink"]
 

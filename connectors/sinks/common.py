@@ -1,18 +1,14 @@
 """Helpers of sinks: where a record is from, identities of documents, bounded chunks."""
 
-import contextlib
-import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Literal, TypeVar
 
 from streamrt.connectors.sinks.batch import SinkBatch, SinkItem
 from streamrt.connectors.sinks.serializing import numbered
-from streamrt.forks import in_this_process
 
 __all__ = [
     "Identity",
     "bounded",
-    "close_with",
     "identified",
     "metadata",
     "origin",
@@ -145,21 +141,3 @@ def metadata(batch: SinkBatch, item: SinkItem, *, message: bool, topic: bool) ->
     if topic:
         columns |= {"__topic": batch.topic, "__partition": batch.partition, "__offset": item.offset}
     return columns
-
-
-def close_with(owner: object, client: Any) -> Callable[[], object]:
-    """Close a client when its owner goes, since clients that are left open complain.
-
-    Args:
-        owner: the sink.
-        client: an object with a method `close`.
-
-    Returns:
-        A function that closes the client now; further calls do nothing.
-    """
-    return weakref.finalize(owner, in_this_process(_close_client), client)
-
-
-def _close_client(client: Any) -> None:
-    with contextlib.suppress(Exception):
-        client.close()

@@ -16,7 +16,6 @@ from streamrt.connectors.sinks.batch import SinkBatch, SinkItem
 from streamrt.connectors.sinks.client_sink import ClientSink
 from streamrt.connectors.sinks.common import (
     bounded,
-    close_with,
     identified,
     metadata,
     send_in_parts,
@@ -24,6 +23,7 @@ from streamrt.connectors.sinks.common import (
 )
 from streamrt.connectors.sql.clickhouse_types import plain, problem
 from streamrt.errors import ArgumentValueError, SinkError
+from streamrt.forks import close_with
 
 __all__ = ["ClickHouseSink"]
 

@@ -13,7 +13,6 @@ from streamrt.connectors.clients import ClientConnectFailureCallback, ClientConn
 from streamrt.connectors.failures import first_line
 from streamrt.connectors.retries import Retries
 from streamrt.connectors.sinks.batch import SinkBatch
-from streamrt.connectors.sinks.common import close_with
 from streamrt.connectors.sinks.transactional import SinkCommit, SinkPosition, TransactionalSink
 from streamrt.connectors.sql.sql_names import is_internal
 from streamrt.connectors.sql.sql_rows import STATEMENT, TableRows, UnplacedRejectionError, target_of
@@ -26,6 +25,7 @@ from streamrt.connectors.sql.sql_tables import (
     TableName,
 )
 from streamrt.errors import ArgumentTypeError, ArgumentValueError, SinkError, SinkFencedError
+from streamrt.forks import close_with
 
 __all__ = ["KEY_COLUMN", "TIMESTAMP_COLUMN", "PrimaryKeyColumns", "SQLSink", "TableName"]
 

@@ -139,12 +139,17 @@ class SQLiteSink(SQLSink):
     def _connect(self) -> Any:
         if not self._path.parent.is_dir():
             raise SinkError(f"the directory of the database {self._path} does not exist: create it")
+        connection = None
         try:
             # Resident tasks may commit in another thread than the one that connects.
-            connection = sqlite3.connect(self._path, self._timeout, isolation_level=None, check_same_thread=False)
+            connection = sqlite3.connect(
+                self._path, timeout=self._timeout, isolation_level=None, check_same_thread=False
+            )
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute("PRAGMA synchronous = FULL")
         except sqlite3.DatabaseError as error:
+            if connection is not None:
+                connection.close()
             if self._may_pass(error):
                 raise
             raise SinkError(f"the database {self._path} cannot be opened: {error}") from error

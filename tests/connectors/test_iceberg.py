@@ -13,6 +13,7 @@ import cloudpickle
 import pyarrow.parquet
 import pytest
 from pyiceberg.catalog import load_catalog
+from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
@@ -64,6 +65,17 @@ def table_of(properties: dict[str, str], name: str = "shop.orders") -> Any:
 
 def local_catalog(path: Path) -> dict[str, str]:
     return {"type": "sql", "uri": f"sqlite:///{path}/catalog.db", "warehouse": f"file://{path}/warehouse"}
+
+
+def test_a_closed_sink_closes_its_catalog(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    closed: list[Any] = []
+    monkeypatch.setattr(SqlCatalog, "close", lambda self: closed.append(self))
+    sink = IcebergSink("shop.orders", catalog_properties=local_catalog(tmp_path))
+    for number in (1, 2):
+        sink.setup()
+        sink.close()
+        sink.close()
+        assert len(closed) == number
 
 
 class TestIcebergSink(TransactionalSinkConformance):

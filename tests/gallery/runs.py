@@ -171,7 +171,8 @@ def _lake(module: ModuleType, app: Application, directory: Path) -> Results:
     module.build(app, directory)
 
     def rows() -> Iterator[Any]:
-        refunds = load_catalog("default", **module.catalog(directory)).load_table("shop.refunds")
+        with closing(load_catalog("default", **module.catalog(directory))) as catalog:
+            refunds = catalog.load_table("shop.refunds")
         payments = deltalake.DeltaTable(directory / "payments").to_pyarrow_table()
         for table, found in (("payments", payments), ("refunds", refunds.scan().to_arrow())):
             yield from sorted((table, row["_key"], row["country"], row["euros"]) for row in found.to_pylist())

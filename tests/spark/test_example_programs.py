@@ -163,7 +163,8 @@ def test_examples_with_connectors_run_together(kafka: Kafka, tmp_path: Path) -> 
             (f"sensor-{number}", 10) for number in range(5)
         ]
     payments = deltalake.DeltaTable(tmp_path / "payments").to_pyarrow_table().to_pylist()
-    refunds = load_catalog("default", **lake.catalog(tmp_path)).load_table("shop.refunds").scan().to_arrow().to_pylist()
+    with closing(load_catalog("default", **lake.catalog(tmp_path))) as catalog:
+        refunds = catalog.load_table("shop.refunds").scan().to_arrow().to_pylist()
     assert sorted((row["_key"], row["euros"]) for row in payments) == [("4711", -2.5), ("4711", 12.5)]
     assert [(row["country"], row["euros"]) for row in refunds] == [("FR", -2.5)]
     failed = [

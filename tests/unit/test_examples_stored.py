@@ -112,7 +112,8 @@ def test_lake_has_each_payment_and_refund(tmp_path: Path) -> None:
         for country, euros in (("FR", 12.5), ("DE", 7), ("FR", -2.5)):
             driver.pipe("card-payments", {"country": country, "euros": euros}, key="4711", timestamp=1_000)
     payments = deltalake.DeltaTable(tmp_path / "payments")
-    refunds = load_catalog("default", **module.catalog(tmp_path)).load_table("shop.refunds")
+    with closing(load_catalog("default", **module.catalog(tmp_path))) as catalog:
+        refunds = catalog.load_table("shop.refunds")
     assert payments.metadata().partition_columns == ["country"]
     assert sorted((row["country"], row["euros"]) for row in payments.to_pyarrow_table().to_pylist()) == [
         ("DE", 7.0),

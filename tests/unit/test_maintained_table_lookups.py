@@ -101,6 +101,8 @@ def test_without_an_application_requests_wait(people: Table, catalog: Catalog, l
 def test_rows_in_an_open_transaction_are_waited_for(people: Table, catalog: Catalog, links: MemoryLinks) -> None:
     catalog.claim_table("people", "keeper")
     keeper = _Maintainer(links)
+    # The copy is open.
+    assert people.get(1) is None
     token = people.upsert([{"id": 1, "n": 5}])
     number = partition_for(b"1", 2)
     keeper.merge(number)

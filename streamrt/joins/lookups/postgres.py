@@ -1,6 +1,5 @@
 """Lookups in a PostgreSQL database."""
 
-import contextlib
 import importlib.util
 import json
 import re
@@ -208,10 +207,6 @@ class PostgresLookup(SQLLookup):
         settings.setdefault("connect_timeout", self._connection_timeout)
         settings.setdefault("application_name", "streamrt")
         return psycopg.connect(autocommit=True, **settings)
-
-    def _disconnect(self, connection: Any) -> None:
-        with contextlib.suppress(*self._errors):
-            connection.close()
 
     def _is_passing(self, error: BaseException) -> bool:
         import psycopg

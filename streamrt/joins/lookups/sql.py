@@ -18,6 +18,7 @@ from streamrt.arguments import checked, checked_choice
 from streamrt.common.backoff import Backoff
 from streamrt.common.copies import deep_copy
 from streamrt.errors import ArgumentTypeError, ConfigurationError, MissingColumnError, argument_error
+from streamrt.forks import close_with
 from streamrt.joins.lookups.base import BaseField, BaseLookup, CacheInfo, LookupUnavailableError
 from streamrt.records import Headers
 
@@ -163,6 +164,7 @@ class SQLLookup(BaseLookup[Any]):
     def _begin_batch(self) -> None:
         self._process = os.getpid()
         self._connection: Any = None
+        self._close_connection: Callable[[], object] | None = None
         self._plans: dict[int, tuple[Any, _Plan]] = {}
         self._cache: TLRUCache[Any, tuple[float, tuple[Any, ...]]] = TLRUCache(
             self._cache_size, _expiry_time, timer=time.monotonic
@@ -172,7 +174,7 @@ class SQLLookup(BaseLookup[Any]):
     def __getstate__(self) -> dict[str, Any]:
         # Connections and caches belong to a process.
         state = vars(self).copy()
-        for name in ("_process", "_connection", "_plans", "_cache", "_hits", "_misses"):
+        for name in ("_process", "_connection", "_close_connection", "_plans", "_cache", "_hits", "_misses"):
             del state[name]
         return state
 
@@ -211,10 +213,8 @@ class SQLLookup(BaseLookup[Any]):
 
     def close(self) -> None:
         """Close the connection and clear the cache. The next record opens the connection again."""
-        connection = self._connection
+        self._drop_connection()
         self._begin_batch()
-        if connection is not None:
-            self._disconnect(connection)
 
     def _find_value(self, field: Any, on: Any, value: dict[str, Any]) -> Any:
         plan = self._plan_field(field)
@@ -293,6 +293,8 @@ class SQLLookup(BaseLookup[Any]):
             try:
                 if self._connection is None:
                     self._connection = self._connect()
+                    # For a lookup that is not closed.
+                    self._close_connection = close_with(self, self._connection)
                 return question(self._connection)
             except self._errors as error:
                 self._drop_connection()
@@ -305,9 +307,9 @@ class SQLLookup(BaseLookup[Any]):
                     ) from error
 
     def _drop_connection(self) -> None:
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            self._disconnect(connection)
+        close, self._connection, self._close_connection = self._close_connection, None, None
+        if close is not None:
+            close()
 
     # -- Implemented for each database -----------------------------------------------------------------------------
 
@@ -331,10 +333,6 @@ class SQLLookup(BaseLookup[Any]):
     @abc.abstractmethod
     def _connect(self) -> Any:
         """Open a connection."""
-
-    @abc.abstractmethod
-    def _disconnect(self, connection: Any) -> None:
-        """Close a connection, whatever its state."""
 
     @abc.abstractmethod
     def _is_passing(self, error: BaseException) -> bool:

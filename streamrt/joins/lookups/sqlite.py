@@ -114,10 +114,6 @@ class SQLiteLookup(SQLLookup):
         # One thread at a time, but several threads may use a test driver in turn.
         return sqlite3.connect(uri, timeout=_BUSY_S, isolation_level=None, uri=True, check_same_thread=False)
 
-    def _disconnect(self, connection: sqlite3.Connection) -> None:
-        with contextlib.suppress(sqlite3.Error):
-            connection.close()
-
     def _is_passing(self, error: BaseException) -> bool:
         return isinstance(error, sqlite3.OperationalError) and str(error).lower().startswith(_PASSING)
 
