@@ -171,7 +171,7 @@ def test_a_program_that_waits_outlasts_a_restart(app: Played, client: Client) ->
 
 
 PROGRAM = """
-import threading, time, urllib.request
+import signal, threading, time, urllib.request
 from tests.support import replace_methods
 from tests.unit.played import Played
 
@@ -182,7 +182,12 @@ def describe():
 app = Played()
 replace_methods(app._definition, describe=describe)
 app.start()
-ask = lambda: urllib.request.urlopen(f"{app.location}/topology?format=text")
+def ask():
+    # A signal that comes before app.wait() has begun ends the process.
+    while signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+        time.sleep(0.01)
+    urllib.request.urlopen(f"{app.location}/topology?format=text")
+
 threading.Thread(target=ask, daemon=True).start()
 app.wait()
 print(app.status.value, flush=True)
