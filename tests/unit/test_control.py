@@ -220,8 +220,9 @@ def test_it_answers_while_the_application_starts_and_after_its_end() -> None:
         wait_until(lambda: app.location)
         with httpx.Client(base_url=str(app.location), trust_env=False, verify=False) as http:
             assert http.get("/live").json() == {"live": True}
-            answer = http.get("/ready")
-            assert (answer.status_code, answer.json()["reasons"]) == (503, ["the application is starting"])
+            # The server is there a moment earlier.
+            wait_until(lambda: http.get("/ready").json()["reasons"] == ["the application is starting"])
+            assert http.get("/ready").status_code == 503
             app.works.set()
             wait_until(lambda: http.get("/ready").status_code == 200)
             assert http.post("/stop?wait=30").json()["status"] == "stopped"
