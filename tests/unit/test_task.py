@@ -352,6 +352,8 @@ def test_the_message_context_can_be_replaced_until_the_next_record() -> None:
 
 
 def test_there_is_no_message_context_outside_of_a_task() -> None:
+    # Tests of joins leave one.
+    set_message_context(None)
     stage = Stage()
     stage.sdf.apply(lambda value: message_context())
     run(stage.app, numbers(1))
