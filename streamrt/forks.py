@@ -38,7 +38,7 @@ class ForkGuard:
         """Whether this is the process."""
         return os.getpid() == self._pid
 
-    def require(self, what: str) -> None:
+    def require_own(self, what: str) -> None:
         """Check that this is the process.
 
         Args:

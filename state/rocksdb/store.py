@@ -18,7 +18,6 @@ tiny, as long as idle stores hold the budget.
 # ruff: noqa: BLE001 - rocksdict raises nothing more specific than Exception
 
 import contextlib
-import os
 import re
 import threading
 from collections.abc import Iterable, Iterator, Sequence
@@ -80,7 +79,7 @@ class _ProcessMemory:
     """The cache and the budget of write buffers of this process."""
 
     def __init__(self, rocksdict: Any, options: RocksDBOptions) -> None:
-        self.pid = os.getpid()
+        self.fork_guard = ForkGuard()
         self._cache_size = options.block_cache_size
         self._budget = options.write_buffer_budget
         self.cache = rocksdict.Cache(self._cache_size)
@@ -110,7 +109,7 @@ _memory: _ProcessMemory | None = None
 def _process_memory(rocksdict: Any, options: RocksDBOptions) -> _ProcessMemory:
     global _memory
     # A forked process must not share locks with its parent.
-    if _memory is None or _memory.pid != os.getpid():
+    if _memory is None or not _memory.fork_guard.is_own:
         _memory = _ProcessMemory(rocksdict, options)
     else:
         _memory.fit(options)
@@ -174,7 +173,7 @@ def block_cache_usage() -> int | None:
     """Return the bytes that the blocks of files take in the cache of this process; None before it has opened a store."""
     memory = _memory
     # A forked process has the variable of its parent.
-    return None if memory is None or memory.pid != os.getpid() else int(memory.cache.get_usage())
+    return None if memory is None or not memory.fork_guard.is_own else int(memory.cache.get_usage())
 
 
 class RocksDBStorePartition(StorePartition):

@@ -195,7 +195,7 @@ def build_client(kind: Callable[[dict[str, Any]], T], options: dict[str, Any]) -
         ConfigurationError: if librdkafka refuses the options.
     """
     try:
-        client: T = _referable(kind)(options)
+        client: T = _make_referable(kind)(options)
         return never_free_in_forks(client)
     except KafkaException as error:
         reason = error_in(error).str()
@@ -206,7 +206,7 @@ def build_client(kind: Callable[[dict[str, Any]], T], options: dict[str, Any]) -
 
 
 @functools.cache
-def _referable(kind: Any) -> Any:
+def _make_referable(kind: Any) -> Any:
     """Return a class of the same clients that can have weak references."""
     return kind if kind.__weakrefoffset__ else type(kind.__name__, (kind,), {"__slots__": ("__weakref__",)})
 

@@ -409,7 +409,7 @@ class Consumer(HoldsSecrets):
             if self._closed:
                 raise RuntimeError("the consumer is closed")
             self._inner, self._fork_guard = build_client(ConfluentConsumer, self._options), ForkGuard()
-        self._fork_guard.require("this consumer")
+        self._fork_guard.require_own("this consumer")
         return self._inner
 
     def __enter__(self) -> Self:

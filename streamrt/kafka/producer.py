@@ -306,7 +306,7 @@ class Producer(HoldsSecrets):
             self._inner, self._fork_guard = build_client(ConfluentProducer, self._options), ForkGuard()
             if not self._transactional:
                 weakref.finalize(self, in_this_process(_send_the_rest), self._inner, self._logger)
-        self._fork_guard.require("this producer")
+        self._fork_guard.require_own("this producer")
         return self._inner
 
     @property

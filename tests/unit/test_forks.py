@@ -1,4 +1,4 @@
-"""What a forked process does with the objects of its parent: nothing."""
+"""A forked process never frees, closes or uses an object that it inherits."""
 
 import weakref
 from pathlib import Path
@@ -46,8 +46,8 @@ def test_a_guard_refuses_other_processes() -> None:
         with pytest.raises(
             InvalidOperationError, match=r"the socket was made in process \d+, and this one .* was forked"
         ):
-            guard.require("the socket")
+            guard.require_own("the socket")
 
-    guard.require("the socket")
+    guard.require_own("the socket")
     assert guard.is_own
     assert forked_end(use) == 0

@@ -5,7 +5,6 @@ the schema of the database, and quoted.
 """
 
 import abc
-import os
 import re
 import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -18,7 +17,7 @@ from streamrt.arguments import checked, checked_choice
 from streamrt.common.backoff import Backoff
 from streamrt.common.copies import deep_copy
 from streamrt.errors import ArgumentTypeError, ConfigurationError, MissingColumnError, argument_error
-from streamrt.forks import close_with
+from streamrt.forks import ForkGuard, close_with
 from streamrt.joins.lookups.base import BaseField, BaseLookup, CacheInfo, LookupUnavailableError
 from streamrt.records import Headers
 
@@ -162,7 +161,7 @@ class SQLLookup(BaseLookup[Any]):
         self._begin_batch()
 
     def _begin_batch(self) -> None:
-        self._process = os.getpid()
+        self._fork_guard = ForkGuard()
         self._connection: Any = None
         self._close_connection: Callable[[], object] | None = None
         self._plans: dict[int, tuple[Any, _Plan]] = {}
@@ -174,7 +173,7 @@ class SQLLookup(BaseLookup[Any]):
     def __getstate__(self) -> dict[str, Any]:
         # Connections and caches belong to a process.
         state = vars(self).copy()
-        for name in ("_process", "_connection", "_close_connection", "_plans", "_cache", "_hits", "_misses"):
+        for name in ("_fork_guard", "_connection", "_close_connection", "_plans", "_cache", "_hits", "_misses"):
             del state[name]
         return state
 
@@ -198,7 +197,7 @@ class SQLLookup(BaseLookup[Any]):
             ConfigurationError: if a field names an unknown table or column, or the database refuses the query.
             MissingColumnError: if the value lacks a column that a query needs.
         """
-        if self._process != os.getpid():
+        if not self._fork_guard.is_own:
             # After a fork, the connection belongs to the parent process.
             self._begin_batch()
         found = {column: self._find_value(field, on, value) for column, field in fields.items()}

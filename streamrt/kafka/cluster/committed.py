@@ -110,10 +110,10 @@ class GroupOffsets:
     def __init__(self, options: Mapping[str, Any]) -> None:
         self._options = {**options, **_OPTIONS}
         self._epoch = 0
-        self._begin()
+        self._begin_without_clients()
 
-    def _begin(self) -> None:
-        """Begin without clients, in the process that makes this object or in one that is forked from it."""
+    def _begin_without_clients(self) -> None:
+        """Forget the clients of the parent process, if there is one."""
         self._fork_guard = ForkGuard()
         self._lock = threading.Lock()
         self._idle: list[_Asker] = []  # the most recently used client is last
@@ -137,7 +137,7 @@ class GroupOffsets:
         if not partitions:
             return {}
         if not self._fork_guard.is_own:
-            self._begin()
+            self._begin_without_clients()
         wait_s = _FIRST_S / 2
         held = False
 

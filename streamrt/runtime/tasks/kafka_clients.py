@@ -92,7 +92,7 @@ class KafkaTaskClients:
     def prepare_writers(self, owners: Mapping[TaskId, TopicPartition]) -> None:
         """Start the transactional writers of several tasks at once, since each waits for brokers."""
 
-        def begin(owner: TopicPartition) -> KafkaTransactionalWriter | StreamRTError:
+        def try_to_begin(owner: TopicPartition) -> KafkaTransactionalWriter | StreamRTError:
             try:
                 return self._begin_writer(owner, owner.topic)
             except StreamRTError as error:
@@ -101,7 +101,9 @@ class KafkaTaskClients:
         missing = [task for task in owners if not isinstance(self._prepared.get(task), KafkaTransactionalWriter)]
         if missing:
             with ThreadPoolExecutor(len(missing), "streamrt-init") as pool:
-                self._prepared.update(zip(missing, pool.map(begin, map(owners.__getitem__, missing)), strict=True))
+                self._prepared.update(
+                    zip(missing, pool.map(try_to_begin, map(owners.__getitem__, missing)), strict=True)
+                )
 
     def transactional(self, task: TaskId, owner: TopicPartition) -> TransactionalRecordWriter:
         """Create and keep a transactional writer for a task; it fences every earlier writer with the same id.

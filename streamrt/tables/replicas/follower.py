@@ -181,7 +181,7 @@ class TableFollower:
             StreamRTError: the error that has ended it.
         """
         name = f"the replica of table {self._positions.table!r}"
-        self._fork_guard.require(name)
+        self._fork_guard.require_own(name)
         if self._error is not None:
             if isinstance(self._error, StreamRTError):
                 # It would keep the frames of every caller.

@@ -489,7 +489,7 @@ class TableWriter:
     def _require_own_process(self) -> None:
         """Refuse forked processes; before the lock, which another thread may have held at the moment of the fork."""
         if not self._process.is_own:
-            self._process.require(f"the writer of table {self._name!r}")
+            self._process.require_own(f"the writer of table {self._name!r}")
 
     def _require_open(self) -> None:
         if self._life is _Life.CLOSED:
@@ -552,7 +552,7 @@ class TableWriter:
 
     def _serve_outcomes(self, timeout: float) -> None:
         """Report outcomes to `Deliveries`; called by threads that wait for one."""
-        self._process.require(f"the writer of table {self._name!r}")
+        self._process.require_own(f"the writer of table {self._name!r}")
         wait_s = min(SERVE_S, timeout)
         if self._lock.acquire(timeout=wait_s):
             try:
