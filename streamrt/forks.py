@@ -20,6 +20,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 _unfreed: WeakSet[Any] = WeakSet()
+_libc = ctypes.CDLL(None)
 
 
 class ForkGuard:
@@ -116,8 +117,24 @@ def never_free_in_forks(thing: T) -> T:
 
 def _keep_inherited() -> None:
     """Take a reference to each object that is never given up: Python frees what variables hold when it ends."""
-    for each in list(_unfreed):
+    inherited = list(_unfreed)
+    for each in inherited:
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(each))
+    if inherited:
+        _skip_exit_handlers()
+
+
+def _skip_exit_handlers() -> None:
+    """Have this process end before the exit handlers that libraries registered in its parent.
+
+    That of OpenSSL, a part of librdkafka, waits for locks, and a thread of the parent may have held one during the fork:
+    each thread of a client asks OpenSSL for random numbers when it starts.
+    """
+    # Only glibc gives exit handlers the exit code.
+    if hasattr(_libc, "on_exit"):
+        # The last one is called first. It writes what C code has printed.
+        _libc.on_exit(_libc._exit, None)
+        _libc.on_exit(_libc.fcloseall, None)
 
 
 os.register_at_fork(after_in_child=_keep_inherited)

@@ -1,5 +1,7 @@
 """A forked process never frees, closes or uses an object that it inherits."""
 
+import subprocess
+import sys
 import weakref
 from pathlib import Path
 
@@ -8,6 +10,23 @@ import pytest
 from streamrt.errors import InvalidOperationError
 from streamrt.forks import ForkGuard, in_this_process, never_free_in_forks
 from tests.support import forked_end
+
+EXIT_HANDLERS = """
+import ctypes, os, signal, sys
+from streamrt.forks import never_free_in_forks
+
+libc = ctypes.CDLL(None)
+libc.on_exit(libc.pause, None)
+held = never_free_in_forks(frozenset({1}))
+child = os.fork()
+if not child:
+    signal.alarm(60)
+    print("written by Python,")
+    libc.printf(b"and by C\\n")
+    sys.exit(7)
+os._exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+"""In it, a library has an exit handler that never returns in a process without its threads."""
 
 
 class Freed:
@@ -51,3 +70,9 @@ def test_a_guard_refuses_other_processes() -> None:
     guard.require_own("the socket")
     assert guard.is_own
     assert forked_end(use) == 0
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other C libraries have no on_exit")
+def test_exit_handlers_of_the_parent_do_not_run_in_forked_processes() -> None:
+    ended = subprocess.run([sys.executable, "-c", EXIT_HANDLERS], capture_output=True, text=True, timeout=300)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (7, "written by Python,\nand by C\n", "")
