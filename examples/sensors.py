@@ -29,7 +29,7 @@ def sensor(number: int, rng: Random) -> str:
 
 def reading(number: int, rng: Random) -> dict[str, float]:
     """Return the value of a reading."""
-    return {"celsius": round(rng.gauss(21, 2), 2), "percent": round(rng.uniform(30, 60), 1)}
+    return {"celsius": round(rng.gauss(21, 2), 1), "percent": round(rng.uniform(30, 60), 1)}
 
 
 def build(app: Application, path: Path = Path("sensors.duckdb"), count: int = 1_000) -> None:
