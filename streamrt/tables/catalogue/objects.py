@@ -4,7 +4,7 @@ import dataclasses
 import logging
 from collections.abc import Callable, Mapping
 from datetime import datetime, timezone
-from typing import Any, Generic, Literal, NamedTuple, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
 import orjson
 
@@ -34,7 +34,8 @@ _ATTEMPTS = 5
 T = TypeVar("T")
 
 
-class Found(NamedTuple, Generic[T]):
+@dataclasses.dataclass(frozen=True)
+class Found(Generic[T]):
     """An object, the version of the store that it has, and its document, which may have fields of a newer StreamRT."""
 
     value: T
