@@ -9,6 +9,7 @@ from streamrt.arguments import checked, type_name
 from streamrt.config import AutoOffsetReset
 from streamrt.errors import ArgumentTypeError, ArgumentValueError, IgnoreMessage, argument_error
 from streamrt.kafka import TopicConfig
+from streamrt.kafka.reading.message_headers import read_headers
 from streamrt.records import (
     ConsumedMessage,
     Headers,
@@ -263,8 +264,9 @@ class Topic:
         if value is not _NOT_GIVEN:
             return self._deserialize_pair(key, value, _header_pairs(headers))
         message = _make_consumed(key)
-        key, value = self._deserialize_pair(message.key(), message.value(), message.headers())
-        return KafkaMessage(key, value, message.headers(), message.timestamp()[1])
+        found = read_headers(message)
+        key, value = self._deserialize_pair(message.key(), message.value(), found)
+        return KafkaMessage(key, value, found, message.timestamp()[1])
 
     def row_serialize(self, row: Record, key: Any) -> KafkaMessage:
         """Serialize a record under a key, with its headers and its timestamp.
@@ -290,7 +292,7 @@ class Topic:
         Raises:
             SerializationError: if key or value cannot be deserialized.
         """
-        headers, (kind, sent_ms) = message.headers(), message.timestamp()
+        headers, (kind, sent_ms) = read_headers(message), message.timestamp()
         split = self._value_deserializer.split_values
         try:
             key, value = self._deserialize_pair(message.key(), message.value(), headers)

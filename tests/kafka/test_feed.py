@@ -23,7 +23,6 @@ from streamrt.kafka.writing.record_writer import KafkaRecordWriter
 from streamrt.kafka.writing.transactions import KafkaTransactionalWriter
 from streamrt.models import TopicPartition
 from streamrt.testing.kafka import EmbeddedKafka
-from tests.kafka.brokers import produce_headers
 from tests.kafka.feed_world import World, assign
 from tests.support import LONG, Kafka, unique, wait_until
 
@@ -113,27 +112,6 @@ def test_all_columns(kafka: Kafka, feed: PartitionFeed) -> None:
     assert {kind for batch in columns for kind in batch.timestamp_types} == {1}
     headers = [found for batch in columns for found in batch.headers or [None] * len(batch.keys)]
     assert headers == [None, None, [("h", b"1"), ("h", None)]]
-
-
-def test_names_of_headers_that_are_no_text(kafka: Kafka, feed: PartitionFeed) -> None:
-    place = TopicPartition(kafka.topic(), 0)
-    produce_headers(kafka.address, place.topic, [(b"h", b"1")])
-    produce_headers(
-        kafka.address, place.topic, [(b"h", b"2"), (b"\xff\xfe", b"3"), ("\u00fc".encode(), b"4"), (b"\xc3", b"5")]
-    )
-    produce(kafka, place, 2)
-    produce_headers(kafka.address, place.topic, [(b"\x80", b"6")])
-    assign(feed, {place: 0})
-    headers: list[Any] = []
-    while len(headers) < 4:
-        for _, batch in feed.poll(10, 4):
-            headers += batch.headers or [None] * len(batch.keys)
-    assert headers == [
-        [("h", b"1")],
-        [("h", b"2"), ("\ufffd", b"3"), ("\u00fc", b"4"), ("\ufffd", b"5")],
-        None,
-        [("\ufffd", b"6")],
-    ]
 
 
 @pytest.mark.rows("PF-J14")

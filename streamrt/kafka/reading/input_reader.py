@@ -1,23 +1,16 @@
 """Reads records of input topics in the processing task itself, ahead of their delivery by Spark."""
 
-import contextlib
-import ctypes
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 from confluent_kafka import Message
 
 from streamrt.kafka.client import KafkaRequestError
+from streamrt.kafka.reading.message_headers import read_headers
 from streamrt.kafka.reading.reader import PartitionReader
 from streamrt.records import Headers, TopicPartition
 
 __all__ = ["InputBatch", "InputReader"]
-
-_NO_TEXT = "\ufffd"
-"""Replacement of Java's clients for a byte that is not UTF-8."""
-# Returns 0 for a missing item, where Python itself would follow the null pointer.
-_item_of = ctypes.pythonapi.PyTuple_GetItem
-_item_of.argtypes, _item_of.restype = (ctypes.py_object, ctypes.c_ssize_t), ctypes.c_void_p
 
 
 class InputBatch(NamedTuple):
@@ -47,7 +40,7 @@ class InputBatch(NamedTuple):
         try:
             headers = list(map(Message.headers, messages))
         except SystemError:
-            headers = list(map(_headers_of, messages))
+            headers = list(map(read_headers, messages))
         return cls(
             list(map(Message.offset, messages)),
             list(map(Message.key, messages)),
@@ -56,18 +49,6 @@ class InputBatch(NamedTuple):
             [kind for kind, _ in times],
             headers if any(headers) else None,
         )
-
-
-def _headers_of(message: Message) -> Headers | None:
-    """Return the headers of a record, even if names are not UTF-8.
-
-    For such headers, confluent-kafka 2.16 creates tuples without their first items, and raises SystemError on the first
-    call. Python must not access a missing item, because that ends the process.
-    """
-    with contextlib.suppress(SystemError):
-        message.headers()
-    found: Headers | None = message.headers()
-    return found and [header if _item_of(header, 0) else (_NO_TEXT, *header[1:]) for header in found]
 
 
 class InputReader(PartitionReader):

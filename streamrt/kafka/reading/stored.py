@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 from confluent_kafka import KafkaError, Message
 
 from streamrt.kafka.client import KafkaRequestError
+from streamrt.kafka.reading.message_headers import read_headers
 from streamrt.kafka.reading.reader import PartitionReader
 from streamrt.records import Headers, TopicPartition
 
@@ -78,5 +79,5 @@ def _make_stored(message: Message) -> StoredRecord:
         message.key(),
         message.value(),
         max(message.timestamp()[1], 0),
-        list(message.headers() or ()),
+        list(read_headers(message) or ()),
     )
