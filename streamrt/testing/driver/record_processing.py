@@ -601,7 +601,7 @@ class DriverExecution:
 
 def _downstream(topology: Topology) -> tuple[str, ...] | None:
     """Return the streams, each behind those that send into its inputs; None if one sends to itself."""
-    sorter = TopologicalSorter[str](dict.fromkeys(topology.streams, ()))
+    sorter: TopologicalSorter[str] = TopologicalSorter(dict.fromkeys(topology.streams, ()))
     for topic, node in topology.exchanges.items():
         sorter.add(topology.stream_of_topic[topic], topology.stream_of(node))
     try:
