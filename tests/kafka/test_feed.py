@@ -6,7 +6,6 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError, Message
