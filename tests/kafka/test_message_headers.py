@@ -9,7 +9,7 @@ from confluent_kafka import Consumer
 from streamrt.kafka import ConnectionConfig
 from streamrt.kafka.reading.partition_feed import PartitionFeed
 from streamrt.kafka.reading.stored import StoredReader
-from streamrt.records import TopicPartition
+from streamrt.records import Record, TopicPartition
 from tests.kafka.brokers import produce_headers
 from tests.kafka.feed_world import assign
 from tests.support import Kafka, unique
@@ -62,5 +62,7 @@ def test_messages_of_a_consumer(kafka: Kafka, place: TopicPartition) -> None:
         while len(rows) < len(FOUND):
             message = consumer.poll(10)
             if message is not None and message.error() is None:
-                rows.append((topic.deserialize(message).headers, topic.row_deserialize(message).headers))
+                row = topic.row_deserialize(message)
+                assert isinstance(row, Record)
+                rows.append((topic.deserialize(message).headers, row.headers))
     assert rows == [(headers, headers) for headers in FOUND]
