@@ -7,14 +7,18 @@ import pyarrow as pa
 import pytest
 
 from streamrt import Application
-from streamrt.errors import SQLError
+from streamrt.errors import SQLError, SQLNotSupportedError
 from streamrt.sql.expressions import TypedExpression, bind_scalar
+from streamrt.sql.queries import duckdb_lambdas
 from streamrt.sql.queries.duckdb_text import to_duckdb
 from streamrt.sql.queries.spark_text import to_spark
 from streamrt.sql.reading import parse_query
 from streamrt.tables import Catalog, MemoryCatalog
 from streamrt.testing import InputRecord, TopologyTestDriver
 from tests.sql_expressions import Columns, list_cases, make_rows, make_table
+
+OLD = duckdb.__version__ < "2"
+"""Whether DuckDB cannot have what some lambdas use besides their parameters: with Python 3.10."""
 
 ROW = {"l": [3, None, 1], "ls": ["b", "a"], "ma": {"a": 1, "b": None}, "n": 10, "k": "z", "st": {"x": 1, "y": "q"}}
 
@@ -137,8 +141,35 @@ def test_queries_have_the_values_of_views() -> None:
                     continue
             chosen = ", ".join(map(str, values)) or "-1"
             query = parse_query(f"SELECT id, CASE WHEN id IN ({chosen}) THEN {case} END AS r FROM t")
-            found = dict(connection.execute(to_duckdb(query, {"t": table.schema})).fetchall())
+            try:
+                text = to_duckdb(query, {"t": table.schema})
+            except SQLNotSupportedError:
+                assert OLD, case
+                continue
+            found = dict(connection.execute(text).fetchall())
             assert {number: found[number] for number in values} == values, case
+
+
+@pytest.mark.parametrize(
+    ("text", "accepted"),
+    [
+        ("aggregate(l, 0, (s, x) -> s + x, s -> s + n)", True),
+        ("transform(l, x -> exists(l, y -> y > 1) AND x > n)", True),
+        ("transform(l, x -> exists(l, y -> y = -x))", False),
+        ("forall(l, x -> x > n)", False),
+        ("aggregate(l, 0, (s, x) -> s + n)", False),
+    ],
+)
+def test_a_duckdb_that_mixes_up_other_names_gets_none(
+    text: str, accepted: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(duckdb_lambdas, "_reduces_with_other_names", lambda: False)
+    query, tables = parse_query(f"SELECT {text} AS r FROM t"), {"t": make_table(make_rows(1, 1)).schema}
+    if accepted:
+        assert "list_reduce" in to_duckdb(query, tables)
+        return
+    with pytest.raises(SQLNotSupportedError, match=r"DuckDB before 2\.0 mixes up what such a lambda uses besides"):
+        to_duckdb(query, tables)
 
 
 def test_spark_gets_lambdas_as_they_are() -> None:
@@ -208,6 +239,8 @@ def test_views_have_lambdas(driver: TopologyTestDriver) -> None:
 
 @pytest.mark.parametrize("view", ["totals", "groups", "others"])
 def test_views_with_lambdas_are_verified(driver: TopologyTestDriver, view: str) -> None:
+    if OLD and view != "groups":
+        pytest.skip("DuckDB does not verify it")
     found = driver.verify(view)
     assert found.equal, str(found)
 

@@ -4,6 +4,8 @@ DuckDB's own functions count from 1, and a state that they make of a list has th
 as one from 0, and a list becomes one of structs that have room for a state and an item.
 """
 
+import functools
+import re
 from collections.abc import Callable, Sequence
 
 import pyarrow as pa
@@ -13,11 +15,14 @@ from streamrt.sql.expressions.coercion import BOOLEAN, INT, common_key, describe
 from streamrt.sql.expressions.failures import make_analysis_error, make_refusal
 from streamrt.sql.expressions.lambdas import check_parameter_count
 from streamrt.sql.queries.duckdb_casts import convert_implicitly, with_name
+from streamrt.sql.queries.duckdb_engine import require_duckdb
 from streamrt.sql.queries.duckdb_functions import require_list, require_map
 from streamrt.sql.queries.duckdb_types import TypedText, duckdb_type, without_negative_zero
 from streamrt.sql.queries.translation import Translation, takes_lambdas
 
 __all__: list[str] = []
+
+_PARAMETER = re.compile(r"\b__p(\d+)\b")
 
 
 def _type(dtype: pa.DataType) -> str:
@@ -109,11 +114,35 @@ def _fold(
         return both[-len(node.expressions) :]
 
     (state, each), body = c.translate_lambda(node, 2, make)
+    if _uses_other_names(node, body.sql, state) and not _reduces_with_other_names():
+        raise make_refusal(
+            "DuckDB before 2.0 mixes up what such a lambda uses besides its parameters: install a newer one, which needs "
+            "Python 3.11",
+            node,
+        )
     merged = step(f"struct_extract({state}, 'state')", body)
     no_state, no_item = f"CAST(NULL AS {_type(start.dtype)})", f"CAST(NULL AS {_type(item)})"
     items = f"list_transform({array.sql}, lambda {each}: struct_pack(state := {no_state}, item := {each}))"
     first = f"struct_pack(state := CAST({start.sql} AS {_type(start.dtype)}), item := {no_item})"
     return f"list_reduce({items}, lambda {state}, {each}: struct_pack(state := {merged}, item := {no_item}), {first})"
+
+
+def _uses_other_names(node: exp.Lambda, body: str, first: str) -> bool:
+    """Return whether a lambda uses columns, or parameters of lambdas around it.
+
+    Args:
+        node: the lambda.
+        body: its body in DuckDB's SQL.
+        first: the name of its first parameter there. Those of lambdas around have lower numbers.
+    """
+    own = int(first.removeprefix("__p"))
+    return node.this.find(exp.Column) is not None or any(int(number) < own for number in _PARAMETER.findall(body))
+
+
+@functools.cache
+def _reduces_with_other_names() -> bool:
+    """Return whether `list_reduce` of this DuckDB has, for each row, the values of names from outside of its lambda."""
+    return int(require_duckdb().__version__.split(".")[0]) >= 2
 
 
 @takes_lambdas("exists", "forall")
