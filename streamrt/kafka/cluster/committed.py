@@ -30,7 +30,10 @@ from streamrt.kafka.client import (
 from streamrt.kafka.cluster.requests import retry, seconds_left
 from streamrt.records import TopicPartition
 
-__all__ = ["CommittedOffset", "GroupOffsets", "commit_offsets", "offsets_partition"]
+__all__ = ["UNSTABLE_OFFSETS", "CommittedOffset", "GroupOffsets", "commit_offsets", "offsets_partition"]
+
+UNSTABLE_OFFSETS: int = KafkaError.UNSTABLE_OFFSET_COMMIT
+"""Code of the error for offsets that an open transaction is about to move."""
 
 _KEPT = 4
 """Maximum number of idle clients. Each has threads and a connection to the group's coordinator."""

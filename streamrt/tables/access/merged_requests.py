@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from streamrt.errors import LookupTimeoutError
 from streamrt.kafka.client import KafkaRequestError
+from streamrt.kafka.cluster.committed import UNSTABLE_OFFSETS
 from streamrt.kafka.completion_token import Offsets
 from streamrt.records import TopicPartition
 from streamrt.tables.access.groups import GroupAdmin, GroupOffsets
@@ -115,8 +116,7 @@ class MergedRequests:
         group = self._ask_owner() if isinstance(admin, GroupOffsets) else None
         if group is not None and isinstance(admin, GroupOffsets):
             timeout = max(0.1, min(self._requests.timeout, deadline - time.monotonic()))
-            committed = admin.committed_stable(group, partitions, timeout)
-            owner = _Owner(group, {each.partition: entry.offset or 0 for each, entry in committed.items()})
+            owner = _Owner(group, _read_committed(admin, group, partitions, timeout))
         # What is merged is deleted, and nothing else is.
         low = {each.partition: low for each, (low, _) in self._admin.offset_bounds(partitions).items()}
         merged = {number: max(low[number], owner.committed.get(number, 0) if owner else 0) for number in wanted}
@@ -153,5 +153,21 @@ class MergedRequests:
                 timeout = min(self._requests.timeout, 5.0)
                 if isinstance(admin, GroupAdmin) and not admin.group_is_active(owner.group, timeout):
                     state = "maintains the table, and is not running: start it; it"
-            reason = f"application {owner.group!r} {state} has merged those below {owner.committed.get(number, 0)}"
+            merged = (
+                f"merged those below {owner.committed[number]}" if number in owner.committed else "an open transaction"
+            )
+            reason = f"application {owner.group!r} {state} has {merged}"
         return LookupTimeoutError(f"{what} of table {table!r} has no answer in time: {waiting}, and {reason}")
+
+
+def _read_committed(
+    admin: GroupOffsets, group: str, partitions: Collection[TopicPartition], timeout: float
+) -> dict[int, int]:
+    """Return what a group has committed by number of partition; nothing while a transaction is about to move it."""
+    try:
+        found = admin.committed_stable(group, partitions, timeout)
+    except KafkaRequestError as error:
+        if error.code != UNSTABLE_OFFSETS:
+            raise
+        return {}
+    return {each.partition: entry.offset or 0 for each, entry in found.items()}
