@@ -2,6 +2,7 @@
 
 import itertools
 import logging
+import re
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -25,7 +26,7 @@ from tests.connectors.aws_server import (
     unavailable,
 )
 from tests.connectors.proxy import silent_port
-from tests.connectors.sources import configured, running
+from tests.connectors.sources import Run, configured, running
 from tests.servers import free_port
 from tests.support import unique, wait_until
 
@@ -234,17 +235,12 @@ def test_answers_that_pass_are_waited_out(aws: AWSServer, stream: str) -> None:
 @pytest.mark.slow
 def test_a_deleted_stream_ends_the_source(aws: AWSServer, stream: str) -> None:
     put(aws, stream, [0])
-    producer = RecordingProducer()
-
-    def delete() -> None:
-        with running(source_of(aws, stream), producer):
-            wait_until(lambda: producer.records)
-            aws.client("kinesis").delete_stream(StreamName=stream)
-            aws.operations.clear()
-            wait_until(lambda: aws.operations)
-
-    with pytest.raises(KinesisStreamShardsNotFound, match=f"source kinesis_{stream} .*there is no such stream"):
-        delete()
+    with Run(source_of(aws, stream)) as run:
+        run.has(1)
+        aws.client("kinesis").delete_stream(StreamName=stream)
+        error = run.failure()
+    assert isinstance(error, KinesisStreamShardsNotFound)
+    assert re.search(f"source kinesis_{stream} .*there is no such stream", str(error))
 
 
 def test_what_is_missing_is_named(aws: AWSServer, stream: str) -> None:
