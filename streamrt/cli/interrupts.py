@@ -37,14 +37,16 @@ class UntilInterrupted(Generic[Item]):
         try:
             while True:
                 try:
-                    self._waiting = True
-                    if self.interrupted:
-                        return
-                    item = next(self._items)
+                    try:
+                        self._waiting = True
+                        if self.interrupted:
+                            return
+                        item = next(self._items)
+                    finally:
+                        self._waiting = False
+                # Ctrl+C may come with the end of the items, and be handled behind it.
                 except (KeyboardInterrupt, StopIteration):
                     return
-                finally:
-                    self._waiting = False
                 yield item
         finally:
             signal.signal(signal.SIGINT, before)

@@ -1,7 +1,11 @@
 """Ctrl+C ends the input of a command, and interrupts nothing that is done with an item."""
 
+import itertools
 import signal
+import sys
 from collections.abc import Iterator
+from types import FrameType
+from typing import Any
 
 import pytest
 
@@ -50,3 +54,33 @@ def test_where_it_is_ignored_it_stays_ignored() -> None:
         assert not items.interrupted
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+def test_ctrl_c_at_any_line_ends_the_items() -> None:
+    """Python may handle a signal later than it came."""
+
+    def take_items(moment: int) -> bool:
+        """Press Ctrl+C before a line of the code; return whether it was reached."""
+        lines = itertools.count()
+        reached = False
+
+        def trace(frame: FrameType, event: str, _: object) -> Any:
+            nonlocal reached
+            if frame.f_code is not UntilInterrupted.__iter__.__code__:
+                return None
+            ours = getattr(signal.getsignal(signal.SIGINT), "__func__", None) is UntilInterrupted._handle_signal
+            if event == "line" and ours and next(lines) == moment:
+                reached = True
+                signal.raise_signal(signal.SIGINT)
+            return trace
+
+        before = sys.gettrace()
+        sys.settrace(trace)
+        try:
+            taken = list(UntilInterrupted([1, 2]))
+        finally:
+            sys.settrace(before)
+        assert taken == [1, 2][: len(taken)]
+        return reached
+
+    assert sum(itertools.takewhile(bool, map(take_items, itertools.count()))) >= 12
