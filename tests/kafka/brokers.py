@@ -5,13 +5,16 @@ import ctypes
 import socketserver
 import struct
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from confluent_kafka import ConsumerGroupState
 from confluent_kafka.admin import AdminClient, ListConsumerGroupsResult
 
-from tests.support import wait_until
+from streamrt.kafka import Consumer, Producer
+from streamrt.kafka.client import partition_offsets
+from streamrt.records import TopicPartition
+from tests.support import unique, wait_until
 
 _API_VERSIONS, _METADATA = 18, 3
 
@@ -28,6 +31,20 @@ def group_state(address: str, group: str) -> ConsumerGroupState | None:
 
     listed: ListConsumerGroupsResult = wait_until(ask)
     return next((found.state for found in listed.valid if found.group_id == group), None)
+
+
+@contextlib.contextmanager
+def pending_commit(
+    address: str, group: str, offsets: Mapping[TopicPartition, int], metadata: str = ""
+) -> Iterator[Producer]:
+    """Leave a commit of offsets pending in the transaction of a producer."""
+    producer = Producer(address, extra_config={"transactional.id": unique("pending")}, transactional=True)
+    with Consumer(address, group, "earliest", auto_commit_enable=False) as consumer:
+        member = consumer.consumer_group_metadata()
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.send_offsets_to_transaction(partition_offsets(offsets, metadata), member, 30)
+    yield producer
 
 
 def produce_headers(address: str, topic: str, headers: Sequence[tuple[bytes, bytes]]) -> None:

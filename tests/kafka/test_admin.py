@@ -21,7 +21,7 @@ from streamrt.kafka.membership.group_member import GroupMember
 from streamrt.models import TopicPartition
 from streamrt.testing.kafka import EmbeddedKafka
 from streamrt.testing.plugin import KafkaBroker
-from tests.kafka.brokers import fake_broker, group_state
+from tests.kafka.brokers import fake_broker, group_state, pending_commit
 from tests.support import wait_until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
@@ -197,18 +197,12 @@ def test_metadata_of_committed_offsets(admin: TopicAdmin, name: str, kafka_broke
 def test_stable_offsets_name_the_open_transaction(admin: TopicAdmin, name: str, kafka_broker: KafkaBroker) -> None:
     admin.create_topics([Definition(name)])
     place = TopicPartition(name, 0)
-    address = kafka_broker.bootstrap_servers
-    producer = Producer(address, extra_config={"transactional.id": name}, transactional=True)
-    with Consumer(address, name, "earliest", auto_commit_enable=False) as consumer:
-        metadata = consumer.consumer_group_metadata()
-    producer.init_transactions(30)
-    producer.begin_transaction()
-    producer.send_offsets_to_transaction(partition_offsets({place: 4}, "note"), metadata, 30)
-    with pytest.raises(KafkaRequestError) as caught:
-        admin.committed_stable(name, [place], timeout=0.5)
-    assert caught.value.code == KafkaError.UNSTABLE_OFFSET_COMMIT
-    assert caught.value.retriable
-    producer.abort_transaction(30)
+    with pending_commit(kafka_broker.bootstrap_servers, name, {place: 4}, "note") as producer:
+        with pytest.raises(KafkaRequestError) as caught:
+            admin.committed_stable(name, [place], timeout=0.5)
+        assert caught.value.code == KafkaError.UNSTABLE_OFFSET_COMMIT
+        assert caught.value.retriable
+        producer.abort_transaction(30)
     assert admin.committed_stable(name, [place]) == {place: CommittedOffset(None)}
 
 

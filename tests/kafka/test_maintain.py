@@ -1,37 +1,19 @@
 """`streamrt table maintain` on a broker: requests of several writers become rows, and are deleted."""
 
-import contextlib
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from streamrt.errors import LookupTimeoutError
-from streamrt.kafka import Consumer, Producer
-from streamrt.kafka.client import partition_offsets
 from streamrt.records import TopicPartition
 from streamrt.tables import Aggregate, Catalog
 from tests.command_line import streamrt
+from tests.kafka.brokers import pending_commit
 from tests.support import Kafka, unique
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
 COLUMNS = "k BIGINT, total BIGINT, last STRING, PRIMARY KEY (k)"
-
-
-@contextlib.contextmanager
-def open_transaction(kafka: Kafka, group: str, topic: str) -> Iterator[None]:
-    """Hold back the offsets of a group."""
-    with Consumer(kafka.address, group, "earliest", auto_commit_enable=False) as consumer:
-        metadata = consumer.consumer_group_metadata()
-    options = {"transactional.id": unique("transaction")}
-    with Producer(kafka.address, extra_config=options, transactional=True) as producer:
-        producer.init_transactions(30)
-        producer.begin_transaction()
-        offsets = {TopicPartition(topic, number): 1_000 for number in range(2)}
-        producer.send_offsets_to_transaction(partition_offsets(offsets), metadata, 30)
-        yield
-        producer.abort_transaction(30)
 
 
 @pytest.mark.parametrize("guarantee", ["at-least-once", "exactly-once"])
@@ -76,13 +58,15 @@ def test_requests_of_several_writers(kafka: Kafka, tmp_path: Path, guarantee: st
             assert sum(end for _, end in bounds.values()) >= 200
             waiting = [end - start for start, end in bounds.values()]
             assert max(waiting) <= 3, "merged requests are still there"
-        with open_transaction(kafka, group, f"{name}.requests"), table.writer() as writer:
+        ahead = {TopicPartition(f"{name}.requests", number): 1_000 for number in range(2)}
+        with pending_commit(kafka.address, group, ahead) as producer, table.writer() as writer:
             writer.upsert({"k": 1, "total": 1, "last": "held back"})
             token = writer.flush()
             with pytest.raises(
                 LookupTimeoutError, match=r"wait to be merged, and application .* has an open transaction"
             ):
                 table.get(1, after=token, timeout=0.5)
+            producer.abort_transaction(30)
         changes = catalog.table(f"{name}$changelog").scan().count()
         assert changes >= 20 + 2 * (400 - 20) - 2 * 2
         assert table.info.maintenance is not None

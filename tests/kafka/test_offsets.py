@@ -7,9 +7,9 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
@@ -21,7 +21,7 @@ from streamrt.kafka.cluster.committed import CommittedOffset, GroupOffsets
 from streamrt.kafka.reading.reader import bounds_of
 from streamrt.models import TopicPartition
 from streamrt.testing.kafka import EmbeddedKafka
-from tests.kafka.brokers import group_state
+from tests.kafka.brokers import group_state, pending_commit
 from tests.support import Kafka, unique, wait_until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
@@ -65,18 +65,6 @@ def commit(address: str, group: str, place: TopicPartition, offset: int, metadat
         consumer.commit(offsets=partition_offsets({place: offset}, metadata), asynchronous=False)
 
 
-@contextmanager
-def pending(address: str, group: str, place: TopicPartition, offset: int) -> Iterator[Producer]:
-    """Leave the commit of an offset pending in a transaction."""
-    producer = Producer(address, extra_config={"transactional.id": unique("pending")}, transactional=True)
-    with Consumer(address, group, "earliest", auto_commit_enable=False) as consumer:
-        metadata = consumer.consumer_group_metadata()
-    producer.init_transactions(30)
-    producer.begin_transaction()
-    producer.send_offsets_to_transaction(partition_offsets({place: offset}, "new"), metadata, 30)
-    yield producer
-
-
 def clients() -> set[Path]:
     """Return the clients of librdkafka that this process has: each has one thread of this name."""
     found = set()
@@ -90,7 +78,7 @@ def clients() -> set[Path]:
 def test_a_pending_commit_holds_stable_offsets_back(kafka: Kafka, place: TopicPartition) -> None:
     group, other = unique("group"), TopicPartition(place.topic, 1)
     commit(kafka.address, group, place, 3, "old")
-    with pending(kafka.address, group, place, 4) as producer:
+    with pending_commit(kafka.address, group, {place: 4}, "new") as producer:
         for timeout in (0.5, 1.5):
             started = time.monotonic()
             with pytest.raises(
