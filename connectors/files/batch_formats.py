@@ -292,7 +292,7 @@ class ParquetBatchFormat(KeyedFormat):
 
         merged: list[Any] = []
         for content in contents:
-            # Without threads of Arrow: they hold the content a moment longer, and to release it while Python ends aborts.
+            # Threads of Arrow may hold the content a little longer, and releasing it while Python exits aborts the process.
             table = pyarrow.parquet.ParquetFile(pyarrow.BufferReader(content)).read(use_threads=False)
             joined = joined_tables(merged[-1], table) if merged else None
             if joined is None:

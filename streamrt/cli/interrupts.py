@@ -44,7 +44,7 @@ class UntilInterrupted(Generic[Item]):
                         item = next(self._items)
                     finally:
                         self._waiting = False
-                # Ctrl+C may come with the end of the items, and be handled behind it.
+                # Python may handle Ctrl+C only after the call that it interrupts.
                 except (KeyboardInterrupt, StopIteration):
                     return
                 yield item

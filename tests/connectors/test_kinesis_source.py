@@ -2,7 +2,6 @@
 
 import itertools
 import logging
-import re
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -238,9 +237,8 @@ def test_a_deleted_stream_ends_the_source(aws: AWSServer, stream: str) -> None:
     with Run(source_of(aws, stream)) as run:
         run.has(1)
         aws.client("kinesis").delete_stream(StreamName=stream)
-        error = run.failure()
-    assert isinstance(error, KinesisStreamShardsNotFound)
-    assert re.search(f"source kinesis_{stream} .*there is no such stream", str(error))
+        with pytest.raises(KinesisStreamShardsNotFound, match=f"source kinesis_{stream} .*there is no such stream"):
+            raise run.failure()
 
 
 def test_what_is_missing_is_named(aws: AWSServer, stream: str) -> None:

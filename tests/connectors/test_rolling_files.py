@@ -335,7 +335,7 @@ os._exit(0)
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="the threads of a process are not listed here")
 def test_files_are_merged_without_threads_of_arrow() -> None:
-    """They hold the contents a moment longer: to release one while Python ends aborts the process, 6 times of 250."""
+    """They may hold the contents a little longer. Releasing one while Python exits aborted 6 of 250 processes."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     done = subprocess.run([sys.executable, "-c", MERGE], env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

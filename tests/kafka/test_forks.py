@@ -60,7 +60,7 @@ with app.get_producer() as producer, app.get_consumer() as consumer:
     fork("leave a consumer", lambda: leave(consumer))
     # The member is still in the group.
     consumer.commit(message=message, asynchronous=False)
-# These make clients, whose threads ask OpenSSL for random numbers. So no client may be connecting during the fork.
+# These children make clients of their own, so no client of the parent may be connecting during the fork.
 fork("ask for offsets", lambda: admin.committed(group, [TopicPartition(topic, 0)], timeout=30))
 fork("ask for topics", lambda: admin.inspect_topics([topic]))
 print(json.dumps(ends))

@@ -1,4 +1,4 @@
-"""Names of headers that are not UTF-8 reach no reader as an error, however many records have them."""
+"""Header names that are not UTF-8 fail no reader, however many records have them."""
 
 import contextlib
 from typing import Any

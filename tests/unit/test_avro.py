@@ -13,6 +13,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import fastavro
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -26,6 +27,8 @@ from streamrt.topics import Topic
 from tests.support import LONG
 
 CTX = SerializationContext("orders", MessageField.VALUE)
+# What fastavro says of a field without a type; Python 3.10 has no newer one.
+MISSING = "KeyError:" if fastavro.__version__.startswith("1.12.") else "missing"
 REGISTRY = SchemaRegistryClientConfig(url="http://localhost:1")
 
 
@@ -211,7 +214,7 @@ def test_a_name_says_too_little() -> None:
         ('{"type": ', "it is not JSON"),
         ("strin", "UnknownType: strin"),
         ({"type": "record", "name": "R"}, None),
-        ({"type": "record", "name": "R", "fields": [{"name": "a"}]}, "(missing|KeyError:) 'type'"),
+        ({"type": "record", "name": "R", "fields": [{"name": "a"}]}, f"{MISSING} 'type'"),
         ({"type": ["null"]}, "TypeError"),
         ({"type": "array"}, "KeyError"),
         (record(("a", "Missing")), "UnknownType: Missing"),

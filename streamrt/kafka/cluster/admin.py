@@ -11,7 +11,13 @@ from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
 from streamrt.common.backoff import Backoff
 from streamrt.errors import TopicCreationError
 from streamrt.kafka.client import KafkaRequestError, OffsetMetadata, request_error
-from streamrt.kafka.cluster.committed import CommittedOffset, GroupOffsets, commit_offsets, offsets_partition
+from streamrt.kafka.cluster.committed import (
+    UNSTABLE_OFFSETS,
+    CommittedOffset,
+    GroupOffsets,
+    commit_offsets,
+    offsets_partition,
+)
 from streamrt.kafka.cluster.groups import ConsumerGroups, GroupDescription, GroupListing, ListedMember
 from streamrt.kafka.cluster.partition_offsets import IsolationLevelName, PartitionOffsets
 from streamrt.kafka.cluster.requests import ABSENT, OFFSETS_TOPIC, RETRY_S, AdminRequests, retry, seconds_left
@@ -521,7 +527,7 @@ class TopicAdmin(HoldsSecrets):
         try:
             return self._groups.read(group, partitions, True, time.monotonic() + timeout)
         except KafkaRequestError as error:
-            if error.code != KafkaError.UNSTABLE_OFFSET_COMMIT or timeout < _HELD_BACK_S:
+            if error.code != UNSTABLE_OFFSETS or timeout < _HELD_BACK_S:
                 raise
             if not self._has_settled(group, timeout):
                 raise

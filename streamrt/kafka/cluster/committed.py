@@ -160,7 +160,7 @@ class GroupOffsets:
             # coordinator returns the previous offsets, it is available; a client may have to connect first.
             self._request_committed(group, partitions, False, min(wait_s, max(_FIRST_S, seconds_left(deadline))))
             held = True
-            raise KafkaException(KafkaError(KafkaError.UNSTABLE_OFFSET_COMMIT))
+            raise KafkaException(KafkaError(UNSTABLE_OFFSETS))
 
         return retry(f"the offsets of group {group} could not be read", ask, deadline)
 

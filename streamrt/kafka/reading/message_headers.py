@@ -1,4 +1,4 @@
-"""Reads the headers of messages whose names may be no text."""
+"""Reads headers of messages, whose names may not be UTF-8."""
 
 import ctypes
 from collections.abc import Callable
@@ -10,7 +10,8 @@ __all__ = ["read_headers"]
 
 _NO_TEXT = "\ufffd"
 """Replacement of Java's clients for a byte that is not UTF-8."""
-# Python checks how a method of C ends only where C code calls it: its own calls are specialized after a few times.
+# Called from C, a method that returns a result and sets an error is noticed. Bytecode specializes frequent calls, and then
+# leaves the error to whatever is called next.
 _call_headers: Callable[[ConsumedMessage], Headers | None] = methodcaller("headers")
 # Returns 0 for a missing item, where Python itself would follow the null pointer.
 _item_of = ctypes.pythonapi.PyTuple_GetItem

@@ -18,11 +18,9 @@ from streamrt.sql.queries.duckdb_casts import convert_implicitly, with_name
 from streamrt.sql.queries.duckdb_engine import require_duckdb
 from streamrt.sql.queries.duckdb_functions import require_list, require_map
 from streamrt.sql.queries.duckdb_types import TypedText, duckdb_type, without_negative_zero
-from streamrt.sql.queries.translation import Translation, takes_lambdas
+from streamrt.sql.queries.translation import PARAMETER, Translation, takes_lambdas
 
 __all__: list[str] = []
-
-_PARAMETER = re.compile(r"\b__p(\d+)\b")
 
 
 def _type(dtype: pa.DataType) -> str:
@@ -114,10 +112,10 @@ def _fold(
         return both[-len(node.expressions) :]
 
     (state, each), body = c.translate_lambda(node, 2, make)
-    if _uses_other_names(node, body.sql, state) and not _reduces_with_other_names():
+    if _uses_outer_names(node, body.sql, state) and not _reduces_with_outer_names():
         raise make_refusal(
-            "DuckDB before 2.0 mixes up what such a lambda uses besides its parameters: install a newer one, which needs "
-            "Python 3.11",
+            "DuckDB before 2.0 computes this lambda wrongly, because it uses more than its own parameters: upgrade DuckDB, "
+            "which needs Python 3.11",
             node,
         )
     merged = step(f"struct_extract({state}, 'state')", body)
@@ -127,21 +125,22 @@ def _fold(
     return f"list_reduce({items}, lambda {state}, {each}: struct_pack(state := {merged}, item := {no_item}), {first})"
 
 
-def _uses_other_names(node: exp.Lambda, body: str, first: str) -> bool:
-    """Return whether a lambda uses columns, or parameters of lambdas around it.
+def _uses_outer_names(node: exp.Lambda, body: str, first: str) -> bool:
+    """Return whether a lambda uses columns, or parameters of enclosing lambdas.
 
     Args:
         node: the lambda.
         body: its body in DuckDB's SQL.
-        first: the name of its first parameter there. Those of lambdas around have lower numbers.
+        first: the name of its first parameter there. Those of enclosing lambdas have lower numbers.
     """
-    own = int(first.removeprefix("__p"))
-    return node.this.find(exp.Column) is not None or any(int(number) < own for number in _PARAMETER.findall(body))
+    own = int(first.removeprefix(PARAMETER))
+    numbers = re.findall(rf"\b{PARAMETER}(\d+)\b", body)
+    return node.this.find(exp.Column) is not None or any(int(number) < own for number in numbers)
 
 
 @functools.cache
-def _reduces_with_other_names() -> bool:
-    """Return whether `list_reduce` of this DuckDB has, for each row, the values of names from outside of its lambda."""
+def _reduces_with_outer_names() -> bool:
+    """Return whether `list_reduce` of this DuckDB gives each row its own values of columns and outer parameters."""
     return int(require_duckdb().__version__.split(".")[0]) >= 2
 
 

@@ -31,7 +31,7 @@ from streamrt.sql.queries.duckdb_operators import compare, compute, count_units,
 from streamrt.sql.queries.duckdb_text_functions import quote_text
 from streamrt.sql.queries.duckdb_types import TypedText, duckdb_type
 from streamrt.sql.queries.scopes import Scope
-from streamrt.sql.queries.translation import FUNCTIONS, NAMED, WITH_LAMBDAS
+from streamrt.sql.queries.translation import FUNCTIONS, NAMED, PARAMETER, WITH_LAMBDAS
 
 __all__ = ["ScalarText", "is_listed"]
 
@@ -104,7 +104,7 @@ class ScalarText:
     ) -> tuple[Sequence[str], TypedText]:
         """Return the names of the parameters of a lambda, and its body; see `Translation`."""
         first = self._parameter_count
-        names = [f"__p{number}" for number in range(first, first + count)]
+        names = [f"{PARAMETER}{number}" for number in range(first, first + count)]
         before = self._parameters
         texts = zip(node.expressions, make(names), strict=False)
         self._parameters = [*before, *((parameter.name.lower(), text) for parameter, text in texts)]

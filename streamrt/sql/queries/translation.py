@@ -31,6 +31,9 @@ __all__ = [
 
 F = TypeVar("F", bound=Callable[..., TypedText])
 
+PARAMETER = "__p"
+"""What names of parameters of lambdas begin with in DuckDB's SQL; their numbers follow."""
+
 
 class Translation(Protocol):
     """Translates the parts of an expression."""
