@@ -148,9 +148,11 @@ def rows_in(links: TableLinks, table: Table) -> list[dict[str, Any]]:
 
 
 def created_again(links: TableLinks, table: Table) -> Table:
-    """Delete the topic of a table, and create it again."""
-    links.admin().delete_topics([str(table.info.topic)])
-    return create(links, table.info)
+    """Delete the topic of a table, and create it again. Other threads never see it missing."""
+    assert isinstance(links, MemoryLinks)
+    with links._changed:
+        links.admin().delete_topics([str(table.info.topic)])
+        return create(links, table.info)
 
 
 def table(
