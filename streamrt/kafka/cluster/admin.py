@@ -28,7 +28,10 @@ from streamrt.records import TopicPartition
 __all__ = ["TopicAdmin"]
 
 _HELD_BACK_S = 5.0
-"""Seconds that offsets must be held back before their coordinator may have forgotten to release them."""
+"""Seconds that offsets must be held back before their coordinator may have forgotten to release them.
+
+For as many seconds their log is then looked at.
+"""
 _APPENDED_S = 1.0
 """Seconds within which a coordinator appends the offsets that it has accepted."""
 _LOGGER = logging.getLogger("streamrt.kafka.cluster.admin")
@@ -518,7 +521,8 @@ class TopicAdmin(HoldsSecrets):
         Args:
             group: name of the group.
             partitions: the partitions to look up.
-            timeout: seconds to wait, including the wait for such transactions; above 0.
+            timeout: seconds to wait, including the wait for such transactions; above 0. From 5 on, a look at the log with the
+                offsets may take 5 s more.
 
         Raises:
             KafkaRequestError: if the offsets could not be read in time; its `code` is
@@ -529,10 +533,10 @@ class TopicAdmin(HoldsSecrets):
         except KafkaRequestError as error:
             if error.code != UNSTABLE_OFFSETS or timeout < _HELD_BACK_S:
                 raise
-            if not self._has_settled(group, timeout):
+            if not self._has_settled(group):
                 raise
         self._logger.warning(
-            "the coordinator of group %s holds offsets back for a transaction that has ended: its log has no open one; "
+            "the coordinator of group %s holds offsets back for a transaction that has ended, by its log; "
             "continuing with the committed offsets",
             group,
         )
@@ -579,22 +583,24 @@ class TopicAdmin(HoldsSecrets):
             "the topics could not be described", lambda: self._requests.describe_topics(topic_names, deadline), deadline
         )
 
-    def _has_settled(self, group: str, timeout: float) -> bool:
-        """Return whether the log with the offsets of a group has no open transaction.
+    def _has_settled(self, group: str) -> bool:
+        """Return whether the transactions that held offsets of a group back have ended, by the log with the offsets.
 
         A coordinator whose broker was fenced for a moment may hold offsets back for transactions that have ended, until it
-        restarts. It appends offsets some milliseconds after it has accepted them, on a busy machine later: only offsets
-        that were held back for seconds are looked for, and twice.
+        restarts. It appends offsets some milliseconds after it has accepted them, on a busy machine later. Other groups
+        have the same log: their next transactions begin behind the end that is waited for.
         """
+        deadline = time.monotonic() + _HELD_BACK_S
+        backoff = Backoff(RETRY_S, deadline)
         try:
-            found = self._describe_topics([OFFSETS_TOPIC], time.monotonic() + timeout).get(OFFSETS_TOPIC)
+            found = self._describe_topics([OFFSETS_TOPIC], deadline).get(OFFSETS_TOPIC)
             if found is None:
                 return False
-            log = [TopicPartition(OFFSETS_TOPIC, offsets_partition(group, len(found.partitions)))]
-            for pause_s in (0.0, _APPENDED_S):
-                time.sleep(pause_s)
-                stable = self.offset_bounds(log, timeout, isolation_level="read_committed")
-                if stable[log[0]][1] < self.offset_bounds(log, timeout)[log[0]][1]:
+            log = TopicPartition(OFFSETS_TOPIC, offsets_partition(group, len(found.partitions)))
+            time.sleep(_APPENDED_S)
+            _, end = self.offset_bounds([log], seconds_left(deadline))[log]
+            while self.offset_bounds([log], seconds_left(deadline), isolation_level="read_committed")[log][1] < end:
+                if not backoff.pause():
                     return False
         except KafkaRequestError:
             # The group may be readable, and its log not.
