@@ -83,8 +83,9 @@ def show(
         settings = cluster.configs_of([topic])[topic]
         replicas = cluster.admin.partition_replicas(topic, timeout)
         partitions = cluster.partitions_of(topic)
-        bounds = cluster.admin.offset_bounds(partitions, timeout)
+        # In this order, no stable end is above the end.
         stable = cluster.admin.offset_bounds(partitions, timeout, isolation_level="read_committed")
+        bounds = cluster.admin.offset_bounds(partitions, timeout)
     rows = [
         {**asdict(at), "first_offset": bounds[place][0], "stable_end": stable[place][1], "end_offset": bounds[place][1]}
         for at, place in zip(replicas, partitions, strict=True)
