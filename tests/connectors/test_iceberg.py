@@ -68,8 +68,14 @@ def local_catalog(path: Path) -> dict[str, str]:
 
 
 def test_a_closed_sink_closes_its_catalog(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    closed: list[Any] = []
-    monkeypatch.setattr(SqlCatalog, "close", lambda self: closed.append(self))
+    closed: list[SqlCatalog] = []
+    close = SqlCatalog.close
+
+    def close_and_note(catalog: SqlCatalog) -> None:
+        close(catalog)
+        closed.append(catalog)
+
+    monkeypatch.setattr(SqlCatalog, "close", close_and_note)
     sink = IcebergSink("shop.orders", catalog_properties=local_catalog(tmp_path))
     for number in (1, 2):
         sink.setup()
