@@ -449,7 +449,7 @@ def test_c4_each_value_is_stored_exactly_or_refused_by_name(memory_path: Path) -
         ("INT", ["7", "07", 7]),
         ("DECIMAL(8, 2)", [1.5, "1.50", decimal.Decimal("1.500")]),
         ("UUID", ["A0EEBC99-9C0B-4EF8-BB6D-6BB9BD380A11", "a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11"]),
-        ("TIMESTAMPTZ", ["2026-01-02 03:00+02", "2026-01-02 01:00Z"]),
+        ("TIMESTAMPTZ", ["2026-01-02 03:00:00+02", "2026-01-02 01:00:00Z"]),
         ("VARCHAR COLLATE NOCASE", ["a", "a"]),
     ]
     found: dict[str, list[Any]] = {}
