@@ -18,12 +18,12 @@ from streamrt.errors import KafkaBrokerUnavailableError, TopicCreationError
 from streamrt.kafka import ConnectionConfig, Consumer, KafkaError, KafkaRequestError, Producer, TopicAdmin, TopicConfig
 from streamrt.kafka.client import partition_offsets
 from streamrt.kafka.cluster import admin as admin_module
-from streamrt.kafka.cluster.committed import CommittedOffset, GroupOffsets, offsets_partition
+from streamrt.kafka.cluster.committed import CommittedOffset, GroupOffsets
 from streamrt.kafka.membership.group_member import GroupMember
 from streamrt.models import TopicPartition
 from streamrt.testing.kafka import EmbeddedKafka
 from streamrt.testing.plugin import KafkaBroker
-from tests.kafka.brokers import fake_broker, group_state, pending_commit
+from tests.kafka.brokers import fake_broker, group_state, offsets_log_of, pending_commit
 from tests.support import replace_methods, wait_until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
@@ -61,9 +61,8 @@ def produce(address: str, topic: str, count: int, partition: int = 0) -> None:
 
 def group_in_the_same_log(admin: TopicAdmin, group: str) -> str:
     """Return the name of another group whose offsets are in the same partition."""
-    count = len(admin.partition_replicas("__consumer_offsets"))
-    names = (f"{group}-{number}" for number in itertools.count())
-    return next(name for name in names if offsets_partition(name, count) == offsets_partition(group, count))
+    names, log = (f"{group}-{number}" for number in itertools.count()), offsets_log_of(admin, group)
+    return next(name for name in names if offsets_log_of(admin, name) == log)
 
 
 def test_a_created_topic_is_ready_and_has_its_settings(admin: TopicAdmin, name: str) -> None:
@@ -221,14 +220,17 @@ def test_a_coordinator_that_forgets_the_end_of_a_transaction_holds_nothing_back(
     # Brokers that are fenced for a moment do so, which no request provokes: the first answer is made up.
     admin.create_topics([Definition(name)])
     place = TopicPartition(name, 0)
-    admin.set_committed(name, {place: 4})
-    offsets, bounds, neighbor = admin._groups, admin.offset_bounds, group_in_the_same_log(admin, name)
+    admin.set_committed(name, {place: 3})
+    with pending_commit(kafka_broker.bootstrap_servers, name, {place: 4}, "note") as producer:
+        producer.commit_transaction(30)
+    bounds, neighbor = admin.offset_bounds, group_in_the_same_log(admin, name)
 
     class Forgetful(GroupOffsets):
         def read(self, group: str, partitions: Any, require_stable: bool, deadline: float) -> Any:
             if require_stable:
                 raise KafkaRequestError("held back", KafkaError.UNSTABLE_OFFSET_COMMIT, retriable=True)
-            return offsets.read(group, partitions, require_stable, deadline)
+            # It may return the offset from before a transaction that was committed.
+            return {place: CommittedOffset(3)}
 
     def busy_bounds(*arguments: Any, **options: Any) -> Any:
         found = bounds(*arguments, **options)
@@ -247,7 +249,7 @@ def test_a_coordinator_that_forgets_the_end_of_a_transaction_holds_nothing_back(
     # A coordinator may have accepted offsets, and not appended them yet.
     with pytest.raises(KafkaRequestError, match="held back"):
         admin.committed_stable(name, [place], timeout=0.25)
-    assert wait_until(committed) == {place: CommittedOffset(4)}
+    assert wait_until(committed) == {place: CommittedOffset(4, "note")}
     assert f"the coordinator of group {name} holds offsets back" in caplog.text
 
 

@@ -30,7 +30,7 @@ from streamrt.kafka.client import (
 from streamrt.kafka.cluster.requests import retry, seconds_left
 from streamrt.records import TopicPartition
 
-__all__ = ["UNSTABLE_OFFSETS", "CommittedOffset", "GroupOffsets", "commit_offsets", "offsets_partition"]
+__all__ = ["UNSTABLE_OFFSETS", "CommittedOffset", "GroupOffsets", "commit_offsets"]
 
 UNSTABLE_OFFSETS: int = KafkaError.UNSTABLE_OFFSET_COMMIT
 """Code of the error for offsets that an open transaction is about to move."""
@@ -77,25 +77,6 @@ class _Asker:
     used_at: float = 0.0
     refused: KafkaError | None = None
     """Reason why the brokers refuse to name the group's coordinator; librdkafka reports it only once."""
-
-
-def offsets_partition(group: str, count: int) -> int:
-    """Return the partition of `__consumer_offsets` that has the offsets of a group.
-
-    Args:
-        group: name of the group.
-        count: number of partitions of that topic.
-
-    Example:
-        >>> offsets_partition("orders", 50)
-        17
-    """
-    text = group.encode("utf-16-be", "surrogatepass")
-    code = 0
-    for high, low in zip(text[::2], text[1::2], strict=True):
-        # Java's hash of strings.
-        code = (31 * code + 256 * high + low) & 0xFFFFFFFF
-    return (code & 0x7FFFFFFF) % count
 
 
 class GroupOffsets:
