@@ -3,6 +3,7 @@
 import logging
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from concurrent.futures import (
@@ -243,5 +244,7 @@ def retry(what: str, ask: Callable[[], R], deadline: float) -> R:
             return ask()
         except KafkaException as error:
             failure = request_error(what, error)
+            # An answer holds its error, whose frames hold the answer, and a client until the next garbage collection.
+            traceback.clear_frames(error.__traceback__)
         if not failure.retriable or not backoff.pause():
             raise failure
