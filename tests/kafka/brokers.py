@@ -5,18 +5,14 @@ import ctypes
 import socketserver
 import struct
 import threading
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from confluent_kafka import ConsumerGroupState
 from confluent_kafka.admin import AdminClient, ListConsumerGroupsResult
 
-from streamrt.kafka import Consumer, Producer, TopicAdmin
+from streamrt.kafka import Consumer, Producer
 from streamrt.kafka.client import partition_offsets
-from streamrt.kafka.cluster.committed import CommittedOffset
-from streamrt.kafka.cluster.offsets_log import offsets_partition, read_offsets_log
-from streamrt.kafka.cluster.requests import OFFSETS_TOPIC
 from streamrt.records import TopicPartition
 from tests.support import unique, wait_until
 
@@ -49,18 +45,6 @@ def pending_commit(
     producer.begin_transaction()
     producer.send_offsets_to_transaction(partition_offsets(offsets, metadata), member, 30)
     yield producer
-
-
-def offsets_log_of(admin: TopicAdmin, group: str) -> TopicPartition:
-    """Return the partition of `__consumer_offsets` that has the offsets of a group."""
-    return TopicPartition(OFFSETS_TOPIC, offsets_partition(group, len(admin.partition_replicas(OFFSETS_TOPIC))))
-
-
-def read_offsets(admin: TopicAdmin, group: str) -> dict[TopicPartition, CommittedOffset]:
-    """Return the committed offsets of a group by their log, up to the first open transaction."""
-    log = offsets_log_of(admin, group)
-    _, end = admin.offset_bounds([log], isolation_level="read_committed")[log]
-    return read_offsets_log(admin._requests.consumer_options, log, group, end, time.monotonic() + 300)
 
 
 def produce_headers(address: str, topic: str, headers: Sequence[tuple[bytes, bytes]]) -> None:

@@ -1,6 +1,5 @@
 """`TopicAdmin` against a real broker."""
 
-import itertools
 import logging
 import socket
 import time
@@ -17,14 +16,13 @@ from streamrt import Application
 from streamrt.errors import KafkaBrokerUnavailableError, TopicCreationError
 from streamrt.kafka import ConnectionConfig, Consumer, KafkaError, KafkaRequestError, Producer, TopicAdmin, TopicConfig
 from streamrt.kafka.client import partition_offsets
-from streamrt.kafka.cluster import admin as admin_module
-from streamrt.kafka.cluster.committed import CommittedOffset, GroupOffsets
+from streamrt.kafka.cluster.committed import CommittedOffset
 from streamrt.kafka.membership.group_member import GroupMember
 from streamrt.models import TopicPartition
 from streamrt.testing.kafka import EmbeddedKafka
 from streamrt.testing.plugin import KafkaBroker
-from tests.kafka.brokers import fake_broker, group_state, offsets_log_of, pending_commit
-from tests.support import replace_methods, wait_until
+from tests.kafka.brokers import fake_broker, group_state, pending_commit
+from tests.support import wait_until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
@@ -57,12 +55,6 @@ def produce(address: str, topic: str, count: int, partition: int = 0) -> None:
     with Producer(address) as producer:
         for number in range(count):
             producer.produce(topic, value=str(number), partition=partition)
-
-
-def group_in_the_same_log(admin: TopicAdmin, group: str) -> str:
-    """Return the name of another group whose offsets are in the same partition."""
-    names, log = (f"{group}-{number}" for number in itertools.count()), offsets_log_of(admin, group)
-    return next(name for name in names if offsets_log_of(admin, name) == log)
 
 
 def test_a_created_topic_is_ready_and_has_its_settings(admin: TopicAdmin, name: str) -> None:
@@ -206,66 +198,12 @@ def test_stable_offsets_name_the_open_transaction(admin: TopicAdmin, name: str, 
     admin.create_topics([Definition(name)])
     place = TopicPartition(name, 0)
     with pending_commit(kafka_broker.bootstrap_servers, name, {place: 4}, "note") as producer:
-        with pytest.raises(KafkaRequestError) as caught:
+        with pytest.raises(KafkaRequestError, match=r"transaction that may move them is open.* find-hanging") as caught:
             admin.committed_stable(name, [place], timeout=0.5)
         assert caught.value.code == KafkaError.UNSTABLE_OFFSET_COMMIT
         assert caught.value.retriable
         producer.abort_transaction(30)
     assert admin.committed_stable(name, [place]) == {place: CommittedOffset(None)}
-
-
-def test_a_coordinator_that_forgets_the_end_of_a_transaction_holds_nothing_back(
-    admin: TopicAdmin, name: str, kafka_broker: KafkaBroker, caplog: pytest.LogCaptureFixture
-) -> None:
-    # Brokers that are fenced for a moment do so, which no request provokes: the first answer is made up.
-    admin.create_topics([Definition(name)])
-    place = TopicPartition(name, 0)
-    admin.set_committed(name, {place: 3})
-    with pending_commit(kafka_broker.bootstrap_servers, name, {place: 4}, "note") as producer:
-        producer.commit_transaction(30)
-    bounds, neighbor = admin.offset_bounds, group_in_the_same_log(admin, name)
-
-    class Forgetful(GroupOffsets):
-        def read(self, group: str, partitions: Any, require_stable: bool, deadline: float) -> Any:
-            if require_stable:
-                raise KafkaRequestError("held back", KafkaError.UNSTABLE_OFFSET_COMMIT, retriable=True)
-            # It may return the offset from before a transaction that was committed.
-            return {place: CommittedOffset(3)}
-
-    def busy_bounds(*arguments: Any, **options: Any) -> Any:
-        found = bounds(*arguments, **options)
-        with pending_commit(kafka_broker.bootstrap_servers, neighbor, {place: 1}) as producer:
-            producer.commit_transaction(30)
-        return found
-
-    def committed() -> Any:
-        try:
-            return admin.committed_stable(name, [place])
-        except KafkaRequestError:
-            # In another test, a process with an open transaction may have been killed: its timeout is a minute.
-            return None
-
-    replace_methods(admin, _groups=Forgetful({}), offset_bounds=busy_bounds)
-    # A coordinator may have accepted offsets, and not appended them yet.
-    with pytest.raises(KafkaRequestError, match="held back"):
-        admin.committed_stable(name, [place], timeout=0.25)
-    assert wait_until(committed) == {place: CommittedOffset(4, "note")}
-    assert f"the coordinator of group {name} holds offsets back" in caplog.text
-
-
-def test_an_open_transaction_in_the_log_of_a_group_may_hold_its_offsets_back(
-    admin: TopicAdmin, name: str, kafka_broker: KafkaBroker, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(admin_module, "_HELD_BACK_S", 1.0)
-    monkeypatch.setattr(admin_module, "_APPENDED_S", 0.1)
-    admin.create_topics([Definition(name)])
-    place = TopicPartition(name, 0)
-    with pending_commit(kafka_broker.bootstrap_servers, name, {place: 4}) as producer:
-        with pytest.raises(KafkaRequestError) as caught:
-            admin.committed_stable(name, [place], timeout=1)
-        assert caught.value.code == KafkaError.UNSTABLE_OFFSET_COMMIT
-        producer.commit_transaction(30)
-    assert admin.committed_stable(name, [place]) == {place: CommittedOffset(4)}
 
 
 def test_a_group_member_commits_metadata(admin: TopicAdmin, name: str, kafka_broker: KafkaBroker) -> None:

@@ -21,7 +21,7 @@ from streamrt.kafka.cluster.committed import CommittedOffset, GroupOffsets
 from streamrt.kafka.reading.reader import bounds_of
 from streamrt.models import TopicPartition
 from streamrt.testing.kafka import EmbeddedKafka
-from tests.kafka.brokers import group_state, pending_commit, read_offsets
+from tests.kafka.brokers import group_state, pending_commit
 from tests.support import Kafka, unique, wait_until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
@@ -98,35 +98,6 @@ def test_a_pending_commit_holds_stable_offsets_back(kafka: Kafka, place: TopicPa
             assert not waiting.done()
             producer.commit_transaction(30)
             assert waiting.result(300) == {place: CommittedOffset(4, "new")}
-
-
-def test_the_log_of_a_group_has_what_its_coordinator_says(kafka: Kafka, place: TopicPartition) -> None:
-    group, other = unique("group"), TopicPartition(place.topic, 1)
-    gone = TopicPartition(kafka.topic(), 0)
-    # By names, the log is another one.
-    others = {f"{group}-{number}": CommittedOffset(number) for number in range(5)}
-
-    def check() -> None:
-        told = kafka.admin.committed_stable(group, [place, other, gone])
-        assert told == {**dict.fromkeys(told, CommittedOffset(None)), **read_offsets(kafka.admin, group)}
-
-    for name, committed in others.items():
-        assert committed.offset is not None
-        kafka.admin.set_committed(name, {place: committed.offset})
-        assert read_offsets(kafka.admin, name) == {place: committed}
-    for number, text in enumerate(["", "short", "ä" * 400]):
-        with pending_commit(kafka.address, group, {place: number + 10, other: number}, text) as producer:
-            (producer.abort_transaction if number == 1 else producer.commit_transaction)(30)
-        check()
-    commit(kafka.address, group, gone, 5)
-    kafka.admin.delete_topics([gone.topic])
-    wait_until(lambda: read_offsets(kafka.admin, group)[gone] == CommittedOffset(None))
-    check()
-    with pending_commit(kafka.address, group, {place: 77}) as producer:
-        assert read_offsets(kafka.admin, group)[place] == CommittedOffset(12, "ä" * 400)
-        producer.commit_transaction(30)
-    assert kafka.admin.committed(group, [place]) == {place: 77}
-    check()
 
 
 def test_what_nobody_committed_is_none(kafka: Kafka, place: TopicPartition) -> None:

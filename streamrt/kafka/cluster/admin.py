@@ -11,24 +11,16 @@ from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
 from streamrt.common.backoff import Backoff
 from streamrt.errors import TopicCreationError
 from streamrt.kafka.client import KafkaRequestError, OffsetMetadata, request_error
-from streamrt.kafka.cluster.committed import UNSTABLE_OFFSETS, CommittedOffset, GroupOffsets, commit_offsets
+from streamrt.kafka.cluster.committed import CommittedOffset, GroupOffsets, commit_offsets
 from streamrt.kafka.cluster.groups import ConsumerGroups, GroupDescription, GroupListing, ListedMember
-from streamrt.kafka.cluster.offsets_log import offsets_partition, read_offsets_log
 from streamrt.kafka.cluster.partition_offsets import IsolationLevelName, PartitionOffsets
-from streamrt.kafka.cluster.requests import ABSENT, OFFSETS_TOPIC, RETRY_S, AdminRequests, retry, seconds_left
+from streamrt.kafka.cluster.requests import ABSENT, RETRY_S, AdminRequests, retry, seconds_left
 from streamrt.kafka.cluster.topic_config import Broker, PartitionReplicas, TopicConfig, TopicDefinition
 from streamrt.kafka.connection import ConnectionConfig, HoldsSecrets
 from streamrt.records import TopicPartition
 
 __all__ = ["TopicAdmin"]
 
-_HELD_BACK_S = 5.0
-"""Seconds that offsets must be held back before their coordinator may have forgotten to release them.
-
-For as many seconds the transactions in their log are then waited for.
-"""
-_APPENDED_S = 1.0
-"""Seconds within which a coordinator appends the offsets that it has accepted."""
 _LOGGER = logging.getLogger("streamrt.kafka.cluster.admin")
 
 
@@ -516,27 +508,13 @@ class TopicAdmin(HoldsSecrets):
         Args:
             group: name of the group.
             partitions: the partitions to look up.
-            timeout: seconds to wait, including the wait for such transactions; above 0. From 5 on, as much may be added to
-                read the log with the offsets, and 5 s.
+            timeout: seconds to wait, including the wait for such transactions; above 0.
 
         Raises:
             KafkaRequestError: if the offsets could not be read in time; its `code` is
                 `KafkaError.UNSTABLE_OFFSET_COMMIT` if a transaction is still open.
         """
-        try:
-            return self._groups.read(group, partitions, True, time.monotonic() + timeout)
-        except KafkaRequestError as error:
-            if error.code != UNSTABLE_OFFSETS or timeout < _HELD_BACK_S:
-                raise
-            found = self._read_settled(group, timeout)
-            if found is None:
-                raise
-        self._logger.warning(
-            "the coordinator of group %s holds offsets back for a transaction that has ended, by its log; "
-            "continuing with the offsets that the log has",
-            group,
-        )
-        return {partition: found.get(partition, CommittedOffset(None)) for partition in partitions}
+        return self._groups.read(group, partitions, True, time.monotonic() + timeout)
 
     def committed_now(
         self, group: str, partitions: Collection[TopicPartition], timeout: float = 30
@@ -578,32 +556,6 @@ class TopicAdmin(HoldsSecrets):
         return retry(
             "the topics could not be described", lambda: self._requests.describe_topics(topic_names, deadline), deadline
         )
-
-    def _read_settled(self, group: str, timeout: float) -> dict[TopicPartition, CommittedOffset] | None:
-        """Return the committed offsets of a group by their log; None if transactions that held them back are still open.
-
-        A coordinator whose broker was fenced for a moment may forget that a transaction has ended, and how, until it
-        restarts: it returns the offsets from before one that was committed. It appends offsets some milliseconds after it
-        has accepted them, on a busy machine later. Other groups have the same log: their next transactions begin behind
-        the end that is waited for.
-        """
-        deadline = time.monotonic() + _HELD_BACK_S
-        backoff = Backoff(RETRY_S, deadline)
-        try:
-            found = self._describe_topics([OFFSETS_TOPIC], deadline).get(OFFSETS_TOPIC)
-            if found is None:
-                return None
-            log = TopicPartition(OFFSETS_TOPIC, offsets_partition(group, len(found.partitions)))
-            time.sleep(_APPENDED_S)
-            _, end = self.offset_bounds([log], seconds_left(deadline))[log]
-            while self.offset_bounds([log], seconds_left(deadline), isolation_level="read_committed")[log][1] < end:
-                if not backoff.pause():
-                    return None
-            return read_offsets_log(self._requests.consumer_options, log, group, end, time.monotonic() + timeout)
-        except KafkaRequestError as error:
-            # The group may be readable, and its log not.
-            self._logger.debug("%s", error)
-            return None
 
     def _describe_configs(self, names: Sequence[str], deadline: float) -> dict[str, dict[str, str]]:
         if not names:

@@ -35,6 +35,10 @@ __all__ = ["UNSTABLE_OFFSETS", "CommittedOffset", "GroupOffsets", "commit_offset
 UNSTABLE_OFFSETS: int = KafkaError.UNSTABLE_OFFSET_COMMIT
 """Code of the error for offsets that an open transaction is about to move."""
 
+_OPEN_TRANSACTION = (
+    "they are unstable, as a transaction that may move them is open; if it stays open for longer than its "
+    "transaction.timeout.ms, find it with kafka-transactions.sh find-hanging, and abort it"
+)
 _KEPT = 4
 """Maximum number of idle clients. Each has threads and a connection to the group's coordinator."""
 _IDLE_S = 60.0
@@ -141,7 +145,7 @@ class GroupOffsets:
             # coordinator returns the previous offsets, it is available; a client may have to connect first.
             self._request_committed(group, partitions, False, min(wait_s, max(_FIRST_S, seconds_left(deadline))))
             held = True
-            raise KafkaException(KafkaError(UNSTABLE_OFFSETS))
+            raise KafkaException(KafkaError(UNSTABLE_OFFSETS, _OPEN_TRANSACTION))
 
         return retry(f"the offsets of group {group} could not be read", ask, deadline)
 
