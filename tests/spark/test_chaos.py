@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from streamrt.testing import EmbeddedKafka
 from tests.chaos import Flow, Outputs, judge, judge_windows, kill_tree, program_source
 from tests.hosts import HostedProgram
+from tests.kafka_versions import broker_of
 from tests.support import (
     GROUP_PROTOCOLS,
     LONG,
@@ -114,13 +114,16 @@ def test_kill_9_of_the_whole_process_tree(
 
 
 @pytest.mark.only_mode("micro-batch", reason=COSTLY, always=False)
-@pytest.mark.usefixtures("processing_mode", "group_protocol")
+@pytest.mark.usefixtures("processing_mode")
 @in_protocols("classic")
-def test_a_broker_that_is_killed_again_and_again(hosted: Callable[..., HostedProgram], tmp_path: Path) -> None:
+def test_a_broker_that_is_killed_again_and_again(
+    hosted: Callable[..., HostedProgram], group_protocol: str, tmp_path: Path
+) -> None:
     seed = random.SystemRandom().randrange(1 << 32)
     print(f"seed {seed}")
     chance = random.Random(seed)
-    with EmbeddedKafka() as broker:
+    # Brokers of 4.3 and 4.4 that are killed while they end a transaction may leave it open for ever.
+    with broker_of("3.7.2" if group_protocol == "classic" else "4.1.2") as broker:
         kafka = Kafka(broker.bootstrap_servers, tmp_path / "state")
         source, target = kafka.topic("in", 2), kafka.topic("out", 2)
         flow, outputs = Flow(kafka.address, source, seed), Outputs(kafka.address, target)
