@@ -113,7 +113,7 @@ class KinesisSink(BatchingSink):
         """Check that the stream exists and that the credentials are accepted.
 
         Raises:
-            KinesisStreamNotFoundError: if there is no such stream.
+            KinesisStreamNotFoundError: if the stream does not exist.
             SinkError: if it cannot be reached.
         """
         try:
@@ -186,7 +186,7 @@ class KinesisSink(BatchingSink):
 
     def _make_failure(self, error: RequestError, doing: str = "") -> SinkError:
         if error.code == "ResourceNotFoundException":
-            return KinesisStreamNotFoundError(f"KinesisSink cannot use {self._target}: there is no such stream")
+            return KinesisStreamNotFoundError(f"KinesisSink cannot use {self._target}: the stream does not exist")
         return SinkError(f"KinesisSink cannot {f'{doing} to' if doing else 'use'} {self._target}: {error}")
 
 

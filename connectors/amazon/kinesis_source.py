@@ -172,7 +172,7 @@ class KinesisSource(StatefulSource):
         """Check that the stream exists and that the credentials are accepted.
 
         Raises:
-            KinesisStreamShardsNotFound: if there is no such stream.
+            KinesisStreamShardsNotFound: if the stream does not exist.
             SourceError: if it cannot be reached.
         """
         try:
@@ -367,7 +367,7 @@ class KinesisSource(StatefulSource):
     def _make_problem(self, error: RequestError) -> SourceError:
         if error.code == "ResourceNotFoundException":
             return KinesisStreamShardsNotFound(
-                f"the source {self.name} cannot read {self._place}: there is no such stream, or it was deleted"
+                f"the source {self.name} cannot read {self._place}: the stream does not exist, or was deleted"
             )
         return SourceError(f"the source {self.name} cannot read {self._place}: {error}")
 

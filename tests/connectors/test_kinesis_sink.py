@@ -85,7 +85,7 @@ def test_keys_become_partition_keys(aws: AWSServer, stream: str) -> None:
 
 def test_a_missing_stream_is_named(aws: AWSServer) -> None:
     with pytest.raises(
-        KinesisStreamNotFoundError, match=rf"KinesisSink .* stream nothing at {aws.url}: there is no such"
+        KinesisStreamNotFoundError, match=rf"KinesisSink .* stream nothing at {aws.url}: the stream does not exist"
     ):
         sink_of(aws, "nothing").start()
 

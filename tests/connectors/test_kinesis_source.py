@@ -237,7 +237,8 @@ def test_a_deleted_stream_ends_the_source(aws: AWSServer, stream: str) -> None:
     with Run(source_of(aws, stream)) as run:
         run.has(1)
         aws.client("kinesis").delete_stream(StreamName=stream)
-        with pytest.raises(KinesisStreamShardsNotFound, match=f"source kinesis_{stream} .*there is no such stream"):
+        reason = f"source kinesis_{stream} cannot read .*: the stream does not exist, or was deleted"
+        with pytest.raises(KinesisStreamShardsNotFound, match=reason):
             raise run.failure()
 
 

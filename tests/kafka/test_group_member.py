@@ -234,7 +234,7 @@ def test_members_that_are_told_of_each_other_do_not_wait_for_heartbeats(group: G
     def have_shares() -> bool:
         for member in members:
             member.join_again()
-        # What was true at one moment: one that joins again once more may wait for a heartbeat of the other.
+        # Both shares at one moment: a member that rejoins after it may have to wait for the other's heartbeat.
         shares = [member.assignment(0.2) or frozenset() for member in members]
         return all(len(share) == PARTITIONS // 2 for share in shares) and shares[0] | shares[1] == group.partitions
 

@@ -244,7 +244,7 @@ def retry(what: str, ask: Callable[[], R], deadline: float) -> R:
             return ask()
         except KafkaException as error:
             failure = request_error(what, error)
-            # An answer holds its error, whose frames hold the answer, and a client until the next garbage collection.
+            # Its frames hold the answer, which holds the error: the cycle would keep the client until a garbage collection.
             traceback.clear_frames(error.__traceback__)
         if not failure.retriable or not backoff.pause():
             raise failure

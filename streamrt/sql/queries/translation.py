@@ -15,6 +15,7 @@ from streamrt.sql.queries.duckdb_types import TypedText
 __all__ = [
     "FUNCTIONS",
     "NAMED",
+    "PARAMETER",
     "WITH_LAMBDAS",
     "Translation",
     "as_date",
@@ -32,7 +33,7 @@ __all__ = [
 F = TypeVar("F", bound=Callable[..., TypedText])
 
 PARAMETER = "__p"
-"""What names of parameters of lambdas begin with in DuckDB's SQL; their numbers follow."""
+"""Prefix of the names of lambda parameters in DuckDB's SQL; a number follows."""
 
 
 class Translation(Protocol):
