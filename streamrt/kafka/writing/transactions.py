@@ -13,10 +13,12 @@ The life of a writer::
 
 - A transaction begins with the first record, or with a commit that has only offsets.
 - FAILED: the transaction cannot be committed any more; only `abort` remains.
-- SPENT: a new writer is necessary. This applies after *any* error, even if the transaction was committed in the end.
-  When a connection is lost, librdkafka automatically repeats the request that ends a transaction, and brokers before
-  KIP-890 cannot distinguish a late repeat from the end of the *next* transaction. A new producer has a new epoch, which
-  invalidates late requests of its predecessor.
+- SPENT: a new writer is necessary. This applies after *any* error or lost connection, even if the transaction was
+  committed in the end. When a connection is lost, librdkafka automatically repeats the requests on it, and brokers that
+  do not know the client by KIP-890 cannot distinguish a late request from one of the *next* transaction, such as its end.
+  A new producer has a new epoch, which invalidates late requests of its predecessor.
+- librdkafka calls its error callback only where a broker cannot be reached again. That a connection ended, with requests
+  on it, is just a line of its log; see `_TransactionLogger`.
 - This module never resolves an unknown outcome. To retry, create a new writer. Its `init` waits until the previous
   transaction has ended; then compare the committed offset.
 - Fenced: a transaction that exceeds its timeout gets the same error as one whose id another producer has taken.
@@ -28,6 +30,7 @@ import enum
 import functools
 import hashlib
 import logging
+import re
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -116,6 +119,11 @@ _FENCED = frozenset(
     }
 )
 _RAISED = frozenset({"TXNERR", "FATAL", "ADDPARTS", "ADDOFFSETS", "TXNOFFSETS"})
+_LOST = frozenset({"FAIL", "REQTMOUT"})
+# Until then, no request of a transaction is sent.
+_CONNECTING = re.compile(r"in state (?:INIT|DOWN|TRY_CONNECT|CONNECT|SSL_HANDSHAKE|AUTH_\w+|APIVERSION_QUERY)\b")
+_INFO = 6
+"""The syslog level of lines about connections that end."""
 _ADVICE = {
     KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "grant the user WRITE and DESCRIBE on the transactional id",
     KafkaError.GROUP_AUTHORIZATION_FAILED: "grant the user READ on the consumer group",
@@ -163,11 +171,36 @@ def _group_metadata(group: str) -> object:
 
 
 class _TransactionLogger(ClientLogger):
-    """Log at DEBUG what an exception also reports: fencing is an ordinary event when a task is reassigned."""
+    """Log at DEBUG what an exception also reports, and report each connection that ends after it was established.
+
+    Fencing is an ordinary event when a task is reassigned.
+
+    librdkafka logs a connection that ends at level 6 or below, unless the connection was idle; but not if the same error
+    has ended the last one, and it has logged that twice within 30 s. So a writer counts all that it hears of.
+
+    Args:
+        logger: logger for the lines.
+        options: options of the client. The lines that they turn off go to DEBUG.
+        on_lost: called for each connection that ends.
+    """
+
+    def __init__(self, logger: logging.Logger, options: Mapping[str, Any], on_lost: Callable[[], object]) -> None:
+        super().__init__(logger)
+        level = str(options.get("log_level", _INFO))
+        # As confluent-kafka converts levels of syslog: 3 is an error, and what is below is critical.
+        self._least = min(logging.CRITICAL, 10 * (7 - int(level))) if level.isdecimal() else 0
+        self._logs_closed = str(options.get("log.connection.close", True)).lower() != "false"
+        self._on_lost = on_lost
 
     def log(self, level: int, pattern: str, *args: object) -> None:
         """Log one line."""
-        super().log(logging.DEBUG if args and args[0] in _RAISED else level, pattern, *args)
+        facility = args[0] if args else ""
+        lost = facility in _LOST and not _CONNECTING.search(str(args[-1]))
+        if lost:
+            self._on_lost()
+        if level < self._least or facility in _RAISED or (lost and not self._logs_closed):
+            level = logging.DEBUG
+        super().log(level, pattern, *args)
 
 
 class KafkaTransactionalWriter:
@@ -230,6 +263,7 @@ class KafkaTransactionalWriter:
         self._failed: TransactionError | None = None
         # Since creation: the error after which the client refuses all requests.
         self._fatal: KafkaError | None = None
+        self._lost_connection = False
         settings = client_options(
             connection,
             options,
@@ -242,7 +276,7 @@ class KafkaTransactionalWriter:
                 "on_delivery": self._on_delivery,
             },
         )
-        settings["logger"] = _TransactionLogger(logger)
+        settings.update(_logging_options(settings, self._note_lost_connection))
         # The client rejects options that are not numbers.
         self._producer = build_client(ConfluentProducer, settings)
         self._timeout_s = float(settings["transaction.timeout.ms"]) / 1000
@@ -437,7 +471,7 @@ class KafkaTransactionalWriter:
         )
         # Only now does the client report a connection that was lost during the commit.
         self._serve_callbacks(0.0)
-        self._move_to(WriterState.SPENT if self._doubtful else WriterState.READY)
+        self._move_to(WriterState.SPENT if self._in_doubt else WriterState.READY)
 
     def abort(self) -> None:
         """Abort the transaction if one is open; readers of committed records never see its records.
@@ -461,9 +495,14 @@ class KafkaTransactionalWriter:
         # The client ends with its last reference.
         del self._producer
 
+    @property
+    def _in_doubt(self) -> bool:
+        """Whether a request may still arrive."""
+        return self._doubtful or self._lost_connection
+
     def _begin_transaction(self) -> None:
         self._require_state(WriterState.READY)
-        # Connection errors between two transactions are harmless.
+        # Brokers that cannot be reached between two transactions are harmless.
         self._serve_callbacks(0.0)
         self._doubtful = False
         self._errors.clear()
@@ -560,7 +599,7 @@ class KafkaTransactionalWriter:
         # Dropped records are reported as errors; ignore them.
         self._serve_callbacks(0.0)
         self._errors.clear()
-        self._move_to(WriterState.SPENT if failed or self._doubtful else WriterState.READY)
+        self._move_to(WriterState.SPENT if failed or self._in_doubt else WriterState.READY)
 
     def _require_state(self, state: WriterState) -> None:
         if self._state is state:
@@ -627,9 +666,23 @@ class KafkaTransactionalWriter:
         if error is not None:
             self._errors.append(lost_record(message, error))
 
+    def _note_lost_connection(self) -> None:
+        self._lost_connection = True
+
     def _on_client_error(self, error: KafkaError) -> None:
         self._note_error(error)
         logger.debug("Producer %s: %s", self._id, error.str())
+
+
+def _logging_options(options: Mapping[str, Any], on_lost: Callable[[], object]) -> dict[str, Any]:
+    """Return the options with which a client logs each connection that ends, whatever the user wants to see."""
+    level = str(options.get("log_level", _INFO))
+    return {
+        # The client refuses a level that is not a number.
+        "log_level": max(int(level), _INFO) if level.isdecimal() else level,
+        "log.connection.close": True,
+        "logger": _TransactionLogger(logger, options, on_lost),
+    }
 
 
 def _code_of_cause(error: BaseException) -> int | None:
