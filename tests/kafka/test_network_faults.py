@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 
 from streamrt.errors import TransactionError
-from streamrt.kafka import ConnectionConfig
+from streamrt.kafka import ConnectionConfig, KafkaError
+from streamrt.kafka.membership import group_member
+from streamrt.kafka.membership.group_member import GroupMember
 from streamrt.kafka.writing.transactions import KafkaTransactionalWriter
 from streamrt.records import TopicPartition
 from tests.kafka.broker_proxy import BrokerProxy, Disturbance, proxied_broker
@@ -30,15 +32,15 @@ class Setting:
     def __init__(self, address: str, proxy: BrokerProxy, directory: Path) -> None:
         self.kafka = Kafka(address, directory)
         self.proxy = proxy
-        self._source, self._target = TopicPartition(self.kafka.topic("source"), 0), self.kafka.topic("target")
-        self._group = unique("group")
+        self.source, self._target = TopicPartition(self.kafka.topic("source"), 0), self.kafka.topic("target")
+        self.group = unique("group")
         self._moved = 0
 
     def writer(self, options: dict[str, Any] | None = None) -> KafkaTransactionalWriter:
         """Return a writer of the group; earlier ones are fenced."""
         connection = ConnectionConfig(bootstrap_servers=self.proxy.address)
-        writer = KafkaTransactionalWriter(connection, self._group, self._group, options)
-        writer.init(30, self._source.topic)
+        writer = KafkaTransactionalWriter(connection, self.group, self.group, options)
+        writer.init(30, self.source.topic)
         return writer
 
     def produce(self, writer: KafkaTransactionalWriter) -> None:
@@ -48,7 +50,7 @@ class Setting:
 
     def commit(self, writer: KafkaTransactionalWriter) -> None:
         """Commit what was produced."""
-        writer.commit({self._source: self._moved})
+        writer.commit({self.source: self._moved})
 
     def visible(self) -> list[bytes | None]:
         """Return the values that readers of committed records see now."""
@@ -99,3 +101,45 @@ def test_a_late_end_of_a_transaction_does_not_end_the_next_one(
     wait_until(lambda: setting.visible() == [b"0", b"1"])
     first.close()
     second.close()
+
+
+class DelayedMember(GroupMember):
+    """A static member with a heartbeat that arrives when it has joined again after a loss: brokers refuse its client."""
+
+    _told = False
+    _delayed = False
+
+    def _tell_lost(self, lost: frozenset[TopicPartition]) -> None:
+        super()._tell_lost(lost)
+        self._told = True
+
+    def _send_next(self) -> None:
+        super()._send_next()
+        if self._told and not self._delayed:
+            self._delayed = True
+            self._on_client_error(KafkaError(KafkaError.FENCED_INSTANCE_ID, fatal=True))
+
+
+def test_a_static_member_that_is_refused_when_it_joins_again_after_a_loss_connects_once_more(
+    setting: Setting, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(group_member, "_LONG_WAIT_S", 0.2)
+    lost: list[frozenset[TopicPartition]] = []
+    member = DelayedMember(
+        setting.proxy.address,
+        setting.group,
+        [setting.source.topic],
+        member_options={"session.timeout.ms": 6_000, "heartbeat.interval.ms": 300},
+        group_instance_id="one",
+        on_revoke=lambda _partitions: None,
+        on_lost=lost.append,
+    )
+    with member:
+        assert member.assignment(300) == frozenset({setting.source})
+        with setting.proxy.holding():
+            wait_until(lambda: lost)
+            wait_until(lambda: "no partitions were assigned to this member" in caplog.text)
+        assert member.assignment(60) == frozenset({setting.source})
+        assert member.generation == 2
+        member.commit({setting.source: 1})
+    assert lost == [{setting.source}]

@@ -76,6 +76,8 @@ _PROBE_S = 1.0
 _LEAVE_S = 5.0
 _UNRELEASED_S = 60.0
 _JOIN_AGAIN_S = 2.0
+_LONG_WAIT_S = 60.0
+"""Between two warnings of a member that has no assignment."""
 # Some heartbeats, in which other members give back what this one is to have.
 _EMPTY_S = 2.0
 _EAGER_S = 0.1
@@ -183,6 +185,8 @@ class GroupMember:
         self._place: GroupPlace | None = None
         self._sent: CommitRequest | None = None
         self._sent_at = 0.0
+        self._waits_since: float | None = None
+        self._warns_at = 0.0
         self._away_since: float | None = None
         self._lost: frozenset[TopicPartition] | None = None
 
@@ -341,6 +345,7 @@ class GroupMember:
                 self._send_next()
                 self._handle_polled(self._consumer.poll(self._pause_fetching()))
                 self._see_empty_assignment()
+                self._warn_of_long_wait()
                 self._go_on()
                 self._expire_commits()
                 self._probe_brokers()
@@ -378,6 +383,21 @@ class GroupMember:
         if now - self._joined_at >= _EMPTY_S:
             self._place = place
             self._begin_generation(frozenset(), frozenset())
+
+    def _warn_of_long_wait(self) -> None:
+        now = time.monotonic()
+        if self._state is not GroupState.JOINING:
+            self._waits_since = None
+        elif self._waits_since is None:
+            self._waits_since, self._warns_at = now, now + _LONG_WAIT_S
+        elif now >= self._warns_at:
+            self._warns_at = now + _LONG_WAIT_S
+            self._logger.warning(
+                "Group %s: no partitions were assigned to this member for %.0f s; another member may still work on those "
+                "that it has to give back",
+                self._group,
+                now - self._waits_since,
+            )
 
     def _begin_generation(self, added: frozenset[TopicPartition], revoked: frozenset[TopicPartition]) -> None:
         """Begin a generation, with the protocol `consumer`: what the member has but for what moves."""
@@ -511,6 +531,8 @@ class GroupMember:
         if self._state is not GroupState.JOINING:
             self._note_lost()
         self._replace_consumer()
+        # The new client joins even where the loss has been reported already, and the old one was joining.
+        self._lost = self._lost or frozenset()
         return True
 
     def _replace_consumer(self) -> None:
