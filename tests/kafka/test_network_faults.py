@@ -1,7 +1,10 @@
 """Networks that lose requests and answers, deliver them late, or close connections: whatever happens, records count once."""
 
 import contextlib
-from collections.abc import Iterator
+import functools
+import random
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +16,13 @@ from streamrt.kafka.membership import group_member
 from streamrt.kafka.membership.group_member import GroupMember
 from streamrt.kafka.writing.transactions import KafkaTransactionalWriter
 from streamrt.records import TopicPartition
-from tests.kafka.broker_proxy import BrokerProxy, Disturbance, proxied_broker
-from tests.support import Kafka, unique, wait_until
+from tests.chaos import Flow, Outputs, judge, judge_windows, program_source
+from tests.kafka.broker_proxy import API_KEYS, BrokerProxy, Disturbance, proxied_broker
+from tests.support import LONG, Kafka, Program, in_protocols, unique, wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.kafka]
+
+REQUESTS_OF_TRANSACTIONS = ("AddPartitionsToTxn", "Produce", "AddOffsetsToTxn", "TxnOffsetCommit", "EndTxn")
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +68,7 @@ def setting(ways: tuple[str, BrokerProxy], tmp_path: Path) -> Setting:
     return Setting(*ways, tmp_path)
 
 
-@pytest.mark.parametrize("name", ["AddPartitionsToTxn", "Produce", "AddOffsetsToTxn", "TxnOffsetCommit", "EndTxn"])
+@pytest.mark.parametrize("name", REQUESTS_OF_TRANSACTIONS)
 def test_a_request_that_may_arrive_late_is_of_the_last_transaction_of_its_producer(setting: Setting, name: str) -> None:
     writer = setting.writer()
     for _ in range(2):
@@ -143,3 +149,96 @@ def test_a_static_member_that_is_refused_when_it_joins_again_after_a_loss_connec
         assert member.generation == 2
         member.commit({setting.source: 1})
     assert lost == [{setting.source}]
+
+
+class Network:
+    """Disturbs an application, and waits until records are counted again.
+
+    Args:
+        proxy: its way to the broker.
+        outputs: what it puts out.
+        seed: decides what happens in long runs.
+    """
+
+    def __init__(self, proxy: BrokerProxy, outputs: Outputs, seed: int) -> None:
+        self._proxy = proxy
+        self._outputs = outputs
+        self._chance = random.Random(seed)
+
+    def trouble(self) -> Iterator[tuple[str, Callable[[], None]]]:
+        """Yield what happens, each with its name."""
+        if not LONG:
+            yield from ((name, functools.partial(self._disturb, name)) for name in REQUESTS_OF_TRANSACTIONS)
+            # Each may arrive in a transaction that has been produced to, or not.
+            yield from (("ends", functools.partial(self._disturb_ends, late_s)) for late_s in (0.2, 0.35))
+            yield "no answer for longer than a session", functools.partial(self._hold, 8.0)
+            yield "no way", functools.partial(self._close, 1.0)
+            return
+        for _ in range(60):
+            if self._chance.random() < 0.2:
+                act = self._chance.choice((self._hold, self._close))
+                yield act.__name__, functools.partial(act, self._chance.choice((0.5, 2.0, 5.0, 9.0)))
+                continue
+            name, kind = self._chance.choice([*API_KEYS]), self._chance.choice([*Disturbance])
+            late_s = self._chance.choice((0.2, 1.0, 3.0, 8.0))
+            yield f"{name}: {kind.value} {late_s}", functools.partial(self._disturb, name, kind, late_s)
+
+    def happen(self, name: str, act: Callable[[], None]) -> None:
+        """Let something happen."""
+        seen = self._outputs.count
+        print(f"{seen} outputs: {name}")
+        act()
+        self._outputs.wait_for(seen + 50)
+
+    def _disturb(self, name: str, kind: Disturbance = Disturbance.LATE_REQUEST, late_s: float = 1.0) -> None:
+        self._proxy.disturb(name, kind, late_s)
+
+    def _disturb_ends(self, late_s: float) -> None:
+        for number in range(8):
+            self._disturb("EndTxn", late_s=late_s + number / 20)
+
+    def _hold(self, seconds: float) -> None:
+        with self._proxy.holding():
+            time.sleep(seconds)
+
+    def _close(self, seconds: float) -> None:
+        self._proxy.close()
+        time.sleep(seconds)
+        self._proxy.open()
+
+
+@pytest.mark.parametrize(
+    ("mode", "master"),
+    [("resident", "processes[2]"), ("micro-batch", "local[2]")] if LONG else [("resident", "processes[2]")],
+)
+@in_protocols("classic")
+def test_whatever_a_network_does_each_record_counts_once(
+    setting: Setting, program: Callable[..., Program], tmp_path: Path, mode: str, master: str, group_protocol: str
+) -> None:
+    seed = random.SystemRandom().randrange(1 << 32)
+    print(f"seed {seed}")
+    kafka, proxy = setting.kafka, setting.proxy
+    source, target = kafka.topic("in", 4), kafka.topic("out", 2)
+    flow, outputs = Flow(kafka.address, source, seed), Outputs(kafka.address, target)
+    options: dict[str, object] = {"session.timeout.ms": 6_000, "heartbeat.interval.ms": 300}
+    consumer = options if group_protocol == "classic" else {}
+    settings = f"""commit_interval=0.3,
+    processing_mode={mode!r},
+    spark_master={master!r},
+    group_protocol={group_protocol!r},"""
+    text = program_source(proxy.address, source, target, tmp_path / "state", setting.group, consumer)
+    network = Network(proxy, outputs, seed)
+    try:
+        app = program(text.replace("commit_interval=1.0,", settings))
+        with flow.running(outputs, per_step=30, pause_s=0.1):
+            outputs.wait_for(200)
+            for name, act in network.trouble():
+                network.happen(name, act)
+            proxy.disturb_no_more()
+        flow.read_back()
+        outputs.wait_for(flow.count)
+        assert app.end()[0] == 0
+        judge(flow, outputs)
+        judge_windows(flow, outputs)
+    finally:
+        outputs.close()
