@@ -46,6 +46,8 @@ TIMED := $(if $(TIMES),-p tests.processor_time)
 ORACLE := build/oracle
 # What `make test-newest` installs.
 NEWEST := build/newest
+# What `make test-oldest` installs.
+OLDEST := build/oldest
 FLINK := 2.3.0
 ORACLE_FLUSS := build/oracle-fluss
 PYFLUSS := 1.0.0
@@ -53,7 +55,7 @@ PYFLUSS := 1.0.0
 PEERS := quix bytewax faust
 
 .DEFAULT_GOAL := help
-.PHONY: help demo docs test test-long test-newest weigh oracle oracle-fluss oracle-kafka-streams sql-suites archives servers lint types bench peers lock jars clean
+.PHONY: help demo docs test test-long test-newest test-oldest weigh oracle oracle-fluss oracle-kafka-streams sql-suites archives servers lint types bench peers lock jars clean
 .SUFFIXES:
 
 help:  ## List the targets.
@@ -123,6 +125,22 @@ test-newest: jars  ## Let pip choose the newest versions that pyproject.toml all
 	@$(NEWEST)/bin/python -m pip --disable-pip-version-check install --quiet -e ".[all,dev]"
 	@STREAMRT_CACHE_DIR=$(abspath $(NEWEST)/cache) $(NEWEST)/bin/python -m pytest -p no:cacheprovider tests/unit tests/migration tests/spark/test_run.py
 
+# Users may have other packages that hold dependencies back. Development tools are the newest ones that go with them.
+test-oldest: jars uv  ## Install the oldest versions that pyproject.toml allows, and run tests with them.
+	@$(BIN)/uv venv --quiet --clear --python $(abspath $(BIN)/python) --seed $(OLDEST)
+	@$(BIN)/uv pip compile pyproject.toml --quiet --extra all --extra local --python $(OLDEST)/bin/python \
+	    --resolution lowest-direct --output-file $(OLDEST)/oldest.txt
+	@$(BIN)/uv pip compile pyproject.toml --quiet --extra all --extra local --extra dev --python $(OLDEST)/bin/python \
+	    --constraint $(OLDEST)/oldest.txt --output-file $(OLDEST)/all.txt
+	@$(BIN)/uv pip install --quiet --python $(OLDEST)/bin/python -r $(OLDEST)/all.txt wheel -e .
+	@# Old versions warn of what has changed in the libraries that they need: that is no error here, but would end anyio's plugin.
+	@STREAMRT_CACHE_DIR=$(abspath $(OLDEST)/cache) $(OLDEST)/bin/python -m pytest -p no:cacheprovider -p no:anyio -W default \
+	    tests/unit tests/connectors tests/migration tests/spark/test_run.py
+
+.PHONY: uv
+uv: $(VENV)/.installed
+	@test -x $(BIN)/uv || $(PIP) install --quiet uv
+
 # PyFlink pins other versions of what Spark's client needs, so it has an environment of its own.
 oracle: $(VENV)/.installed $(ORACLE)/.installed  ## Compare process functions and windows with PyFlink's operators, and with its mini-cluster.
 	@$(BIN)/python -m tests.oracle --flink $(ORACLE)/bin/python
@@ -185,8 +203,7 @@ jars: $(VENV)/.installed  ## Fetch the Java libraries that are missing, and chec
 	@$(BIN)/streamrt jars --set all
 
 # The header says nothing of how this machine reaches the package index.
-lock: $(VENV)/.installed  ## Resolve the dependencies anew into requirements.lock.
-	@test -x $(BIN)/uv || $(PIP) install --quiet uv
+lock: uv  ## Resolve the dependencies anew into requirements.lock.
 	@printf 'setuptools>=77\nwheel\n' | $(BIN)/uv pip compile pyproject.toml - --quiet --upgrade \
 	    --all-extras --universal --python-version 3.10 --generate-hashes --no-header --output-file $(VENV)/new.lock
 	@{ echo "# Every dependency of StreamRT, its extras and its development tools, with hashes, for Python 3.10 to 3.13."; \
