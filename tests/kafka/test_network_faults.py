@@ -3,6 +3,7 @@
 import contextlib
 import functools
 import random
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -107,6 +108,19 @@ def test_a_late_end_of_a_transaction_does_not_end_the_next_one(
     wait_until(lambda: setting.visible() == [b"0", b"1"])
     first.close()
     second.close()
+
+
+def test_a_producer_that_was_refused_before_it_was_connected_is_used_again(setting: Setting) -> None:
+    setting.proxy.close()
+    opening = threading.Timer(0.3, setting.proxy.open)
+    opening.start()
+    writer = setting.writer()
+    opening.join()
+    for _ in range(2):
+        setting.produce(writer)
+        setting.commit(writer)
+        assert writer.usable
+    writer.close()
 
 
 class DelayedMember(GroupMember):
