@@ -87,6 +87,8 @@ _FLUSH_S = 1.0
 _COMMIT_S = 15.0
 _DELIVERY_S = 60.0
 _CALL_S = 4.0
+# For a client whose connection was lost: a call that hangs is likelier than an answer that takes that long.
+_DOUBTFUL_CALL_S = 1.0
 _GRACE_S = 1.0
 _STUCK = KafkaError(KafkaError._TIMED_OUT, "the client does not respond")
 # Clients that hang in a call: see `streamrt.kafka.writing.stuck_calls`.
@@ -565,7 +567,8 @@ class KafkaTransactionalWriter:
             if self._stuck:
                 raise self._note_failure(what, _STUCK)
             try:
-                call_within(call, min(_CALL_S, max(_LEAST_S, deadline - time.monotonic())), _GRACE_S)
+                limit = _DOUBTFUL_CALL_S if self._lost_connection else _CALL_S
+                call_within(call, min(limit, max(_LEAST_S, deadline - time.monotonic())), _GRACE_S)
             except StuckCallError:
                 # Keep the client: freeing it would also wait for the call.
                 self._stuck = True
