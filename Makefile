@@ -55,7 +55,7 @@ PYFLUSS := 1.0.0
 PEERS := quix bytewax faust
 
 .DEFAULT_GOAL := help
-.PHONY: help demo docs test test-long test-newest test-oldest weigh oracle oracle-fluss oracle-kafka-streams sql-suites archives servers lint types bench peers lock jars clean
+.PHONY: help demo docs test test-long test-newest test-oldest weigh oracle oracle-fluss oracle-kafka-streams sql-suites archives servers lint types bench peers lock uv jars clean
 .SUFFIXES:
 
 help:  ## List the targets.
@@ -137,7 +137,6 @@ test-oldest: jars uv  ## Install the oldest versions that pyproject.toml allows,
 	@STREAMRT_CACHE_DIR=$(abspath $(OLDEST)/cache) $(OLDEST)/bin/python -m pytest -p no:cacheprovider -p no:anyio -W default \
 	    tests/unit tests/connectors tests/migration tests/spark/test_run.py
 
-.PHONY: uv
 uv: $(VENV)/.installed
 	@test -x $(BIN)/uv || $(PIP) install --quiet uv
 

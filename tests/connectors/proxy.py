@@ -54,7 +54,7 @@ class Proxy:
         with self._lock:
             connections, self._connections = self._connections, set()
         for connection in connections:
-            _cut(connection)
+            close_connection(connection)
         self._flowing.set()
 
     def close_after(self, size: int, *, answers: bool = False) -> None:
@@ -76,8 +76,8 @@ class Proxy:
             with self._lock:
                 self._connections |= {client, server}
             if self._listener is not listener:
-                _cut(client)
-                _cut(server)
+                close_connection(client)
+                close_connection(server)
             threading.Thread(target=self._pass_on, args=(client, server, False), daemon=True).start()
             threading.Thread(target=self._pass_on, args=(server, client, True), daemon=True).start()
 
@@ -92,11 +92,12 @@ class Proxy:
                         self.close()
                         break
                 target.sendall(data)
-        _cut(origin)
-        _cut(target)
+        close_connection(origin)
+        close_connection(target)
 
 
-def _cut(connection: socket.socket) -> None:
+def close_connection(connection: socket.socket) -> None:
+    """Close a connection at once, also for threads that wait for it."""
     with contextlib.suppress(OSError):
         connection.shutdown(socket.SHUT_RDWR)
     connection.close()

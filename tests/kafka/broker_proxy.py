@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 from streamrt.testing import EmbeddedKafka
 from streamrt.testing.guarded import free_port
+from tests.connectors.proxy import close_connection
 
 API_KEYS = {
     "Produce": 0,
@@ -41,7 +42,7 @@ _Connection = tuple[socket.socket, socket.socket]
 
 
 class Disturbance(enum.Enum):
-    """What happens to a request; its connection is closed, but for a late answer."""
+    """What happens to a request. Unless only its answer is late, its connection is closed as well."""
 
     LOST_REQUEST = "the request does not arrive"
     LATE_REQUEST = "the request arrives when its client has given the connection up"
@@ -90,7 +91,7 @@ class BrokerProxy:
         """Cut all connections, and refuse new ones."""
         listener, self._listener = self._listener, None
         if listener is not None:
-            _cut(listener)
+            close_connection(listener)
         self.cut()
         self._flowing.set()
 
@@ -99,7 +100,7 @@ class BrokerProxy:
         with self._lock:
             connections, self._connections = self._connections, set()
         for connection in itertools.chain.from_iterable(connections):
-            _cut(connection)
+            close_connection(connection)
 
     @contextlib.contextmanager
     def holding(self) -> Iterator[None]:
@@ -143,7 +144,7 @@ class BrokerProxy:
             try:
                 server = socket.create_connection(("127.0.0.1", self.target))
             except OSError:
-                _cut(client)
+                close_connection(client)
                 continue
             connection = (client, server)
             for end in connection:
@@ -165,7 +166,7 @@ class BrokerProxy:
                 if taken is None:
                     server.sendall(frame)
                     continue
-                _cut(client)
+                close_connection(client)
                 if taken[0] is Disturbance.LATE_REQUEST:
                     time.sleep(taken[1])
                     server.sendall(frame)
@@ -189,13 +190,13 @@ class BrokerProxy:
                 self._flowing.wait()
                 client.sendall(frame)
         # The other thread ends with that, and closes the way to the broker.
-        _cut(client)
+        close_connection(client)
 
     def _forget(self, connection: _Connection) -> None:
         with self._lock:
             self._connections.discard(connection)
         for end in connection:
-            _cut(end)
+            close_connection(end)
 
 
 def _read_frames(origin: socket.socket) -> Iterator[bytes]:
@@ -207,12 +208,6 @@ def _read_frames(origin: socket.socket) -> Iterator[bytes]:
             if len(body) < length:
                 return
             yield size + body
-
-
-def _cut(end: socket.socket) -> None:
-    with contextlib.suppress(OSError):
-        end.shutdown(socket.SHUT_RDWR)
-    end.close()
 
 
 @contextlib.contextmanager
